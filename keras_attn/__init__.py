@@ -1,0 +1,65 @@
+"""Attention for sequence-to-sequence models in Keras.
+
+Layers, losses and the decoder run on every Keras backend and are imported
+at once, so that Keras finds them when it loads a saved model. Text, search,
+export and `Translator` are TensorFlow's and are imported on first use.
+"""
+
+import importlib
+
+from keras_attn.alignments import Alignment as Alignment
+from keras_attn.alignments import SoftmaxAlignment as SoftmaxAlignment
+from keras_attn.attention import Attention as Attention
+from keras_attn.attention import BahdanauAttention as BahdanauAttention
+from keras_attn.attention import History as History
+from keras_attn.attention import LuongAttention as LuongAttention
+from keras_attn.attention import Memory as Memory
+from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
+from keras_attn.decoder import AttentionDecoder as AttentionDecoder
+from keras_attn.decoder import DecoderState as DecoderState
+from keras_attn.incremental import Incremental as Incremental
+from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
+from keras_attn.metrics import edit_distance as edit_distance
+from keras_attn.metrics import error_rates as error_rates
+from keras_attn.plots import plot_attention as plot_attention
+from keras_attn.scores import AdditiveScore as AdditiveScore
+from keras_attn.scores import ConcatScore as ConcatScore
+from keras_attn.scores import DotScore as DotScore
+from keras_attn.scores import GeneralScore as GeneralScore
+from keras_attn.scores import ScaledDotScore as ScaledDotScore
+from keras_attn.scores import Score as Score
+
+__version__ = "0.1.0"
+
+_NEED_TENSORFLOW = {
+    "BeamSearch": "search",
+    "GreedySearch": "search",
+    "Hypotheses": "search",
+    "Text": "text",
+    "pairs": "pairs",
+    "Translation": "translator",
+    "Translations": "translator",
+    "Translator": "translator",
+}
+
+
+def __getattr__(name):
+    if name not in _NEED_TENSORFLOW:
+        raise AttributeError(f"module 'keras_attn' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"keras_attn.{_NEED_TENSORFLOW[name]}")
+    except ModuleNotFoundError as error:
+        if error.name not in ("tensorflow", "tensorflow_text"):
+            raise
+        raise ModuleNotFoundError(
+            f"`keras_attn.{name}` needs TensorFlow and tensorflow-text. "
+            f"Missing: {error.name}. Install both with `pip install "
+            '"tensorflow==2.21.*" "tensorflow-text>=2.21.1,<2.22"`; the '
+            "layers work without them on JAX and PyTorch.",
+            name=error.name,
+        ) from error
+    return getattr(module, name)
+
+
+def __dir__():
+    return sorted([*globals(), *_NEED_TENSORFLOW])

@@ -1,0 +1,10 @@
+"""Attention: what every mechanism has in common, and the named ones."""
+
+from keras_attn.attention.base import Attention as Attention
+from keras_attn.attention.base import History as History
+from keras_attn.attention.base import Memory as Memory
+from keras_attn.attention.presets import BahdanauAttention as BahdanauAttention
+from keras_attn.attention.presets import LuongAttention as LuongAttention
+from keras_attn.attention.presets import (
+    ScaledDotAttention as ScaledDotAttention,
+)

@@ -1,0 +1,101 @@
+"""Running any Keras RNN cell, or stack of cells, one step at a time.
+
+States are flat tuples of tensors `(batch, beams, width)`, in the order of
+`cell.state_size`; a cell itself sees a row for each beam.
+"""
+
+import contextlib
+import inspect
+
+import keras
+from keras import layers
+from keras import ops
+
+
+def state_sizes(cell):
+    """Widths of all states of a cell, flat."""
+    return keras.tree.flatten(cell.state_size)
+
+
+def hidden_index(cell):
+    """Which of the flat states is the hidden one of the (top) cell."""
+    if not isinstance(cell, layers.StackedRNNCells):
+        return 0
+    return len(keras.tree.flatten(cell.state_size[:-1]))
+
+
+def initial_state(cell, batch, dtype):
+    """The cell's own first state: what it defines, or zeros."""
+    if hasattr(cell, "get_initial_state"):
+        return cell.get_initial_state(batch_size=batch)
+    return [ops.zeros((batch, size), dtype) for size in state_sizes(cell)]
+
+
+def run(cell, inputs, states, training):
+    """One step of a cell.
+
+    Args:
+        cell: A Keras RNN cell.
+        inputs: Tensor of shape `(batch, beams, dim)`.
+        states: Flat tuple of tensors `(batch, beams, width)`.
+        training: Whether dropout applies.
+
+    Returns:
+        The new states, like `states`.
+    """
+    beams = ops.shape(inputs)[1]
+    rows = [ops.reshape(x, (-1, x.shape[-1])) for x in (inputs, *states)]
+    structure = cell.state_size
+    if not keras.tree.is_nested(structure):
+        structure = [structure]
+    kwargs = {"training": training} if _takes_training(cell) else {}
+    _, states = cell(
+        rows[0], keras.tree.pack_sequence_as(structure, rows[1:]), **kwargs
+    )
+    return tuple(
+        ops.reshape(x, (-1, beams, x.shape[-1]))
+        for x in keras.tree.flatten(states)
+    )
+
+
+@contextlib.contextmanager
+def dropout_drawn_before(cell, step):
+    """Draws the cells' dropout masks before a loop; forgets them after it.
+
+    Keras cells draw a mask when first called and keep it for all steps. A
+    mask drawn inside a loop cannot leave it, and one kept from an earlier
+    trace is out of scope.
+
+    Args:
+        cell: A Keras RNN cell.
+        step: Function that runs the cell once in training, outside the loop,
+            or `None` when nothing is dropped.
+    """
+    dropping = [x for x in _leaves(cell) if hasattr(x, "reset_dropout_mask")]
+
+    def forget():
+        for leaf in dropping:
+            leaf.reset_dropout_mask()
+            leaf.reset_recurrent_dropout_mask()
+
+    forget()
+    try:
+        if step and any(x.dropout or x.recurrent_dropout for x in dropping):
+            step()
+        yield
+    finally:
+        forget()
+
+
+def _leaves(cell):
+    """A cell and all cells that it stacks or wraps."""
+    yield cell
+    for inner in (*getattr(cell, "cells", ()), getattr(cell, "cell", None)):
+        if inner is not None:
+            yield from _leaves(inner)
+
+
+def _takes_training(cell):
+    if isinstance(cell, layers.StackedRNNCells):
+        return True
+    return "training" in inspect.signature(cell.call).parameters

@@ -1,0 +1,127 @@
+"""What a sequence model is trained on: the cross-entropy of the next token.
+
+The loss decides what is padding by looking at the targets, not at a Keras
+mask: a mask can get lost on its way through a model (most `keras.ops` drop
+it), and padding would then count in silence. For the same reason a mask that
+does arrive is not applied a second time.
+"""
+
+import keras
+from keras import ops
+
+PAD = 0  # the id that fills short rows; `keras_attn.Text` reserves it
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SequenceCrossentropy(keras.losses.Loss):
+    """Cross-entropy between token ids and logits, with padding left out.
+
+    The loss of a batch is the sum over its real tokens (those whose target is
+    not the padding id 0) divided by their number, so that a token weighs the
+    same in a short row and in a long one. A batch of padding alone has loss 0.
+    It is computed in float32 whatever the dtype of the logits.
+
+    With `label_smoothing` ε the target of a token is Keras's mixture
+    `(1 - ε) · one_hot(y) + ε / V` over a vocabulary of `V` ids, padding id and
+    the other special ids included.
+
+    Args:
+        label_smoothing: Float in `[0, 1)`, the ε above. Defaults to `0.0`.
+        name: Optional name of the loss.
+
+    Call arguments:
+        y_true: Integer ids of shape `(batch, target)`, padded with 0.
+        y_pred: Logits (no softmax) of shape `(batch, target, vocabulary)`.
+        sample_weight: Optional weights of shape `(batch,)` for rows or
+            `(batch, target)` for tokens. They multiply the loss of the tokens;
+            the divisor stays the number of real tokens, as with Keras's own
+            losses.
+
+    Output shape:
+        A float32 scalar, in nats per token. `loss.call(y_true, y_pred)` gives
+        the tokens' losses apart, of shape `(batch, target)`, zero at padding.
+
+    Example:
+
+    >>> loss = keras_attn.SequenceCrossentropy()
+    >>> targets = np.array([[3, 2, 0, 0]])  # two tokens, two of padding
+    >>> round(float(loss(targets, np.zeros((1, 4, 8)))), 4)  # undecided: ln 8
+    2.0794
+    """
+
+    def __init__(self, label_smoothing=0.0, name="sequence_crossentropy"):
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(
+                "`label_smoothing` is the share of the target spread over the "
+                "vocabulary and must be in [0, 1). Received: "
+                f"label_smoothing={label_smoothing}. `0.1` is the usual choice."
+            )
+        super().__init__(name=name, dtype="float32")
+        self.label_smoothing = label_smoothing
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Keras's own `__call__` would apply the mask of `y_pred`, which comes
+        # from the decoder's inputs, on top of ours.
+        with keras.name_scope(self.name):
+            y_true = ops.convert_to_tensor(y_true)
+            losses = self.call(y_true, y_pred)  # (B, T)
+            real = ops.cast(ops.not_equal(y_true, PAD), "float32")
+            if sample_weight is not None:
+                losses = losses * _per_token(sample_weight, losses)
+            total, count = ops.sum(losses), ops.sum(real)
+            return total / ops.maximum(count, 1.0) / _replicas()
+
+    def call(self, y_true, y_pred):
+        y_true = ops.convert_to_tensor(y_true)
+        y_pred = ops.cast(y_pred, "float32")
+        _check_shapes(y_true.shape, y_pred.shape)
+        losses = ops.sparse_categorical_crossentropy(
+            y_true, y_pred, from_logits=True
+        )
+        if self.label_smoothing:
+            # The mean over the vocabulary of -log softmax, without the tensor.
+            uniform = ops.logsumexp(y_pred, axis=-1) - ops.mean(y_pred, axis=-1)
+            smoothing = self.label_smoothing
+            losses = (1 - smoothing) * losses + smoothing * uniform
+        # `where` and not a product: padding may hold anything, NaN included.
+        return ops.where(ops.not_equal(y_true, PAD), losses, 0.0)
+
+    def get_config(self):
+        return {"label_smoothing": self.label_smoothing, "name": self.name}
+
+
+def _per_token(sample_weight, losses):
+    weight = ops.cast(sample_weight, "float32")
+    if len(weight.shape) == 1:
+        weight = ops.expand_dims(weight, -1)
+    if len(weight.shape) != 2:
+        raise ValueError(
+            "`sample_weight` weighs rows or tokens, so it must have shape "
+            "(batch,) or (batch, target). Received: sample_weight of shape "
+            f"{tuple(sample_weight.shape)} for losses of shape "
+            f"{tuple(losses.shape)}."
+        )
+    return weight
+
+
+def _check_shapes(true_shape, pred_shape):
+    true_shape, pred_shape = tuple(true_shape), tuple(pred_shape)
+    lengths = {true_shape[1:2], pred_shape[1:2]} - {(None,)}
+    if len(true_shape) == 2 and len(pred_shape) == 3 and len(lengths) < 2:
+        return
+    raise ValueError(
+        "SequenceCrossentropy compares ids of shape (batch, target) with "
+        "logits of shape (batch, target, vocabulary). Received: y_true of "
+        f"shape {true_shape}, y_pred of shape {pred_shape}. Targets are the "
+        "decoder's inputs moved by one token: as long, and not one-hot."
+    )
+
+
+def _replicas():
+    # Under `tf.distribute` Keras adds up the gradients of the replicas, and
+    # expects losses divided by their number.
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync

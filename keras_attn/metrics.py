@@ -1,0 +1,127 @@
+"""How wrong decoded sequences are: edit distance and the rates made of it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class ErrorRates(NamedTuple):
+    """What `error_rates` measured, as shares: 0.25 is 25 %.
+
+    `sequence` is the share of wrong rows, `token` the edits per token of the
+    references. The field's names for them depend on what a row is: letters to
+    phonemes calls them word error rate (WER) and phoneme error rate (PER),
+    speech recognition sentence error rate and word error rate.
+    """
+
+    sequence: float
+    token: float
+
+
+def error_rates(
+    hypotheses: Sequence[Sequence[str]],
+    references: Sequence[Sequence[Sequence[str]]],
+) -> ErrorRates:
+    """Scores each hypothesis against the nearest of its references.
+
+    A word may be pronounced, a sentence translated, in more than one right
+    way. Of the references of a row the one that takes the fewest edits counts
+    (the first, where several do). A row is wrong if that takes any edit; the
+    token error rate is all edits over the summed lengths of the references
+    that counted. It can exceed 1, as hypotheses may be too long.
+
+    Args:
+        hypotheses: A sequence of tokens for each row.
+        references: For each row a list of references, each one a sequence of
+            tokens. At least one a row.
+
+    Returns:
+        `ErrorRates(sequence, token)`. Where all references are empty, `token`
+        is 0 or infinite.
+
+    Reference:
+        - Scored as in [Toshniwal and Livescu, 2016](
+          https://arxiv.org/abs/1610.06540)
+
+    Example:
+
+    >>> from keras_attn import metrics
+    >>> said = ["T AH M EY T OW".split(), "K AE D".split()]
+    >>> right = [
+    ...     ["T AH M AA T OW".split(), "T AH M EY T OW".split()],
+    ...     ["K AE T".split()],
+    ... ]
+    >>> metrics.error_rates(said, right)  # 1 row of 2; 1 edit in 9 phonemes
+    ErrorRates(sequence=0.5, token=0.1111111111111111)
+    """
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            "`error_rates` needs a list of references for each hypothesis. "
+            f"Received: {len(hypotheses)} hypotheses and {len(references)} "
+            "lists of references."
+        )
+    if not len(hypotheses):
+        raise ValueError(
+            "`error_rates` needs at least one row: the rates of none are not "
+            "defined. Received: no hypotheses."
+        )
+    edits = wrong = length = 0
+    pairs = zip(hypotheses, references, strict=True)
+    for row, (hypothesis, candidates) in enumerate(pairs):
+        _check_row(row, hypothesis, candidates)
+        distances = [edit_distance(hypothesis, each) for each in candidates]
+        distance = min(distances)
+        edits += distance
+        wrong += distance > 0
+        length += len(candidates[distances.index(distance)])
+    token = edits / length if length else (float("inf") if edits else 0.0)
+    return ErrorRates(wrong / len(hypotheses), token)
+
+
+def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
+    """The fewest insertions, deletions and substitutions from `a` to `b`.
+
+    Known as the Levenshtein distance. A `str` is the sequence of its
+    characters.
+
+    Args:
+        a: Sequence of tokens.
+        b: Sequence of tokens.
+
+    Returns:
+        A number of edits, at most the length of the longer sequence.
+
+    Raises:
+        ImportError: If RapidFuzz is not installed.
+
+    Example:
+
+    >>> from keras_attn import metrics
+    >>> metrics.edit_distance(["K", "AE", "T"], ["K", "AE", "T", "S"])
+    1
+    """
+    try:
+        from rapidfuzz.distance import Levenshtein
+    except ImportError as error:
+        raise ImportError(
+            "keras_attn.metrics counts edits with RapidFuzz, which is not "
+            "installed. Install it with `pip install rapidfuzz`; it is also "
+            "part of keras-attn's extra `metrics`."
+        ) from error
+    return Levenshtein.distance(a, b)
+
+
+def _check_row(row, hypothesis, candidates):
+    if isinstance(candidates, str) or not len(candidates):
+        raise ValueError(
+            "Each row needs a list of at least one reference. Received: "
+            f"references[{row}]={candidates!r}. A single reference still "
+            "stands in a list: [reference]."
+        )
+    if {isinstance(each, str) for each in (hypothesis, *candidates)} == {0, 1}:
+        raise ValueError(
+            "A hypothesis and its references must be sequences of the same "
+            "tokens. Received strings on one side and lists on the other: "
+            f"hypotheses[{row}]={hypothesis!r}, "
+            f"references[{row}]={candidates!r}. Split the strings, and put a "
+            "single reference in a list: [reference]."
+        )

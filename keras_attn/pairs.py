@@ -1,0 +1,116 @@
+"""`pairs()`: from two lists of lines to batches that `model.fit` takes."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.text import Text
+
+_CHUNK = 10_000  # lines turned into ids at a time
+
+
+def pairs(
+    sources: Sequence[str],
+    targets: Sequence[str],
+    source_text: Text,
+    target_text: Text,
+    batch_size: int = 64,
+    shuffle: bool = True,
+    seed: int | None = None,
+    buckets: int = 8,
+) -> tf.data.Dataset:
+    """Turns pairs of lines into padded batches for `model.fit`.
+
+    Rows of like length share a batch, so that little of it is padding. The
+    last batches may be smaller; no pair is left out.
+
+    Args:
+        sources: Source lines.
+        targets: Target lines, one for each source.
+        source_text: `Text` of the sources.
+        target_text: `Text` of the targets.
+        batch_size: Rows a batch.
+        shuffle: Whether every epoch brings the pairs in another order.
+        seed: Integer that makes the orders repeat, or `None`.
+        buckets: Number of classes of length; 1 mixes all lengths.
+
+    Returns:
+        A `tf.data.Dataset` of `((source, target_in), target_out)`, int32 ids
+        of shape `(batch, length)` padded with 0. Sources end with the end
+        token; `target_in` begins with the start token where `target_out`
+        ends with the end token.
+
+    Raises:
+        ValueError: If there are not as many targets as sources, or none.
+
+    Example:
+
+    >>> lines = ["ab", "b"]
+    >>> text = keras_attn.Text.from_lines(lines, split="characters")
+    >>> data = keras_attn.pairs(lines, lines, text, text, shuffle=False)
+    >>> (source, target_in), target_out = next(iter(data))
+    >>> target_in.numpy().tolist(), target_out.numpy().tolist()
+    ([[1, 5, 4], [1, 4, 0]], [[5, 4, 2], [4, 2, 0]])
+    """
+    if len(sources) != len(targets) or not len(sources):
+        raise ValueError(
+            "`sources` and `targets` must be as many, at least one. "
+            f"Received: {len(sources)} sources, {len(targets)} targets."
+        )
+    source = _ids(sources, source_text, "sources")
+    target = _ids(targets, target_text, "targets", start=True)
+    data = tf.data.Dataset.from_tensor_slices((source, target))
+    if shuffle:
+        data = data.shuffle(len(sources), seed=seed)
+    lengths = np.maximum(source.row_lengths(), target.row_lengths())
+    boundaries = _boundaries(lengths, buckets)
+    data = data.map(lambda *row: tuple(map(tf.identity, row)))  # not ragged
+    data = data.bucket_by_sequence_length(
+        _length,
+        bucket_boundaries=boundaries,
+        bucket_batch_sizes=[batch_size] * (len(boundaries) + 1),
+        padded_shapes=([None], [None]),
+    )
+    # Keras shows progress, and ends an epoch in silence, if it knows the size.
+    _, rows = np.unique(np.digitize(lengths, boundaries), return_counts=True)
+    batches = int(np.ceil(rows / batch_size).sum())
+    data = data.apply(tf.data.experimental.assert_cardinality(batches))
+    return data.map(_shift).prefetch(tf.data.AUTOTUNE)
+
+
+def _ids(lines, text, name, start=False):
+    """Ids of all lines as one ragged tensor; warns of lines that were cut."""
+    chunks = [
+        text.ragged_ids(tf.constant(list(lines[i : i + _CHUNK])), start)
+        for i in range(0, len(lines), _CHUNK)
+    ]
+    ids = tf.concat(chunks, axis=0)
+    special = 2 if start else 1
+    full = ids.row_lengths() == text.max_length + special
+    cut = int(tf.reduce_sum(tf.cast(full, tf.int32)))
+    if cut:
+        warnings.warn(
+            f"{cut} of {len(lines)} {name} fill their Text's max_length of "
+            f"{text.max_length} tokens or were cut to it.",
+            stacklevel=3,
+        )
+    return ids
+
+
+def _length(source, target):
+    return tf.maximum(tf.size(source), tf.size(target))
+
+
+def _boundaries(lengths, buckets):
+    """Lengths that part the pairs into buckets of about equal size."""
+    parts = np.quantile(lengths, np.linspace(0, 1, buckets + 1)[1:-1])
+    return sorted({int(part) + 1 for part in parts})
+
+
+def _shift(source, target):
+    # The end token stays out of the inputs, also where padding follows it.
+    inputs = target[:, :-1]
+    is_last = tf.equal(target[:, 1:], 0) & tf.not_equal(inputs, 0)
+    return (source, tf.where(is_last, 0, inputs)), target[:, 1:]

@@ -1,0 +1,256 @@
+"""Pictures of attention: which source tokens each target token was made of.
+
+The drawing goes through Matplotlib's objects and not through `pyplot`, so
+that it keeps no global list of figures, needs no display and may run in
+several threads, as in a server.
+"""
+
+import textwrap
+from functools import lru_cache
+
+import numpy as np
+
+END_TOKENS = {"</s>", "<end>", "<eos>", "[END]", "[EOS]"}
+CELL = 0.36  # inches, while that fits into:
+LONGEST = 12.0  # inches of cells along the longer side
+LETTER = 0.62 / 72  # inches a letter is wide at one point of size, roughly
+INK, FAINT, GRID = "#222222", "#767676", "#e3e6ea"
+
+
+def plot_attention(
+    translation=None,
+    ax=None,
+    *,
+    alignment=None,
+    source_tokens=None,
+    tokens=None,
+    title=None,
+):
+    """Draws the attention of one decoded sequence as a heat map.
+
+    A row of the picture is a target token, a column a source token; the
+    darker their crossing, the more the decoder attended to the one when it
+    wrote the other. The colours always run from 0 to 1, so that pictures
+    compare. An end token appears as `⏎`, a space as `␣`. Characters that
+    Matplotlib's default font lacks are taken from any installed font that has
+    them.
+
+    Args:
+        translation: One result of a `Translator`, as `result[0]`: an object
+            with `alignment`, `source_tokens` and `tokens`, and `text` and
+            `score` if they are to stand above the picture.
+        ax: Matplotlib axes to draw into. Defaults to those of a new figure,
+            whose size follows the number of tokens.
+        alignment: Array of shape `(target, source)` with values in `[0, 1]`.
+            This and the next two draw what is no result of a `Translator`.
+        source_tokens: List of `source` strings.
+        tokens: List of `target` strings.
+        title: String above the picture, instead of text and score.
+
+    Returns:
+        The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+
+    Example:
+
+    >>> figure = keras_attn.plot_attention(
+    ...     alignment=[[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]],
+    ...     source_tokens=["black", "cat", "</s>"],
+    ...     tokens=["Katze", "</s>"],
+    ... )
+    >>> figure.savefig("attention.png")
+    """
+    if alignment is None and source_tokens is None and tokens is None:
+        alignment, source_tokens, tokens = _fields(translation)
+    elif translation is not None:
+        raise ValueError(
+            "Pass either one result or `alignment`, `source_tokens` and "
+            "`tokens`, not both."
+        )
+    alignment = _checked(alignment, source_tokens, tokens)
+    if title is None:
+        title = _title(translation)
+    columns = [_legible(token) for token in source_tokens]
+    rows = [_legible(token) for token in tokens]
+    cell = _cell(alignment.shape, ax)
+    size = max(5.0, min(11.0, 30.0 * cell))  # points
+    # Column labels lie flat as long as they fit above their cell.
+    widest = max(len(label) for label in columns) * LETTER * size
+    turned = widest > 0.95 * cell
+    if ax is None:
+        ax = _new_axes(alignment.shape, cell, size, rows, columns, turned)
+    font = {
+        "family": _families("".join([*rows, *columns, title])),
+        "parse_math": False,  # a token may well be a dollar sign
+        "usetex": False,
+    }
+    _draw_cells(ax, alignment, cell)
+    _draw_labels(ax, rows, columns, turned, font | {"size": size})
+    # About as wide as cells and colour bar.
+    title = _wrapped(title, (alignment.shape[1] * cell + 1) / LETTER / 11)
+    ax.set_title(title, loc="left", size=11, color=INK, **font)
+    return ax.get_figure(root=True)
+
+
+def _fields(translation):
+    try:
+        return (
+            translation.alignment,
+            translation.source_tokens,
+            translation.tokens,
+        )
+    except AttributeError:
+        raise ValueError(
+            "`plot_attention` draws one result, an object with `alignment`, "
+            "`source_tokens` and `tokens`. Received: "
+            f"{type(translation).__name__}. Of the results of several "
+            "sources take one, as in `plot_attention(results[0])`, or pass "
+            "`alignment=`, `source_tokens=` and `tokens=` by name."
+        ) from None
+
+
+def _checked(alignment, source_tokens, tokens):
+    if alignment is None or source_tokens is None or tokens is None:
+        raise ValueError(
+            "`alignment`, `source_tokens` and `tokens` go together. Received: "
+            f"alignment={alignment}, source_tokens={source_tokens}, "
+            f"tokens={tokens}."
+        )
+    alignment = np.asarray(alignment, "float32")
+    expected = (len(tokens), len(source_tokens))
+    if alignment.shape != expected or not alignment.size:
+        raise ValueError(
+            "`alignment` needs a row for each target token and a column for "
+            "each source token, and at least one of both. Received: alignment "
+            f"of shape {alignment.shape} for {len(tokens)} tokens and "
+            f"{len(source_tokens)} source tokens. Padding must be cut off."
+        )
+    return alignment
+
+
+def _title(translation):
+    text = getattr(translation, "text", None) or ""
+    score = getattr(translation, "score", None)
+    if score is not None:
+        text += f"   (score {score:.3f})".replace("-", "−")
+    return text.strip()
+
+
+def _wrapped(title, width):
+    lines = textwrap.wrap(
+        title, max(24, int(width)), max_lines=3, placeholder=" …"
+    )
+    return "\n".join(lines)
+
+
+def _cell(shape, ax):
+    """Width of a cell in inches, roughly if the axes are not ours."""
+    if ax is None:
+        return min(CELL, LONGEST / max(shape))
+    box, dpi = ax.get_window_extent(), ax.get_figure(root=True).dpi
+    return min(box.width / shape[1], box.height / shape[0]) / dpi
+
+
+def _legible(token):
+    if token in END_TOKENS:
+        return "⏎"
+    if token and not token.strip(" "):
+        return "␣" * len(token)
+    if not token.isprintable():
+        return token.encode("unicode_escape").decode()
+    return token
+
+
+def _new_axes(shape, cell, size, rows, columns, turned):
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "`plot_attention` draws with Matplotlib, which is not installed. "
+            "Install it with `pip install matplotlib`; it is also keras-attn's "
+            "extra `plot`."
+        ) from error
+    letter = LETTER * size
+    above = max(map(len, columns)) * letter * 0.75 if turned else letter
+    beside = max(map(len, rows)) * letter
+    figure = Figure(
+        figsize=(
+            max(shape[1] * cell + beside + 1.8, 3.2),
+            max(shape[0] * cell + above + 1.3, 1.8),
+        ),
+        dpi=150,
+        layout="constrained",
+        facecolor="white",
+    )
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # inches
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
+
+
+def _draw_cells(ax, alignment, cell):
+    target, source = alignment.shape
+    image = ax.pcolormesh(
+        np.arange(source + 1) - 0.5,
+        np.arange(target + 1) - 0.5,
+        alignment,
+        cmap="Blues",
+        vmin=0.0,
+        vmax=1.0,
+        edgecolors=GRID,
+        linewidth=1.5 * cell,
+    )
+    ax.set_aspect("equal")
+    ax.invert_yaxis()
+    ax.spines[:].set_visible(False)
+    # The bar stands in the frame of the cells, to be as high as they are.
+    width = source * cell
+    bar = ax.inset_axes([1 + 0.14 / width, 0, 0.12 / width, 1])
+    bar = ax.figure.colorbar(image, cax=bar, ticks=[0, 0.5, 1])
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8, labelcolor=FAINT)
+    bar.set_label("attention", color=FAINT, size=8)
+
+
+def _draw_labels(ax, rows, columns, turned, font):
+    ax.xaxis.tick_top()
+    ax.xaxis.set_label_position("top")
+    ax.tick_params(length=0, labelcolor=INK)
+    place = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
+    ax.set_xticks(
+        range(len(columns)), columns, **font, **(place if turned else {})
+    )
+    ax.set_yticks(range(len(rows)), rows, **font)
+    ax.set_xlabel("source", color=FAINT, size=8)
+    ax.set_ylabel("target", color=FAINT, size=8)
+
+
+def _families(text):
+    """The default fonts, and those installed that have what these lack."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    families = list(matplotlib.rcParams["font.family"])
+    missing = {ord(character) for character in text if not character.isspace()}
+    for family in families:
+        default = font_manager.FontProperties(family=[family])
+        missing -= _characters(font_manager.findfont(default))
+    for font in font_manager.fontManager.ttflist:
+        if not missing:
+            break
+        # "Last Resort" draws every character, as a box.
+        if font.name.startswith("Last Resort"):
+            continue
+        if missing & _characters(font.fname):
+            families.append(font.name)
+            missing -= _characters(font.fname)
+    return families
+
+
+@lru_cache(maxsize=64)
+def _characters(path):
+    from matplotlib import font_manager
+
+    return frozenset(font_manager.get_font(path).get_charmap())
