@@ -36,7 +36,7 @@ _NEED_TENSORFLOW = {
     "GreedySearch": "search",
     "Hypotheses": "search",
     "Text": "text",
-    "pairs": "pairs",
+    "pairs": "batches",
     "Translation": "translator",
     "Translations": "translator",
     "Translator": "translator",

@@ -34,6 +34,9 @@ class Alignment(keras.layers.Layer):
         # No autocast: scores and history keep the precision they come in.
         super().__init__(autocast=False, **kwargs)
 
+    def build(self, scores_shape):
+        """Creates the weights for scores of this shape."""
+
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SoftmaxAlignment(Alignment):
@@ -61,7 +64,14 @@ class SoftmaxAlignment(Alignment):
     def call(self, scores, allowed=None, history=()):
         scores = ops.cast(scores, "float32")
         if allowed is None:
-            return ops.softmax(scores)
+            return _softmax(scores)
         # The fill is finite: a softmax over a row of -inf would be NaN.
-        weights = ops.softmax(ops.where(allowed, scores, -1e9))
+        weights = _softmax(ops.where(allowed, scores, -1e9))
         return ops.where(allowed, weights, 0.0)
+
+
+def _softmax(scores):
+    if scores.shape[-1] == 1:
+        # `ops.softmax` warns here, but a source may well be one token long.
+        return ops.exp(ops.log_softmax(scores))
+    return ops.softmax(scores)

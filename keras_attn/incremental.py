@@ -101,7 +101,10 @@ class Incremental:
         Args:
             *sources: The model's inputs but the last, batch first.
         """
-        constants = self._encoder(list(sources), training=False)
+        # Keras returns the tensor itself where a model has one output.
+        constants = keras.tree.flatten(
+            self._encoder(list(sources), training=False)
+        )
         values = {
             id(x): value
             for x, value in zip(self._border, constants, strict=True)

@@ -44,13 +44,12 @@ def error_rates(
 
     Example:
 
-    >>> from keras_attn import metrics
     >>> said = ["T AH M EY T OW".split(), "K AE D".split()]
     >>> right = [
     ...     ["T AH M AA T OW".split(), "T AH M EY T OW".split()],
     ...     ["K AE T".split()],
     ... ]
-    >>> metrics.error_rates(said, right)  # 1 row of 2; 1 edit in 9 phonemes
+    >>> keras_attn.error_rates(said, right)  # 1 row of 2; 1 edit in 9 phonemes
     ErrorRates(sequence=0.5, token=0.1111111111111111)
     """
     if len(hypotheses) != len(references):
@@ -95,8 +94,7 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
 
     Example:
 
-    >>> from keras_attn import metrics
-    >>> metrics.edit_distance(["K", "AE", "T"], ["K", "AE", "T", "S"])
+    >>> keras_attn.edit_distance(["K", "AE", "T"], ["K", "AE", "T", "S"])
     1
     """
     try:

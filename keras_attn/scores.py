@@ -39,6 +39,9 @@ class Score(keras.layers.Layer):
         """Carries keys `(batch, source, key_dim)` into the score's space."""
         return key
 
+    def compute_mask(self, inputs, previous_mask):
+        """None: `Attention` minds the masks, scores carry none."""
+
 
 @keras.saving.register_keras_serializable("keras_attn")
 class AdditiveScore(Score):

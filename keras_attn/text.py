@@ -4,7 +4,7 @@ Every operation is TensorFlow's or tensorflow-text's, so that a SavedModel
 takes and gives strings. Whatever bytes come in, each row gets a defined
 result and does no harm to the others:
 
-1. Invalid UTF-8 becomes U+FFFD; line breaks and tabs become spaces.
+1. Invalid UTF-8 and NUL become U+FFFD; line breaks and tabs become spaces.
 2. Unicode NFKC, then lower case if asked for.
 3. Split into characters, or into words at Unicode white space.
 4. Look up; what the vocabulary lacks, and any word that looks like a special
@@ -139,6 +139,8 @@ class Text:
         strings = tf.strings.unicode_transcode(
             tf.ensure_shape(strings, [None]), "UTF-8", "UTF-8"
         )
+        # `tf.strings.lower` would end a string at its first NUL.
+        strings = tf.strings.regex_replace(strings, r"\x00", "\ufffd")
         strings = tf.strings.regex_replace(strings, r"[\t\n\v\f\r]", " ")
         strings = tensorflow_text.normalize_utf8(strings, "NFKC")
         if self.lowercase:
@@ -307,8 +309,8 @@ def _require_tokens(tokens):
             reason = "must be a string that is not empty"
         elif token in SPECIAL_TOKENS:
             reason = "is the name of a special token"
-        elif any(c in "\t\n\v\f\r" for c in token):
-            reason = "has a tab or line break, which text never keeps"
+        elif any(c in "\0\t\n\v\f\r" for c in token):
+            reason = "has a NUL, tab or line break, which text never keeps"
         else:
             continue
         raise ValueError(f"A token of a vocabulary {reason}. Got: {token!r}")

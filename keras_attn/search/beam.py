@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_attn.search.candidates import extend
 from keras_attn.search.task import IMPOSSIBLE
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
+from keras_attn.search.task import banned
 from keras_attn.search.task import check_lengths
 from keras_attn.search.task import loop
-from keras_attn.search.task import rules
 from keras_attn.search.task import zero_past
 
 
@@ -127,16 +128,24 @@ class BeamSearch:
     def _advance(self, task, state):
         width = self.width
         logits, alignments, model = task.step(state.last, state.state)
-        logits = tf.cast(logits, tf.float32)
-        logp, parents, tokens = self._candidates(task, state, logits)
+        logp, parents, tokens = extend(
+            tf.cast(logits, tf.float32),
+            state.logp,
+            min(2 * width, width * logits.shape[-1]),
+            banned(task, self.min_length, state.time),
+        )
         length = state.time + 1
 
-        # A beginning that is impossible stays so, and never ends.
-        ends = (tokens == task.end_token) & (logp > IMPOSSIBLE / 2)
+        # Only the first `width` candidates may end; a beginning that is
+        # impossible stays so, and never ends. (A mask and not a slice: XLA
+        # compiles the slice of a top_k into a full sort, ten times slower.)
+        is_end = tokens == task.end_token
+        first = tf.range(tokens.shape[1]) < width
+        ends = is_end & first & (logp > IMPOSSIBLE / 2)
         pool = self._pool_up(state, logp, parents, tokens, ends)
 
         # The best `width` candidates that do not end go on.
-        going = tf.where(tokens == task.end_token, 2 * IMPOSSIBLE, logp)
+        going = tf.where(is_end, 2 * IMPOSSIBLE, logp)
         logp, chosen = tf.math.top_k(going, width)
         logp = tf.maximum(logp, IMPOSSIBLE)
         parents = tf.gather(parents, chosen, batch_dims=1)
@@ -146,8 +155,8 @@ class BeamSearch:
             last=tokens,
             logp=logp,
             done=state.done | self._stops(logp, pool, length),
-            tokens=_extend(state.tokens, parents, tokens, state.time),
-            slots=_extend(state.slots, parents, parents, state.time),
+            tokens=_append(state.tokens, parents, tokens, state.time),
+            slots=_append(state.slots, parents, parents, state.time),
             pool=pool,
             state=tf.nest.map_structure(
                 lambda x: tf.gather(x, parents, batch_dims=1), model
@@ -155,29 +164,16 @@ class BeamSearch:
             alignments=state.alignments.write(state.time, alignments),
         )
 
-    def _candidates(self, task, state, logits):
-        """The best `2 * width` extensions: log-probability, parent, token."""
-        width, vocabulary = self.width, logits.shape[-1]
-        normaliser = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
-        totals = logits + (state.logp[..., None] - normaliser)
-        totals += rules(task, self.min_length, state.time, logits)
-        totals = tf.reshape(totals, [-1, width * vocabulary])
-        logp, index = tf.math.top_k(totals, min(2 * width, totals.shape[1]))
-        return logp, index // vocabulary, index % vocabulary
-
     def _pool_up(self, state, logp, parents, tokens, ends):
-        """Merges what ended among the first `width` into the pool."""
+        """Merges the candidates that ended into the pool."""
         pool, width, length = state.pool, self.width, state.time + 1
-        accepted = ends[:, :width] & tf.logical_not(state.done)[:, None]
-        scores = tf.where(
-            accepted, self.normalise(logp[:, :width], length), IMPOSSIBLE
-        )
-        parents, tokens = parents[:, :width], tokens[:, :width]
+        accepted = ends & tf.logical_not(state.done)[:, None]
+        scores = tf.where(accepted, self.normalise(logp, length), IMPOSSIBLE)
         ended = _Pool(
             scores=scores,
             lengths=tf.fill(tf.shape(scores), length),
-            tokens=_extend(state.tokens, parents, tokens, state.time),
-            slots=_extend(state.slots, parents, parents, state.time),
+            tokens=_append(state.tokens, parents, tokens, state.time),
+            slots=_append(state.slots, parents, parents, state.time),
         )
         both = tf.nest.map_structure(
             lambda old, new: tf.concat([old, new], axis=1), pool, ended
@@ -259,7 +255,7 @@ class _Beams(NamedTuple):
     alignments: Any  # TensorArray of T x (B, K, S), by beam
 
 
-def _extend(history, parents, new, time):
+def _append(history, parents, new, time):
     """Continues each parent's history `(B, K, T)` with `new (B, K)`."""
     history = tf.gather(history, parents, batch_dims=1)
     here = tf.range(history.shape[-1]) == time

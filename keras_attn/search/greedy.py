@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_attn.search.candidates import extend
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
+from keras_attn.search.task import banned
 from keras_attn.search.task import check_lengths
 from keras_attn.search.task import loop
-from keras_attn.search.task import rules
 from keras_attn.search.task import zero_past
 
 
@@ -37,16 +38,14 @@ class GreedySearch:
     def __call__(self, task: Task) -> Hypotheses:
         """Decodes, inside a `tf.function` or eagerly."""
         batch, length = task.batch, self.max_length
-        alignments = tf.TensorArray(tf.float32, length)
         state = _Greedy(
             time=tf.constant(0),
             last=tf.fill([batch, 1], task.start_token),
-            done=tf.zeros([batch], tf.bool),
-            score=tf.zeros([batch]),
-            tokens=tf.zeros([batch, length], tf.int32),
-            lengths=tf.zeros([batch], tf.int32),
+            done=tf.zeros([batch, 1], tf.bool),
+            score=tf.zeros([batch, 1]),
             state=task.start(1),
-            alignments=alignments,
+            tokens=tf.TensorArray(tf.int32, length),
+            alignments=tf.TensorArray(tf.float32, length),
         )
         state = loop(
             lambda state: tf.logical_not(tf.reduce_all(state.done)),
@@ -54,37 +53,38 @@ class GreedySearch:
             state,
             length,
         )
-        finished = state.done
-        attended = state.alignments.stack()[:, :, 0]  # (T, B, S)
+        # (T, B, 1, ...) -> (B, 1, T, ...)
+        tokens = tf.transpose(state.tokens.stack(), [1, 2, 0])
+        alignments = tf.transpose(state.alignments.stack(), [1, 2, 0, 3])
+        # The loop goes on until all rows are done: past a row's end token
+        # comes what nobody asked for.
+        ends = tokens == task.end_token
+        end = tf.argmax(ends, axis=-1, output_type=tf.int32)
+        lengths = tf.where(state.done, end + 1, length)
+        real = tf.sequence_mask(lengths, length)
         return Hypotheses(
-            tokens=state.tokens[:, None],
-            lengths=state.lengths[:, None],
-            scores=state.score[:, None],
-            finished=finished[:, None],
-            alignments=zero_past(
-                tf.transpose(attended, [1, 0, 2])[:, None],
-                state.lengths[:, None],
-            ),
+            tokens=tf.where(real, tokens, 0),
+            lengths=lengths,
+            scores=state.score,
+            finished=state.done,
+            alignments=zero_past(alignments, lengths),
         )
 
     def _advance(self, task, state):
         logits, alignments, model = task.step(state.last, state.state)
-        logits = tf.cast(logits[:, 0], tf.float32)
-        allowed = logits + rules(task, self.min_length, state.time, logits)
-        token = tf.argmax(allowed, axis=-1, output_type=tf.int32)
-        logp = tf.gather(logits, token, batch_dims=1)
-        logp -= tf.reduce_logsumexp(logits, axis=-1)
-        going = tf.logical_not(state.done)
-        token = tf.where(going, token, 0)
-        here = tf.range(self.max_length) == state.time
+        score, _, token = extend(
+            tf.cast(logits, tf.float32),
+            state.score,
+            1,
+            banned(task, self.min_length, state.time),
+        )
         return _Greedy(
             time=state.time + 1,
-            last=token[:, None],
+            last=token,
             done=state.done | (token == task.end_token),
-            score=state.score + tf.where(going, logp, 0.0),
-            tokens=tf.where(here, token[:, None], state.tokens),
-            lengths=state.lengths + tf.cast(going, tf.int32),
+            score=tf.where(state.done, state.score, score),
             state=model,
+            tokens=state.tokens.write(state.time, token),
             alignments=state.alignments.write(state.time, alignments),
         )
 
@@ -92,9 +92,8 @@ class GreedySearch:
 class _Greedy(NamedTuple):
     time: Any
     last: Any  # (B, 1)
-    done: Any  # (B,)
-    score: Any  # (B,)
-    tokens: Any  # (B, T)
-    lengths: Any  # (B,)
+    done: Any  # (B, 1)
+    score: Any  # (B, 1)
     state: Any  # the model's
+    tokens: Any  # TensorArray of T x (B, 1)
     alignments: Any  # TensorArray of T x (B, 1, S)

@@ -43,9 +43,13 @@ class Task(NamedTuple):
 
 
 def loop(condition, body, state, max_length):
-    """A while loop over one named state."""
+    """A while loop over one named state.
+
+    It takes at least one step, also for a batch without rows: a buffer that
+    nothing was written to does not know its shape.
+    """
     (state,) = tf.while_loop(
-        condition,
+        lambda state: (state.time == 0) | condition(state),
         lambda state: (body(state),),
         (state,),
         maximum_iterations=max_length,
@@ -53,18 +57,14 @@ def loop(condition, body, state, max_length):
     return state
 
 
-def rules(task, min_length, time, logits):
-    """What to add to the logits of tokens that may not come, `(V,)`."""
-    vocabulary = logits.shape[-1]
-    never = (
-        tf.reduce_max(tf.one_hot(task.forbidden, vocabulary), axis=0)
-        if task.forbidden
-        else tf.zeros([vocabulary])
-    )
+def banned(task, min_length, time):
+    """Tokens that may not come now, and what that costs them."""
+    never = 2 * IMPOSSIBLE
+    pairs = [(token, never) for token in task.forbidden]
     if min_length > 1:
         early = tf.cast(time + 1 < min_length, tf.float32)
-        never += early * tf.one_hot(task.end_token, vocabulary)
-    return never * (2 * IMPOSSIBLE)
+        pairs.append((task.end_token, early * never))
+    return pairs
 
 
 def zero_past(alignments, lengths):

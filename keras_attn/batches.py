@@ -49,7 +49,8 @@ def pairs(
 
     >>> lines = ["ab", "b"]
     >>> text = keras_attn.Text.from_lines(lines, split="characters")
-    >>> data = keras_attn.pairs(lines, lines, text, text, shuffle=False)
+    >>> data = keras_attn.pairs(
+    ...     lines, lines, text, text, shuffle=False, buckets=1)
     >>> (source, target_in), target_out = next(iter(data))
     >>> target_in.numpy().tolist(), target_out.numpy().tolist()
     ([[1, 5, 4], [1, 4, 0]], [[5, 4, 2], [4, 2, 0]])

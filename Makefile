@@ -1,0 +1,50 @@
+# Every target makes the virtual environment it needs. The two to know:
+#   make demo    train, export, serve, query and plot on real data
+#   make test    lint, and the tests of both distributions
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3 python))
+VENV ?= .venv
+RUN = $(VENV)/bin/python
+PIP = $(RUN) -m pip install --quiet --disable-pip-version-check
+# Fewer lines of start-up noise; errors still show.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: demo test test-all lint format bench clean
+
+demo: $(VENV)/demo
+	$(RUN) examples/pronounce.py demo
+
+test: lint
+	$(RUN) -m pytest -n 2 --dist loadfile -m "not full"
+
+test-all: lint
+	$(RUN) -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/test
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+format: $(VENV)/test
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bench: $(VENV)/test
+	$(RUN) tests/benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist runs .pytest_cache .hypothesis .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/made:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	touch $@
+
+# One command for both distributions: they come from this checkout.
+$(VENV)/demo: $(VENV)/made pyproject.toml serving/pyproject.toml
+	$(PIP) -e ".[examples]" -e "./serving[server]"
+	touch $@
+
+$(VENV)/test: $(VENV)/demo
+	$(PIP) -e ".[examples,plot,metrics,test]" -e "./serving[server]"
+	touch $@

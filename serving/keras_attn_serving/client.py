@@ -1,0 +1,353 @@
+"""A client for exported models: texts in, texts and numpy arrays out.
+
+It speaks to TensorFlow Serving and to the development server alike, over
+gRPC, and imports nothing of TensorFlow.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+
+from keras_attn_serving import protocol
+from keras_attn_serving import wire_pb2 as wire
+from keras_attn_serving.results import Alignment
+from keras_attn_serving.results import Result
+from keras_attn_serving.results import ServingError
+from keras_attn_serving.results import Signature
+from keras_attn_serving.results import TensorSpec
+from keras_attn_serving.results import VersionStatus
+
+_HINTS = {
+    grpc.StatusCode.UNAVAILABLE: (
+        "Is a server running at {address!r}? Start one with `python -m "
+        "keras_attn_serving --model_base_path=DIR --model_name=NAME`, or call "
+        "`client.wait_until_ready()` while it loads its model."
+    ),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (
+        "The answer took longer than {timeout} seconds. Send fewer texts a "
+        "request, or pass a larger `timeout`."
+    ),
+    grpc.StatusCode.UNIMPLEMENTED: (
+        "Whatever answers at {address!r} lacks this call. Is it the gRPC port "
+        "(8500 by default, not the REST port 8501) of a model server?"
+    ),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (
+        "The server is busy or the message too large: send fewer texts a "
+        "request or fewer requests at a time."
+    ),
+}
+
+
+class Client:
+    """Queries the models of one server. Threads may share a client.
+
+    Example:
+
+    ```python
+    with Client("localhost:8500", model="pronounce") as client:
+        result = client.predict(["attention", "memory"])
+        print(result["text"], result["score"])
+    ```
+
+    Args:
+        address: `host:port` of the server's gRPC port, or any gRPC target
+            (`dns:///...`, `unix:...`).
+        model: The model to query. May be left out here and given to each call.
+        version: A version number, or a version label as a string. Defaults to
+            the newest version that the server has loaded.
+        timeout: Seconds a call may take; `None` to wait for ever.
+        credentials: `grpc.ssl_channel_credentials(...)` for a server with TLS.
+            Defaults to a plain connection.
+        options: Further gRPC channel options, as pairs.
+    """
+
+    def __init__(
+        self,
+        address: str = "localhost:8500",
+        model: str | None = None,
+        *,
+        version: int | str | None = None,
+        timeout: float | None = 60.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        options: Sequence[tuple[str, Any]] = (),
+    ):
+        self.address = address
+        self.model = model
+        self.version = version
+        self.timeout = timeout
+        # gRPC stops reading at 4 MiB by default; a batch of alignments is
+        # soon larger.
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            *options,
+        ]
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, options)
+        self._predict = self._method(
+            "PredictionService/Predict",
+            wire.PredictRequest,
+            wire.PredictResponse,
+        )
+        self._metadata = self._method(
+            "PredictionService/GetModelMetadata",
+            wire.GetModelMetadataRequest,
+            wire.GetModelMetadataResponse,
+        )
+        self._status = self._method(
+            "ModelService/GetModelStatus",
+            wire.GetModelStatusRequest,
+            wire.GetModelStatusResponse,
+        )
+
+    def predict(
+        self,
+        inputs: Any,
+        signature: str = "serving_default",
+        outputs: Sequence[str] | str | None = None,
+        *,
+        model: str | None = None,
+        version: int | str | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Runs a signature.
+
+        Args:
+            inputs: A list of texts, for a signature with the one input `text`;
+                else a dictionary of arrays or lists by input name.
+            signature: The signature to run.
+            outputs: Names of the outputs wanted, or one name. Defaults to
+                all.
+            model, version, timeout: In place of the client's own.
+
+        Returns:
+            A `Result`. Strings are decoded from UTF-8, with U+FFFD for what is
+            not; outputs whose names end in `_bytes` stay `bytes`.
+
+        Raises:
+            ServingError: If the server cannot be reached or refuses.
+            ValueError: If the inputs are not texts or numbers.
+        """
+        if isinstance(inputs, str | bytes):
+            raise ValueError(
+                "`inputs` must be a batch. Received one text; pass a list: "
+                f"[{inputs!r:.80}]."
+            )
+        if not isinstance(inputs, Mapping):
+            inputs = {"text": inputs}
+        if isinstance(outputs, str):
+            outputs = [outputs]
+        request = wire.PredictRequest(
+            model_spec=self._spec(model, version, signature),
+            output_filter=outputs or (),
+        )
+        for name, values in inputs.items():
+            protocol.encode(values, request.inputs[name])
+        response = self._call(self._predict, request, timeout)
+        spec = response.model_spec
+        return Result(
+            {
+                name: _output(name, tensor)
+                for name, tensor in sorted(response.outputs.items())
+            },
+            spec.name,
+            spec.version.value,
+            spec.signature_name,
+        )
+
+    def align(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str | None = None,
+        version: int | str | None = None,
+        timeout: float | None = None,
+    ) -> list[Alignment]:
+        """Runs the signature `align` and trims each text's padding.
+
+        Args:
+            texts: The texts.
+            model, version, timeout: In place of the client's own.
+
+        Returns:
+            An `Alignment` for each text.
+        """
+        result = self.predict(
+            texts, "align", model=model, version=version, timeout=timeout
+        )
+        return [
+            Alignment(
+                text,
+                float(score),
+                source_tokens[:source_length],
+                tokens[:length],
+                alignments[:length, :source_length],
+            )
+            for (
+                text,
+                score,
+                source_tokens,
+                source_length,
+                tokens,
+                length,
+                alignments,
+            ) in zip(
+                result["text"],
+                result["score"],
+                result["source_tokens"],
+                result["source_length"],
+                result["tokens"],
+                result["length"],
+                result["alignments"],
+                strict=True,
+            )
+        ]
+
+    def metadata(
+        self,
+        *,
+        model: str | None = None,
+        version: int | str | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Signature]:
+        """Returns the model's signatures by name."""
+        request = wire.GetModelMetadataRequest(
+            model_spec=self._spec(model, version),
+            metadata_field=["signature_def"],
+        )
+        response = self._call(self._metadata, request, timeout)
+        signatures = wire.SignatureDefMap.FromString(
+            response.metadata["signature_def"].value
+        )
+        return {
+            name: Signature(_specs(each.inputs), _specs(each.outputs))
+            for name, each in sorted(signatures.signature_def.items())
+            if not name.startswith("__")  # the loader's own initialisation
+        }
+
+    def status(
+        self,
+        *,
+        model: str | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+    ) -> list[VersionStatus]:
+        """Returns the state of each version, or of the one asked for."""
+        request = wire.GetModelStatusRequest(
+            model_spec=self._spec(model, version)
+        )
+        response = self._call(self._status, request, timeout)
+        return [
+            VersionStatus(
+                each.version,
+                wire.ModelVersionStatus.State.Name(each.state),
+                each.status.error_code,
+                each.status.error_message,
+            )
+            for each in response.model_version_status
+        ]
+
+    def wait_until_ready(self, timeout: float = 60.0) -> None:
+        """Waits for the server; it answers once its model is loaded.
+
+        Raises:
+            ServingError: If no server answers within `timeout` seconds.
+        """
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout)
+        except grpc.FutureTimeoutError:
+            code = grpc.StatusCode.UNAVAILABLE
+            raise ServingError(
+                code,
+                f"No server became ready within {timeout} seconds.",
+                _HINTS[code].format(address=self.address),
+            ) from None
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def _method(self, name, request, response):
+        return self._channel.unary_unary(
+            f"/tensorflow.serving.{name}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+
+    def _spec(self, model, version, signature=""):
+        model = self.model if model is None else model
+        if model is None:
+            raise ValueError(
+                "Which model? Name it once, `Client(address, model=...)`, or "
+                "in each call, `predict(inputs, model=...)`."
+            )
+        version = self.version if version is None else version
+        spec = wire.ModelSpec(name=model, signature_name=signature)
+        if isinstance(version, str):
+            spec.version_label = version
+        elif version is not None:
+            spec.version.value = version
+        return spec
+
+    def _call(self, method, request, timeout):
+        timeout = self.timeout if timeout is None else timeout
+        try:
+            return method(request, timeout=timeout)
+        except grpc.RpcError as error:
+            code, message = error.code(), error.details() or ""
+            hint = _HINTS.get(code, "")
+            # TensorFlow Serving's full batching queue is UNAVAILABLE, too.
+            if "queue" in message:
+                hint = _HINTS[grpc.StatusCode.RESOURCE_EXHAUSTED]
+            raise ServingError(
+                code,
+                message,
+                hint.format(address=self.address, timeout=timeout),
+            ) from error
+
+
+def _output(name, tensor):
+    array = protocol.decode(tensor)
+    if array.dtype != object:
+        return array
+    if not name.endswith("_bytes"):  # TF Serving's REST names them so, too
+        flat = [item.decode("utf-8", "replace") for item in array.reshape(-1)]
+        array = _objects(flat, array.shape)
+    return array.tolist()
+
+
+def _objects(flat, shape):
+    array = np.empty(len(flat), dtype=object)
+    array[:] = flat
+    return array.reshape(shape)
+
+
+def _specs(tensors):
+    return {
+        name: TensorSpec(_dtype(info.dtype), _shape(info.tensor_shape))
+        for name, info in sorted(tensors.items())
+    }
+
+
+def _dtype(number):
+    name = protocol.dtype_name(number)
+    return {"float": "float32", "double": "float64", "half": "float16"}.get(
+        name, name
+    )
+
+
+def _shape(shape):
+    if shape.unknown_rank:
+        return None
+    return tuple(None if dim.size < 0 else dim.size for dim in shape.dim)

@@ -1,0 +1,122 @@
+"""One loaded model version, run as TensorFlow Serving runs it.
+
+TensorFlow Serving loads a SavedModel into a TensorFlow 1 session and runs the
+tensors its signatures name. So does this: the same restore and initialisation
+operations, the same graph optimiser, the same errors. `tf.saved_model.load`
+would not do: it rebuilds Python objects, and so answers for exports that
+TensorFlow Serving refuses.
+"""
+
+import threading
+from collections.abc import Mapping
+
+import grpc
+import numpy as np
+import tensorflow as tf
+
+# Registers the tokenizers' operations, which TensorFlow Serving links in.
+import tensorflow_text  # noqa: F401
+
+from keras_attn_serving.errors import StatusError
+from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.errors import status_of
+
+
+class Engine:
+    """Holds a session of one SavedModel. Threads may share it.
+
+    Args:
+        path: The version's directory, with `saved_model.pb` in it.
+
+    Attributes:
+        signatures: `SignatureDef` messages by name.
+
+    Raises:
+        StatusError: If the SavedModel cannot be loaded.
+    """
+
+    def __init__(self, path: str):
+        self._graph = tf.Graph()
+        self._runs = {}
+        self._lock = threading.Lock()
+        config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+        # A development server leaves the GPU to others too.
+        config.gpu_options.allow_growth = True
+        self._session = tf.compat.v1.Session(graph=self._graph, config=config)
+        try:
+            with self._graph.as_default():
+                meta_graph = tf.compat.v1.saved_model.load(
+                    self._session, [tf.saved_model.SERVING], path
+                )
+        except tf.errors.OpError as error:
+            self.close()
+            raise _status(error) from error
+        except BaseException:
+            self.close()
+            raise
+        # As in TensorFlow Serving, the graph's definition itself is let go.
+        self.signatures = dict(meta_graph.signature_def)
+
+    def run(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        fetches: tuple[str, ...],
+        timeout: float | None = None,
+    ) -> list[np.ndarray]:
+        """Runs the graph.
+
+        Args:
+            feeds: Arrays by tensor name.
+            fetches: Names of the tensors wanted.
+            timeout: Seconds until the run is cancelled.
+
+        Returns:
+            The tensors, in the order of `fetches`.
+
+        Raises:
+            StatusError: If an operation fails or the time is over.
+        """
+        options = None
+        if timeout is not None:
+            milliseconds = int(timeout * 1000)
+            if milliseconds <= 0:  # which would mean no limit
+                raise StatusError(
+                    grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline exceeded"
+                )
+            options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
+        # Sorted, as the session sorts them for "Expects arg[0] to be ...".
+        names = tuple(sorted(feeds))
+        run = self._callable(names, tuple(fetches))
+        try:
+            return run(*(feeds[name] for name in names), options=options)
+        except tf.errors.OpError as error:
+            raise _status(error) from error
+        except ValueError as error:  # a feed that does not fit the graph
+            raise invalid_argument(str(error)) from error
+
+    def close(self) -> None:
+        """Frees the session. Calls still running end with an error."""
+        self._session.close()
+
+    def _callable(self, feeds, fetches):
+        # Making one looks tensors up in the graph, running it for the first
+        # time optimises the graph for it: once for each set of names.
+        with self._lock:
+            if (feeds, fetches) not in self._runs:
+                find = self._graph.get_tensor_by_name
+                self._runs[feeds, fetches] = self._session.make_callable(
+                    [find(name) for name in fetches],
+                    [find(name) for name in feeds],
+                    accept_options=True,
+                )
+            return self._runs[feeds, fetches]
+
+
+def _status(error):
+    # The session rewrites the runtime's message for Python users ("Graph
+    # execution error: Detected at node ..."); TensorFlow Serving's clients
+    # see the original, which stays behind as the context.
+    original = error.__context__
+    if isinstance(original, tf.errors.OpError):
+        error = original
+    return StatusError(status_of(error.error_code), error.message)

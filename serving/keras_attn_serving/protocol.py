@@ -1,0 +1,287 @@
+"""Tensors as TensorFlow Serving sends them: numpy arrays to messages and back.
+
+A `TensorProto` may hold its values in one of two ways: in the typed field of
+its dtype (`float_val`, `string_val`, ...), or as raw bytes in `tensor_content`.
+Servers and clients use either, so `decode` reads both; `encode` writes typed
+fields, which every reader understands. Both follow TensorFlow's C++
+`Tensor::FromProto` and `Tensor::AsProtoField`, odd corners included: the tests
+hold them against `tf.io.parse_tensor`, which is the same code.
+
+Both take any message with the fields of `wire.proto`'s `TensorProto`, so the
+client uses them with our messages and the server with TensorFlow's.
+"""
+
+import math
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_attn_serving import wire_pb2 as wire
+
+# A message of a few bytes can declare any shape, and its last value repeats
+# to fill it. Nothing larger than a gRPC message can be meant.
+MAX_TENSOR_BYTES = 2**31 - 1
+
+
+class Kind(NamedTuple):
+    """How one dtype is called and kept.
+
+    Attributes:
+        name: TensorFlow's C++ name of the dtype, as in its error messages.
+        stored: Dtype of one element in `tensor_content`; `None` for strings.
+        field: The typed field that holds the values.
+    """
+
+    name: str
+    stored: np.dtype | None
+    field: str
+
+
+def _kind(name, stored, field):
+    return Kind(name, np.dtype(stored).newbyteorder("<"), field)
+
+
+KINDS = {
+    wire.DT_FLOAT: _kind("float", np.float32, "float_val"),
+    wire.DT_DOUBLE: _kind("double", np.float64, "double_val"),
+    wire.DT_INT32: _kind("int32", np.int32, "int_val"),
+    wire.DT_UINT8: _kind("uint8", np.uint8, "int_val"),
+    wire.DT_INT16: _kind("int16", np.int16, "int_val"),
+    wire.DT_INT8: _kind("int8", np.int8, "int_val"),
+    wire.DT_STRING: Kind("string", None, "string_val"),
+    wire.DT_COMPLEX64: _kind("complex64", np.complex64, "scomplex_val"),
+    wire.DT_INT64: _kind("int64", np.int64, "int64_val"),
+    wire.DT_BOOL: _kind("bool", np.bool_, "bool_val"),
+    wire.DT_QINT8: _kind("qint8", np.int8, "int_val"),
+    wire.DT_QUINT8: _kind("quint8", np.uint8, "int_val"),
+    wire.DT_QINT32: _kind("qint32", np.int32, "int_val"),
+    # numpy has no bfloat16: the upper half of a float32.
+    wire.DT_BFLOAT16: _kind("bfloat16", np.uint16, "half_val"),
+    wire.DT_QINT16: _kind("qint16", np.int16, "int_val"),
+    wire.DT_QUINT16: _kind("quint16", np.uint16, "int_val"),
+    wire.DT_UINT16: _kind("uint16", np.uint16, "int_val"),
+    wire.DT_COMPLEX128: _kind("complex128", np.complex128, "dcomplex_val"),
+    wire.DT_HALF: _kind("half", np.float16, "half_val"),
+    wire.DT_UINT32: _kind("uint32", np.uint32, "uint32_val"),
+    wire.DT_UINT64: _kind("uint64", np.uint64, "uint64_val"),
+}
+
+# What a numpy array is sent as. Quantised dtypes share numpy's integers, so
+# they can be read but not chosen; bfloat16 arrays exist where ml_dtypes is.
+_SENT_AS = {
+    kind.stored.name: dtype
+    for dtype, kind in KINDS.items()
+    if kind.stored is not None
+    and dtype != wire.DT_BFLOAT16
+    and "q" not in kind.name
+} | {"bfloat16": wire.DT_BFLOAT16}
+
+
+def dtype_name(dtype: int) -> str:
+    """Returns TensorFlow's C++ name of a `DataType`, such as `"float"`."""
+    if dtype in KINDS:
+        return KINDS[dtype].name
+    if dtype in wire.DataType.values():
+        return wire.DataType.Name(dtype).removeprefix("DT_").lower()
+    return f"unknown dtype enum {dtype}"
+
+
+def decode(tensor: Any) -> np.ndarray:
+    """Returns the values of a `TensorProto`.
+
+    Strings come as an object array of `bytes`, bfloat16 as float32 (lossless).
+
+    Raises:
+        ValueError: Where TensorFlow refuses the message too: an unknown dtype
+            or shape, or `tensor_content` of the wrong length. Also for dtypes
+            that have no numpy counterpart (float8, int4, resource, variant).
+    """
+    if tensor.dtype not in KINDS:
+        raise ValueError(
+            f"A tensor of dtype {dtype_name(tensor.dtype)} cannot be read. "
+            f"Known are: {', '.join(kind.name for kind in KINDS.values())}."
+        )
+    kind = KINDS[tensor.dtype]
+    shape = _read_shape(tensor.tensor_shape)
+    count = math.prod(shape)
+    size = 8 if kind.stored is None else kind.stored.itemsize
+    if count * size > MAX_TENSOR_BYTES:
+        raise ValueError(
+            f"A tensor must be smaller than {MAX_TENSOR_BYTES} bytes. "
+            f"Received: dtype {kind.name}, shape {shape}."
+        )
+    if kind.stored is None:
+        flat = _read_strings(tensor, count)
+    elif count and tensor.tensor_content:
+        flat = _read_content(tensor.tensor_content, kind.stored, count)
+    else:
+        flat = _read_field(getattr(tensor, kind.field), kind.stored, count)
+    if tensor.dtype == wire.DT_BFLOAT16:
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat.reshape(shape)
+
+
+def encode(values: Any, tensor: Any) -> None:
+    """Writes `values` into an empty `TensorProto`, in its typed field.
+
+    Args:
+        values: Anything `as_array` takes.
+        tensor: The message to fill: ours or TensorFlow's.
+    """
+    array = as_array(values)
+    if array.dtype == object:
+        dtype, flat = wire.DT_STRING, array.reshape(-1).tolist()
+    elif array.dtype.name not in _SENT_AS:
+        raise ValueError(
+            f"An array of dtype {array.dtype} cannot be sent. Convert it to "
+            f"strings or to one of: {', '.join(_SENT_AS)}."
+        )
+    else:
+        dtype = _SENT_AS[array.dtype.name]
+        flat = _as_field(array.reshape(-1), dtype)
+    tensor.dtype = dtype
+    tensor.tensor_shape.SetInParent()  # a scalar has a shape, without dims
+    for size in array.shape:
+        tensor.tensor_shape.dim.add(size=size)
+    getattr(tensor, KINDS[dtype].field).extend(flat)
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Returns `values` as an array that `encode` can send.
+
+    Text becomes an object array of UTF-8 `bytes`; so does an empty list, since
+    a batch is of texts unless it says otherwise. Python numbers become int32
+    (int64 where they do not fit) and float32, as TensorFlow takes them. Numpy
+    arrays keep their dtype.
+    """
+    if isinstance(values, np.ndarray | np.generic) and values.dtype != object:
+        array = np.asarray(values)
+        # Elements one by one: numpy strips trailing NULs from an `S` array's
+        # items only, and bytes pass through `dtype=object` untouched.
+        return _as_bytes(array) if array.dtype.kind in "US" else array
+    try:
+        array = np.array(values, dtype=object)
+    except ValueError:  # lists whose lengths differ below the first level
+        raise _ragged(values) from None
+    items = array.reshape(-1).tolist()
+    if all(isinstance(item, str | bytes) for item in items):
+        return _as_bytes(array)
+    if any(isinstance(item, list | tuple | str | bytes) for item in items):
+        raise _ragged(values)
+    array = np.array(array.tolist())
+    if array.dtype == object:
+        raise ValueError(
+            "Inputs must be texts or numbers. Received: "
+            f"{type(items[0]).__name__}."
+        )
+    if array.dtype == np.float64:
+        return array.astype(np.float32)
+    if array.dtype == np.int64:
+        narrow = array.astype(np.int32)
+        return narrow if np.array_equal(narrow, array) else array
+    return array
+
+
+def _ragged(values):
+    return ValueError(
+        "Inputs must be texts only or numbers only, in lists of equal length. "
+        f"Received: {values!r:.200}"
+    )
+
+
+def _as_bytes(array):
+    flat = [
+        item.encode("utf-8") if isinstance(item, str) else bytes(item)
+        for item in array.reshape(-1).tolist()
+    ]
+    result = np.empty(len(flat), dtype=object)
+    result[:] = flat
+    return result.reshape(array.shape)
+
+
+def _as_field(flat, dtype):
+    if dtype == wire.DT_BFLOAT16:
+        flat = flat.astype(np.float32).view(np.uint32) >> 16
+    elif dtype == wire.DT_HALF:
+        flat = flat.astype(np.float16).view(np.uint16)
+    elif dtype == wire.DT_COMPLEX64:
+        flat = flat.astype(np.complex64).view(np.float32)
+    elif dtype == wire.DT_COMPLEX128:
+        flat = flat.astype(np.complex128).view(np.float64)
+    return flat.tolist()
+
+
+def _read_shape(shape):
+    # `unknown_rank` is not looked at, as in C++.
+    sizes = tuple(dim.size for dim in shape.dim)
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"A tensor's shape must be known. Received: {sizes}.")
+    return sizes
+
+
+def _read_content(content, stored, count):
+    if len(content) != count * stored.itemsize:
+        raise ValueError(
+            f"tensor_content must hold {count * stored.itemsize} bytes. "
+            f"Received: {len(content)}."
+        )
+    if stored == np.bool_:
+        return np.frombuffer(content, np.uint8) != 0
+    return np.frombuffer(content, stored)
+
+
+def _read_field(values, stored, count):
+    if stored.kind == "c":  # real and imaginary parts by turns
+        part = np.dtype(f"<f{stored.itemsize // 2}")
+        parts = np.fromiter(values, part, len(values))
+        flat = parts[: len(parts) // 2 * 2].view(stored)
+    elif stored == np.float16:  # its bits, in an int
+        bits = np.fromiter(values, np.int32, len(values))
+        flat = bits.astype(np.uint16).view(np.float16)
+    elif stored.kind in "iu" and stored.itemsize < 4:  # wraps, as in C++
+        flat = np.fromiter(values, np.int32, len(values)).astype(stored)
+    else:
+        flat = np.fromiter(values, stored, len(values))
+    return _fill(flat[:count], count, np.zeros(1, flat.dtype))
+
+
+def _read_strings(tensor, count):
+    flat = np.empty(count, dtype=object)
+    if count and tensor.tensor_content:
+        flat[:] = _split_strings(tensor.tensor_content, count)
+        return flat
+    values = list(tensor.string_val[:count])
+    flat[: len(values)] = values
+    flat[len(values) :] = values[-1] if values else b""
+    return flat
+
+
+def _fill(flat, count, zero):
+    # The last value repeats; without any, zeros.
+    last = flat[-1:] if flat.size else zero
+    return np.concatenate([flat, np.repeat(last, count - flat.size)])
+
+
+def _split_strings(content, count):
+    # `count` lengths as varints, then the strings without separators.
+    position, lengths = 0, []
+    for _ in range(count):
+        length = shift = 0
+        while True:
+            if position >= len(content) or shift > 28:
+                raise ValueError("tensor_content holds too few strings.")
+            byte = content[position]
+            position += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        lengths.append(length & 0xFFFFFFFF)
+    if sum(lengths) != len(content) - position:
+        raise ValueError("tensor_content holds strings of other lengths.")
+    strings = []
+    for length in lengths:
+        strings.append(content[position : position + length])
+        position += length
+    return strings

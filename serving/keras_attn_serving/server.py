@@ -1,0 +1,154 @@
+"""The development server: one model behind TensorFlow Serving's gRPC services.
+
+It answers as TensorFlow Serving does (codes, texts, encodings), so that what
+works here works there. It loads one version, the newest, when it starts, and
+does not batch, reload or speak REST.
+"""
+
+import os
+from concurrent import futures
+
+import grpc
+
+try:
+    from grpc_health.v1 import health
+    from grpc_health.v1 import health_pb2
+    from grpc_health.v1 import health_pb2_grpc
+    from grpc_reflection.v1alpha import reflection
+    from tensorflow_serving.apis import model_service_pb2_grpc
+    from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+    from keras_attn_serving.model import LoadError as LoadError
+    from keras_attn_serving.model import Model
+    from keras_attn_serving.service import ModelService
+    from keras_attn_serving.service import PredictionService
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"The server needs {error.name!r}, which is not installed. Install the "
+        "extra `server`: pip install 'keras-attn-serving[server]'."
+    ) from error
+
+_PREDICTION = "tensorflow.serving.PredictionService"
+_MODEL = "tensorflow.serving.ModelService"
+
+# TensorFlow Serving's health service knows the short names.
+_HEALTH_NAMES = ("", "PredictionService", "ModelService", _PREDICTION, _MODEL)
+
+
+class Server:
+    """Serves the newest version of a model.
+
+    The model is loaded and warmed up first; then the port opens.
+
+    Example:
+
+    ```python
+    with Server("models/pronounce", "pronounce", port=0) as server:
+        Client(server.address, model="pronounce").predict(["attention"])
+    ```
+
+    Args:
+        model_base_path: Directory of the model's versions.
+        model_name: Name it is served under.
+        port: Port to listen on; 0 for any free one.
+        host: Interface to listen on. Defaults to this machine only;
+            `"0.0.0.0"`, TensorFlow Serving's choice, for all.
+        warm_up: Whether to replay the export's warm-up requests.
+        threads: Calls that run at a time; more wait. Defaults to
+            4 for each core, as in TensorFlow Serving.
+
+    Attributes:
+        port: The port it listens on.
+        address: `host:port`, for a client on this machine.
+        version: The version it serves.
+
+    Raises:
+        LoadError: If the model cannot be loaded or fails its warm-up.
+        OSError: If the port is taken.
+    """
+
+    def __init__(
+        self,
+        model_base_path: str | os.PathLike,
+        model_name: str = "default",
+        port: int = 8500,
+        *,
+        host: str = "localhost",
+        warm_up: bool = True,
+        threads: int | None = None,
+    ):
+        self._model = Model(model_name, os.fspath(model_base_path), warm_up)
+        self._health = health.HealthServicer()
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(
+                threads or 4 * (os.cpu_count() or 1),
+                thread_name_prefix="keras_attn_serving",
+            ),
+            options=[
+                # -1 is gRPC's largest, 2**31 - 1 bytes.
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                # Without it two servers share a port and answer by turns.
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+            PredictionService(self._model), self._server
+        )
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
+            ModelService(self._model), self._server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (
+                _PREDICTION,
+                _MODEL,
+                health.SERVICE_NAME,
+                reflection.SERVICE_NAME,
+            ),
+            self._server,
+        )
+        try:
+            self.port = _bind(self._server, host, port)
+        except BaseException:
+            self._model.close()
+            raise
+        self.address = f"{_reachable(host)}:{self.port}"
+        self.version = self._model.version
+        for name in _HEALTH_NAMES:
+            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._server.start()
+
+    def stop(self, grace: float = 10.0) -> None:
+        """Finishes the calls in flight, refusing new ones, and closes.
+
+        Args:
+            grace: Seconds after which calls still running are cancelled.
+        """
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace).wait()
+        self._model.close()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.stop()
+
+
+def _bind(server, host, port):
+    address = f"{host}:{port}"
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise OSError(
+            f"The server cannot listen on {address}. Is another one running "
+            "there? Choose another port, or 0 for any free one."
+        )
+    return bound
+
+
+def _reachable(host):
+    return "localhost" if host in ("0.0.0.0", "[::]") else host

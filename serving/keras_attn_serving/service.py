@@ -1,0 +1,159 @@
+"""The gRPC services: TensorFlow Serving's own, over one loaded model."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from tensorflow_serving.apis import get_model_metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2
+from tensorflow_serving.apis import model_service_pb2_grpc
+from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+from keras_attn_serving.errors import StatusError
+from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.model import Model
+
+
+def _answering(method: Callable) -> Callable:
+    # What a servicer raises as StatusError, the caller gets as a gRPC status.
+    @functools.wraps(method)
+    def call(self, request, context):
+        try:
+            return method(self, request, context)
+        except StatusError as error:
+            context.abort(error.code, error.details)
+
+    return call
+
+
+def _refusing(name: str, advice: str) -> Callable:
+    def refuse(self, request, context):
+        context.abort(
+            grpc.StatusCode.UNIMPLEMENTED,
+            f"The development server does not answer {name}. {advice}",
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """Answers `tensorflow.serving.PredictionService`.
+
+    Args:
+        model: The model to serve.
+    """
+
+    def __init__(self, model: Model):
+        self._model = model
+
+    @_answering
+    def Predict(self, request: Any, context: grpc.ServicerContext):
+        _check_spec(self._model, request)
+        return self._model.predict(request, _timeout(context))
+
+    @_answering
+    def GetModelMetadata(self, request: Any, context: grpc.ServicerContext):
+        _require_spec(request)
+        if not request.metadata_field:
+            raise invalid_argument(
+                "GetModelMetadataRequest must specify at least one "
+                "metadata_field"
+            )
+        for field in request.metadata_field:
+            if field != "signature_def":
+                raise invalid_argument(
+                    f"Metadata field {field} is not supported"
+                )
+        _check_spec(self._model, request)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        for name, signature in self._model.signatures.items():
+            signatures.signature_def[name].CopyFrom(signature)
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        response.model_spec.name = self._model.name
+        response.model_spec.version.value = self._model.version
+        response.metadata["signature_def"].Pack(signatures)
+        return response
+
+    _use_predict = "Use Predict, which takes strings and tensors directly."
+    Classify = _refusing("Classify", _use_predict)
+    Regress = _refusing("Regress", _use_predict)
+    MultiInference = _refusing("MultiInference", _use_predict)
+
+
+class ModelService(model_service_pb2_grpc.ModelServiceServicer):
+    """Answers `tensorflow.serving.ModelService`.
+
+    Args:
+        model: The model to serve.
+    """
+
+    def __init__(self, model: Model):
+        self._model = model
+
+    @_answering
+    def GetModelStatus(self, request: Any, context: grpc.ServicerContext):
+        # An empty name and a label are no errors here, as in TensorFlow
+        # Serving: the name is not found, the label not looked at.
+        _require_spec(request)
+        spec, model = request.model_spec, self._model
+        if spec.HasField("version"):
+            known = (spec.name, spec.version.value) == (
+                model.name,
+                model.version,
+            )
+            missing = f"version {spec.version.value}"
+        else:
+            known = spec.name == model.name
+            missing = "any versions"
+        if not known:
+            raise StatusError(
+                grpc.StatusCode.NOT_FOUND,
+                f"Could not find {missing} of model {spec.name}",
+            )
+        response = get_model_status_pb2.GetModelStatusResponse()
+        status = response.model_version_status.add()
+        status.version = model.version
+        status.state = get_model_status_pb2.ModelVersionStatus.AVAILABLE
+        status.status.SetInParent()  # present and OK
+        return response
+
+    HandleReloadConfigRequest = _refusing(
+        "HandleReloadConfigRequest",
+        "It serves the one model it was started with; start it anew.",
+    )
+
+
+def _timeout(context):
+    # A call without a deadline has one in the far future.
+    remaining = context.time_remaining()
+    return None if remaining is None or remaining > 1e9 else remaining
+
+
+def _require_spec(request):
+    if not request.HasField("model_spec"):
+        raise invalid_argument("Missing ModelSpec")
+
+
+def _check_spec(model, request):
+    _require_spec(request)
+    spec = request.model_spec
+    if not spec.name:
+        raise invalid_argument("ModelSpec has no name specified.")
+    choice = spec.WhichOneof("version_choice")
+    if choice == "version_label":
+        # Labels come from TensorFlow Serving's model config file.
+        raise invalid_argument(
+            f"Unrecognized servable version label: {spec.version_label}"
+        )
+    if choice == "version":
+        found = spec.version.value == model.version
+        wanted = f"Specific({spec.name}, {spec.version.value})"
+    else:
+        found, wanted = True, f"Latest({spec.name})"
+    if spec.name != model.name or not found:
+        raise StatusError(
+            grpc.StatusCode.NOT_FOUND,
+            f"Servable not found for request: {wanted}",
+        )

@@ -1,0 +1,33 @@
+"""Switches XLA off for this process, as TensorFlow Serving does.
+
+Unless told otherwise TensorFlow Serving compiles nothing, and a function saved
+with `jit_compile=True` fails there with "XLA compilation disabled". A server
+that compiled it would hide that until production.
+"""
+
+import ctypes
+import pathlib
+
+# `tensorflow::DisableXlaCompilation()`, as C++ compilers spell it. It has no
+# Python name; TensorFlow Serving's main.cc calls it.
+_SWITCH = "_ZN10tensorflow21DisableXlaCompilationEv"
+
+
+def disable_xla() -> bool:
+    """Calls `tensorflow::DisableXlaCompilation()`, for good.
+
+    Returns:
+        Whether this build of TensorFlow exports the switch.
+    """
+    import tensorflow as tf
+
+    folder = pathlib.Path(tf.__file__).parent
+    for library in sorted(folder.glob("libtensorflow_cc.*")):
+        try:
+            switch = ctypes.CDLL(str(library))[_SWITCH]
+        except (AttributeError, OSError):
+            continue
+        switch.restype = None
+        switch()
+        return True
+    return False

@@ -1,0 +1,365 @@
+"""Refusals: TensorFlow Serving's codes and texts, word for word.
+
+The requests go by the official stub, since our client builds no wrong ones.
+"""
+
+import grpc
+import pytest
+import tensorflow as tf
+import toy_model
+from google.protobuf import text_format
+from keras_attn_serving import Client
+from keras_attn_serving import ServingError
+from keras_attn_serving.errors import StatusError
+from tensorflow_serving.apis import classification_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2
+from tensorflow_serving.apis import inference_pb2
+from tensorflow_serving.apis import model_management_pb2
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import regression_pb2
+
+TEXT = tf.make_tensor_proto(["cat"])
+SPEC = f"name: '{toy_model.NAME}'"
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
+
+# case: model spec, inputs, output filter, code, text
+PREDICT = {
+    "no model spec": (None, {"text": TEXT}, [], INVALID, "Missing ModelSpec"),
+    "empty name": (
+        "",
+        {"text": TEXT},
+        [],
+        INVALID,
+        "ModelSpec has no name specified.",
+    ),
+    "unknown model": (
+        "name: 'nobody'",
+        {"text": TEXT},
+        [],
+        NOT_FOUND,
+        "Servable not found for request: Latest(nobody)",
+    ),
+    "unknown version": (
+        SPEC + " version { value: 7 }",
+        {"text": TEXT},
+        [],
+        NOT_FOUND,
+        "Servable not found for request: Specific(toy, 7)",
+    ),
+    "version zero": (
+        SPEC + " version { }",
+        {"text": TEXT},
+        [],
+        NOT_FOUND,
+        "Servable not found for request: Specific(toy, 0)",
+    ),
+    "unknown label": (
+        SPEC + " version_label: 'stable'",
+        {"text": TEXT},
+        [],
+        INVALID,
+        "Unrecognized servable version label: stable",
+    ),
+    "unknown signature": (
+        SPEC + " signature_name: 'S'",
+        {"text": TEXT},
+        [],
+        PRECONDITION,
+        'Serving signature key "S" not found.',
+    ),
+    "missing input": (
+        SPEC,
+        {},
+        [],
+        INVALID,
+        "input size does not match signature: 0!=1 len({}) != len({text}). "
+        "Sent extra: {}. Missing but required: {text}.",
+    ),
+    "extra inputs": (
+        SPEC,
+        {"text": TEXT, "b": TEXT, "a": TEXT},
+        [],
+        INVALID,
+        "input size does not match signature: 3!=1 len({a,b,text}) != "
+        "len({text}). Sent extra: {a,b}. Missing but required: {}.",
+    ),
+    "wrong alias": (
+        SPEC,
+        {"foo": TEXT},
+        [],
+        INVALID,
+        "Signature input alias: text(feed name: serving_default_text:0) not "
+        "found in request and no default value provided. Inputs expected to "
+        "be in the request {foo}, or default input alias set: ",
+    ),
+    "undecodable tensor": (
+        SPEC,
+        {"text": tf.make_tensor_proto([1.0]).__class__(dtype=0)},
+        [],
+        INVALID,
+        "tensor parsing error: text",
+    ),
+    "wrong dtype": (
+        SPEC,
+        {"text": tf.make_tensor_proto([1.0])},
+        [],
+        INVALID,
+        "Expects arg[0] to be string but float is provided",
+    ),
+    "wrong dtype of the second feed": (
+        SPEC + " signature_name: 'add'",
+        {
+            "ids": tf.make_tensor_proto([[1, 2]]),
+            "lengths": tf.make_tensor_proto([1], tf.int64),
+        },
+        [],
+        INVALID,
+        "Expects arg[1] to be int32 but int64 is provided",
+    ),
+    "unknown output": (
+        SPEC,
+        {"text": TEXT},
+        ["Z"],
+        INVALID,
+        "output tensor alias not found in signature: Z Outputs expected to be "
+        "in the set {score,text}.",
+    ),
+    "repeated output": (
+        SPEC,
+        {"text": TEXT},
+        ["text", "text"],
+        INVALID,
+        "duplicate output tensor alias: text",
+    ),
+    "long text": (
+        f"name: '{'n' * 2000}'",
+        {"text": TEXT},
+        [],
+        NOT_FOUND,
+        ("Servable not found for request: Latest(" + "n" * 2000)[:1024]
+        + "...TRUNCATED",
+    ),
+    "failing operation": (
+        SPEC + " signature_name: 'number'",
+        {"text": TEXT},
+        [],
+        INVALID,
+        "StringToNumberOp could not correctly convert string: cat\n\t [[{{",
+    ),
+}
+
+
+def refusal(call, message, **options):
+    with pytest.raises(grpc.RpcError) as caught:
+        call(message, **options)
+    return caught.value.code(), caught.value.details()
+
+
+def spec(message, text):
+    if text is not None:
+        message.model_spec.SetInParent()
+        text_format.Parse(text, message.model_spec)
+    return message
+
+
+@pytest.mark.parametrize("case", PREDICT)
+def test_predict_refuses_in_tensorflow_servings_words(prediction, case):
+    model_spec, inputs, output_filter, code, text = PREDICT[case]
+    request = spec(predict_pb2.PredictRequest(), model_spec)
+    request.output_filter.extend(output_filter)
+    for name, tensor in inputs.items():
+        request.inputs[name].CopyFrom(tensor)
+    assert refusal(prediction.Predict, request)[0] == code
+    details = refusal(prediction.Predict, request)[1]
+    # Behind "[[{{" stand the node's name and number, which are TensorFlow's.
+    assert details == text or text.endswith("{{") and details.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shape", "advice"),
+    [
+        ({"text": "cat"}, "[]", "Send a list"),
+        ({"text": [["cat"]]}, "[1, 1]", "Send one flat list"),
+    ],
+    ids=["scalar", "matrix"],
+)
+def test_a_wrong_rank_is_refused_before_it_can_crash(
+    ours, client, inputs, shape, advice
+):
+    with pytest.raises(ServingError) as caught:
+        client.predict(inputs)
+    assert caught.value.code == INVALID
+    assert caught.value.message.startswith(
+        'Input "text" must have shape [?] (? is any size). '
+        f"Received shape: {shape}. {advice}"
+    )
+    assert client.predict(["cat"])["text"] == ["chat"]
+
+
+def test_a_wrong_size_is_refused(ours, client):
+    with pytest.raises(
+        ServingError, match=r"shape \[\?, 2\].*\[1, 3\]"
+    ) as caught:
+        client.predict({"ids": [[1, 2, 3]], "lengths": [0]}, "add")
+    assert caught.value.code == INVALID
+
+
+def test_a_few_bytes_cannot_claim_a_huge_tensor(ours, prediction):
+    request = spec(predict_pb2.PredictRequest(), SPEC)
+    tensor = request.inputs["text"]
+    tensor.dtype = TEXT.dtype
+    for _ in range(2):
+        tensor.tensor_shape.dim.add(size=2**20)
+    assert refusal(prediction.Predict, request) == (
+        INVALID,
+        "tensor parsing error: text",
+    )
+
+
+def test_a_deadline_ends_the_run_and_frees_the_server(prediction, client):
+    request = spec(
+        predict_pb2.PredictRequest(), SPEC + " signature_name: 'slow'"
+    )
+    # Counting this far takes days: only cancelling can end it.
+    request.inputs["steps"].CopyFrom(
+        tf.make_tensor_proto([10**15], dtype=tf.int64)
+    )
+    code, _ = refusal(prediction.Predict, request, timeout=0.3)
+    assert code == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert client.predict(["cat"])["text"] == ["chat"]
+
+
+METADATA = {
+    "no model spec": (None, ["signature_def"], INVALID, "Missing ModelSpec"),
+    "no field": (
+        SPEC,
+        [],
+        INVALID,
+        "GetModelMetadataRequest must specify at least one metadata_field",
+    ),
+    "unknown field": (
+        SPEC,
+        ["signature_def", "X"],
+        INVALID,
+        "Metadata field X is not supported",
+    ),
+    "unknown field of an unknown model": (
+        "name: 'nobody'",
+        ["X"],
+        INVALID,
+        "Metadata field X is not supported",
+    ),
+    "unknown model": (
+        "name: 'nobody'",
+        ["signature_def"],
+        NOT_FOUND,
+        "Servable not found for request: Latest(nobody)",
+    ),
+    "unknown version": (
+        SPEC + " version { value: 7 }",
+        ["signature_def"],
+        NOT_FOUND,
+        "Servable not found for request: Specific(toy, 7)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", METADATA)
+def test_metadata_is_refused_in_tensorflow_servings_words(prediction, case):
+    model_spec, fields, code, text = METADATA[case]
+    request = spec(get_model_metadata_pb2.GetModelMetadataRequest(), model_spec)
+    request.metadata_field.extend(fields)
+    assert refusal(prediction.GetModelMetadata, request) == (code, text)
+
+
+STATUS = {
+    "no model spec": (None, INVALID, "Missing ModelSpec"),
+    "empty name": ("", NOT_FOUND, "Could not find any versions of model "),
+    "unknown model": (
+        "name: 'nobody'",
+        NOT_FOUND,
+        "Could not find any versions of model nobody",
+    ),
+    "unknown version": (
+        SPEC + " version { value: 7 }",
+        NOT_FOUND,
+        "Could not find version 7 of model toy",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STATUS)
+def test_status_is_refused_in_tensorflow_servings_words(models, case):
+    model_spec, code, text = STATUS[case]
+    request = spec(get_model_status_pb2.GetModelStatusRequest(), model_spec)
+    assert refusal(models.GetModelStatus, request) == (code, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Classify", classification_pb2.ClassificationRequest()),
+        ("Regress", regression_pb2.RegressionRequest()),
+        ("MultiInference", inference_pb2.MultiInferenceRequest()),
+    ],
+)
+def test_calls_on_examples_are_unimplemented(ours, prediction, name, message):
+    code, details = refusal(getattr(prediction, name), message)
+    assert code == grpc.StatusCode.UNIMPLEMENTED
+    assert f"does not answer {name}. Use Predict" in details
+
+
+def test_reloading_is_unimplemented(ours, models):
+    code, details = refusal(
+        models.HandleReloadConfigRequest,
+        model_management_pb2.ReloadConfigRequest(),
+    )
+    assert code == grpc.StatusCode.UNIMPLEMENTED
+    assert "start it anew" in details
+
+
+def test_a_cut_text_stays_valid_utf8():
+    error = StatusError(INVALID, "é" * 600 + "x")  # two bytes each
+    assert error.details == "é" * 512 + "...TRUNCATED"
+    assert StatusError(INVALID, "e" * 1024).details == "e" * 1024
+
+
+def test_client_raises_the_servers_code_and_words(client):
+    with pytest.raises(ServingError) as caught:
+        client.predict(["cat"], model="nobody")
+    assert caught.value.code == NOT_FOUND
+    assert caught.value.message == (
+        "Servable not found for request: Latest(nobody)"
+    )
+    assert "NOT_FOUND: Servable not found" in str(caught.value)
+
+
+def test_client_says_what_to_do_when_no_server_answers():
+    with Client("localhost:1", model="toy") as client:
+        with pytest.raises(ServingError, match="python -m keras_attn_serving"):
+            client.predict(["cat"])
+        with pytest.raises(ServingError, match="No server became ready"):
+            client.wait_until_ready(timeout=0.1)
+
+
+def test_client_says_what_to_do_when_time_is_over(client):
+    with pytest.raises(ServingError, match="longer than 1e-06 sec") as caught:
+        client.predict(["cat"], timeout=1e-6)
+    assert caught.value.code == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_client_asks_which_model(address):
+    with Client(address) as client:
+        with pytest.raises(ValueError, match="Which model?"):
+            client.predict(["cat"])
+        result = client.predict(["cat"], model=toy_model.NAME)
+    assert result["text"] == ["chat"]
+
+
+def test_client_refuses_one_text_where_a_batch_is_due(client):
+    with pytest.raises(ValueError, match=r"pass a list: \['cat'\]"):
+        client.predict("cat")

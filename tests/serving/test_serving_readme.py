@@ -1,0 +1,27 @@
+"""The Python in serving/README.md runs, on the toy model."""
+
+import pathlib
+import re
+
+import pytest
+import toy_model
+
+README = pathlib.Path(__file__).parents[2] / "serving" / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_the_readme_shows_client_stub_and_server():
+    assert len(BLOCKS) == 3
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_readmes_python_runs(ours, toy_path, number):
+    block = BLOCKS[number]
+    for shown, here in {
+        '"localhost:8500"': repr(ours),
+        '"models/pronounce"': repr(str(toy_path.parent)),
+        '"pronounce"': repr(toy_model.NAME),
+    }.items():
+        block = block.replace(shown, here)
+    # Each block stands alone but the last, which uses the first's import.
+    exec(f"from keras_attn_serving import Client\n{block}", {})

@@ -1,0 +1,191 @@
+"""Every example runs, at toy size, as a user would run it."""
+
+import gzip
+import hashlib
+import importlib.util
+import lzma
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = ROOT / "examples" / "pronounce.py"
+TOY = "--words", "300", "--epochs", "1", "--units", "16"
+# The packages of this checkout, whether or not they are installed.
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join(
+        [str(ROOT), str(ROOT / "serving"), os.environ.get("PYTHONPATH", "")]
+    ),
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def run(*arguments):
+    finished = subprocess.run(
+        [sys.executable, PROGRAM, *map(str, arguments)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if finished.returncode:
+        pytest.fail(f"{arguments}:\n{finished.stdout}\n{finished.stderr}")
+    return finished
+
+
+@pytest.fixture(scope="module")
+def pronounce():
+    spec = importlib.util.spec_from_file_location("pronounce", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    output = tmp_path_factory.mktemp("pronounce")
+    return output, run("train", *TOY, "--output", output).stdout
+
+
+def test_train_shows_progress_and_figures(trained):
+    output, printed = trained
+    assert re.search(
+        r"epoch 1/1   loss [\d.]+   validation phoneme error rate [\d.]+%   "
+        r"\d+ s",
+        printed,
+    )
+    assert re.search(
+        r"word error rate [\d.]+ %, phoneme error rate [\d.]+ %", printed
+    )
+    assert len(re.findall("the dictionary: ", printed)) == 5
+    assert "promised" not in printed.lower()  # by the preset, not by a toy
+
+
+def test_export_serve_and_query(trained):
+    output, _ = trained
+    assert "Exported" in run("export", "--output", output).stdout
+    assert (output / "export" / "1" / "saved_model.pb").exists()
+    with subprocess.Popen(
+        [sys.executable, PROGRAM, "serve", "--output", output, "--port", "0"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            address = server.stdout.readline().split()[-1]
+            arguments = "--server", address, "it's", "pneumonia"
+            printed = run("query", *arguments).stdout
+        finally:
+            server.terminate()
+    assert re.search(r"it's\n +-?[\d.]+  .*\n", printed)
+    assert "pneumonia" in printed
+
+
+def test_plot(trained):
+    output, _ = trained
+    run("plot", "neighborhood", "--output", output)
+    assert (output / "attention.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_demo_does_all_of_it(tmp_path):
+    printed = run("demo", *TOY, "--output", tmp_path, "--beams", "2").stdout
+    assert re.search(r"neighborhood\n +-?[\d.]+  ", printed)
+    assert "All done" in printed
+    assert (tmp_path / "attention.png").exists()
+
+
+def test_without_a_trained_model_export_says_what_to_do(pronounce, tmp_path):
+    with pytest.raises(SystemExit, match="Run `train` first"):
+        pronounce.main(["export", "--output", str(tmp_path)])
+
+
+def test_without_a_server_query_says_what_to_do(pronounce, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "serving")
+    with pytest.raises(SystemExit, match="Is a server running"):
+        pronounce.main(["query", "cat", "--server", "localhost:1"])
+
+
+def test_every_command_has_help(pronounce, capsys):
+    for command in "train", "export", "serve", "query", "plot", "demo":
+        with pytest.raises(SystemExit, match="0"):
+            pronounce.main([command, "--help"])
+        assert "--output" in capsys.readouterr().out
+
+
+def test_every_attention_by_name_builds_a_model(pronounce):
+    class Text:
+        size = 7
+
+    preset = pronounce.PRESETS["demo"]._replace(units=8, embedding=4)
+    for attention in pronounce.ATTENTIONS:
+        model = pronounce.build_model(Text, Text, preset, attention)
+        assert model.output_shape[-1] == 7
+
+
+def test_a_preset_that_misses_its_promise_fails(pronounce, capsys):
+    promise = pronounce.PRESETS["demo"].promise
+    assert pronounce.judge(35.9, 8.9, promise) == 0
+    assert pronounce.judge(36.1, 8.9, promise) == 1
+    assert pronounce.judge(35.9, 9.1, promise) == 1
+    assert "NOT AS PROMISED" in capsys.readouterr().err
+    assert pronounce.judge(99.0, 99.0, None) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["--words=5", "--epochs=1", "--units=8", "--attention=luong-dot"],
+)
+def test_a_run_other_than_the_preset_promises_nothing(
+    pronounce, monkeypatch, changed
+):
+    monkeypatch.setattr(pronounce, "read_dictionary", lambda: {"a": ["AH"]})
+    preset, _ = pronounce.prepare(pronounce.parse(["train"]))
+    assert preset.promise == (36.0, 9.0)
+    preset, _ = pronounce.prepare(pronounce.parse(["train", changed]))
+    assert preset.promise is None
+
+
+def test_the_dictionary_is_that_of_the_package_and_has_its_licence(pronounce):
+    text = lzma.decompress(pronounce.DICTIONARY.read_bytes())
+    digest = hashlib.sha256(text).hexdigest()
+    folder = pronounce.DICTIONARY.parent
+    assert digest in (folder / "README.md").read_text()
+    licence = (folder / "CMUDICT-LICENSE.txt").read_text()
+    assert "Carnegie Mellon University" in licence
+
+
+def test_the_dictionary_is_read_without_stress_and_doubles(pronounce):
+    words = pronounce.read_dictionary()
+    assert words["tomato"] == ["T AH M EY T OW", "T AH M AA T OW"]
+    assert words["aalborg"][0] == "AO L B AO R G"  # a comment ends its line
+    assert len(words) == 124_926
+    phonemes = {
+        p for several in words.values() for p in " ".join(several).split()
+    }
+    assert len(phonemes) == 39
+
+
+def test_the_split_is_a_function_of_the_words(pronounce):
+    words = pronounce.read_dictionary()
+    split = pronounce.split_by_hash(words)
+    again = pronounce.split_by_hash(dict(reversed(words.items())))
+    assert list(split.test) == list(again.test)
+    assert [len(part) for part in split] == [117_585, 1_209, 6_132]
+    assert split.train | split.validation | split.test == words
+    assert set(pronounce.SHOWN) <= set(split.test)
+
+
+def test_the_published_split_is_read(pronounce, tmp_path):
+    with gzip.open(tmp_path / "train.tsv.gz", "wt") as file:
+        file.write("TOMATO\tT AH M EY T OW\nTOMATO\tT AH M AA T OW\nA\tAH\n")
+    with gzip.open(tmp_path / "test.tsv.gz", "wt") as file:
+        file.write("CAT'S\tK AE T S\n")
+    (tmp_path / "dev-words.seed0.txt").write_text("A\n")
+    split = pronounce.read_split(tmp_path)
+    assert split.train == {"tomato": ["T AH M EY T OW", "T AH M AA T OW"]}
+    assert split.validation == {"a": ["AH"]}
+    assert split.test == {"cat's": ["K AE T S"]}
