@@ -49,12 +49,13 @@ def run(cell, inputs, states, training):
     if not keras.tree.is_nested(structure):
         structure = [structure]
     kwargs = {"training": training} if _takes_training(cell) else {}
-    _, states = cell(
+    _, new_states = cell(
         rows[0], keras.tree.pack_sequence_as(structure, rows[1:]), **kwargs
     )
+    # The cell may have a dtype policy of its own.
     return tuple(
-        ops.reshape(x, (-1, beams, x.shape[-1]))
-        for x in keras.tree.flatten(states)
+        ops.cast(ops.reshape(new, (-1, beams, new.shape[-1])), old.dtype)
+        for new, old in zip(keras.tree.flatten(new_states), states, strict=True)
     )
 
 

@@ -108,15 +108,10 @@ class AttentionDecoder(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if isinstance(cell, (list, tuple)):
+            for one in cell:
+                _require_cell(one)
             cell = layers.StackedRNNCells(list(cell))
-        if not (callable(cell) and hasattr(cell, "state_size")):
-            raise ValueError(
-                "`cell` must be a Keras RNN cell, with `call` and "
-                f"`state_size`, or a list of such cells. Received: {cell!r}. "
-                "Pass for example `keras.layers.GRUCell(256)`; layers such "
-                "as `keras.layers.GRU` run over time by themselves and do "
-                "not fit."
-            )
+        _require_cell(cell)
         if not isinstance(attention, Attention):
             raise ValueError(
                 "`attention` must be a `keras_attn.Attention`. Received: "
@@ -275,7 +270,7 @@ class AttentionDecoder(keras.layers.Layer):
         is left as `(state, context)`, for `_emit` to take all steps at once.
         """
         if self.order == "pre":
-            context, alignments, history = self.attention.step(
+            context, alignments, history = self._attend(
                 state.cell[self._hidden], memory, state.history, kept
             )
             inputs = ops.concatenate([inputs, context], axis=-1)
@@ -284,7 +279,7 @@ class AttentionDecoder(keras.layers.Layer):
             if self.input_feeding:
                 inputs = ops.concatenate([inputs, state.fed], axis=-1)
             cell = cells.run(self.cell, inputs, state.cell, training)
-            context, alignments, history = self.attention.step(
+            context, alignments, history = self._attend(
                 cell[self._hidden], memory, state.history, kept
             )
         hidden = cell[self._hidden]
@@ -293,6 +288,11 @@ class AttentionDecoder(keras.layers.Layer):
         else:
             outputs, fed = (hidden, context), ()
         return outputs, alignments, DecoderState(cell, history, fed)
+
+    def _attend(self, query, memory, history, kept):
+        context, *others = self.attention.step(query, memory, history, kept)
+        # The attention may have a dtype policy of its own.
+        return ops.cast(context, self.compute_dtype), *others
 
     def _emit(self, hidden, context):
         both = ops.concatenate([hidden, context], axis=-1)
@@ -352,7 +352,7 @@ class AttentionDecoder(keras.layers.Layer):
         hidden, _ = loops.unroll(
             step, inputs, state.cell, self.compute_dtype, mask=mask
         )
-        context, alignments, _ = self.attention.step(hidden, memory, (), kept)
+        context, alignments, _ = self._attend(hidden, memory, (), kept)
         return self._emit(hidden, context), alignments
 
     def _check_initial_state(self, widths):
@@ -427,6 +427,17 @@ def _widths(shapes):
     if not any(isinstance(shape, (list, tuple)) for shape in shapes):
         return [shapes[-1]]
     return [width for shape in shapes for width in _widths(shape)]
+
+
+def _require_cell(cell):
+    fits = callable(cell) and hasattr(cell, "state_size")
+    if not fits or isinstance(cell, layers.RNN):
+        raise ValueError(
+            "`cell` must be a Keras RNN cell, with `call` and `state_size`, "
+            f"or a list of such cells. Received: {cell!r}. Pass for example "
+            "`keras.layers.GRUCell(256)`; layers such as `keras.layers.GRU` "
+            "run over time by themselves and do not fit."
+        )
 
 
 def _require_one_of(name, value, choices):

@@ -96,7 +96,7 @@ def _write(translator, directory):
             texts.append(Text.load(file))  # its tables read the file
             for table in texts[-1].tables():
                 archive.track(table)
-        signatures = _Signatures(translator.with_texts(*texts))
+        signatures = _Signatures(translator.for_export(*texts))
         with _without_cudnn(translator.model):
             for name, inputs in (
                 ("serving_default", _TEXT),
@@ -141,7 +141,7 @@ class _Signatures:
 
     def ids(self, ids, lengths):
         real = tf.sequence_mask(lengths, tf.shape(ids)[1])
-        found = self.translator.decode_ids(tf.where(real, ids, PAD))
+        found = self.translator.search_ids(tf.where(real, ids, PAD))
         return {
             "ids": found.tokens,
             "lengths": found.lengths,

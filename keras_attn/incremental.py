@@ -188,7 +188,8 @@ class Incremental:
         """Compares decoding step by step with the whole model.
 
         Args:
-            *inputs: All the model's inputs, the target's ids last.
+            *inputs: All the model's inputs, the target's ids last; none of
+                these is padding, over which a search never steps.
 
         Raises:
             ValueError: If they differ. The message names the first layer

@@ -79,7 +79,7 @@ class AdditiveScore(Score):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, query_shape, key_shape):
-        # A seeded initializer repeats itself, so each weight gets its own.
+        # An initializer draws the same again, so each weight gets its own.
         self.query_kernel = self.add_weight(
             name="query_kernel",
             shape=(query_shape[-1], self.units),

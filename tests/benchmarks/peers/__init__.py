@@ -1,0 +1,1 @@
+"""The libraries compared: one module each, one class `Peer` in each."""

@@ -1,0 +1,41 @@
+"""What all tests share: seeds, and the small models that several files use.
+
+Building a model and exporting it takes seconds, so each is made once a
+session. Tests must not change what they share.
+"""
+
+import os
+
+import hypothesis
+import pytest
+
+# The same examples on every run, and no time limit on slow machines.
+hypothesis.settings.register_profile(
+    "keras_attn", derandomize=True, deadline=None, database=None
+)
+hypothesis.settings.load_profile("keras_attn")
+
+if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+    # What is TensorFlow's own, or prints its tensors.
+    collect_ignore = [
+        "test_docstrings.py",
+        "test_export.py",
+        "test_fixtures.py",
+        "test_translator.py",
+    ]
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Random weights do not depend on the tests that ran before."""
+    import keras
+
+    keras.utils.set_random_seed(20261121)
+
+
+@pytest.fixture(scope="session")
+def toys():
+    """Named translators with seeded weights, made when first asked for."""
+    import toys
+
+    return toys.Toys()

@@ -1,0 +1,78 @@
+"""What earlier versions saved is loaded, and answers as it did then."""
+
+import json
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_attn
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+VERSIONS = sorted(x.name for x in FIXTURES.iterdir() if x.name[0].isdecimal())
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def stored(request):
+    return FIXTURES / request.param
+
+
+@pytest.fixture(scope="module")
+def expected(stored):
+    return json.loads((stored / "expected.json").read_text("utf-8"))
+
+
+def test_this_version_has_its_fixture():
+    assert keras_attn.__version__ in VERSIONS
+
+
+def test_a_stored_model_computes_what_it_did(stored, expected):
+    model = keras.saving.load_model(stored / "translator" / "model.keras")
+    found = model([np.array(expected["ids"]), np.array(expected["target"])])
+    np.testing.assert_allclose(found, expected["logits"], atol=1e-4)
+
+
+def test_a_stored_translator_says_what_it_did(stored, expected):
+    translator = keras_attn.Translator.load(stored / "translator")
+    result = translator(expected["lines"])
+    for n, row in enumerate(result):
+        hypotheses = (row, *row.alternatives)
+        assert [x.text for x in hypotheses] == expected["texts"][n]
+        np.testing.assert_allclose(
+            [x.score for x in hypotheses], expected["scores"][n], atol=1e-4
+        )
+        assert row.tokens == expected["tokens"][n]
+        assert row.source_tokens == expected["source_tokens"][n]
+        np.testing.assert_allclose(
+            row.alignment, expected["alignments"][n], atol=1e-4
+        )
+
+
+def test_a_stored_export_is_served_as_it_was(stored, expected, tmp_path):
+    program = pathlib.Path(__file__).with_name("c_loader.py")
+    shutil.unpack_archive(stored / "saved_model.zip", tmp_path / "models")
+    path = str(tmp_path / "models" / "1")
+    lines = [x.encode() for x in expected["lines"]]
+    inputs = {"text": np.array(lines, object)}
+    requests = [(path, "nbest", inputs, x) for x in ("c", "python")]
+    (tmp_path / "asked").write_bytes(pickle.dumps(requests))
+    subprocess.run(
+        [sys.executable, program, tmp_path / "asked", tmp_path / "answered"],
+        check=True,
+    )
+    for answer in pickle.loads((tmp_path / "answered").read_bytes()):
+        texts = [[x.decode() for x in row] for row in answer["texts"]]
+        assert texts == expected["texts"]
+        np.testing.assert_allclose(
+            answer["scores"], expected["scores"], atol=1e-4
+        )
+
+
+def test_the_fixtures_are_small(stored):
+    size = sum(x.stat().st_size for x in stored.rglob("*") if x.is_file())
+    assert size < 300_000

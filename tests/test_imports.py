@@ -1,0 +1,180 @@
+"""Who may import whom, read from the source files."""
+
+import ast
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import keras_attn
+
+PACKAGE = pathlib.Path(keras_attn.__file__).parent
+SERVING = PACKAGE.parent / "serving" / "keras_attn_serving"
+
+# Every module or folder, and what it may import beside the standard library
+# and itself. `keras_attn.losses` and the like are nobody's to import.
+MAY_IMPORT = {
+    "scores": {"keras"},
+    "alignments": {"keras"},
+    "loops": {"keras", "tensorflow"},
+    "cells": {"keras"},
+    "attention": {"keras", "scores", "alignments", "loops"},
+    "decoder": {"keras", "attention", "loops", "cells"},
+    "incremental": {"keras", "numpy", "attention", "decoder"},
+    "search": {"tensorflow"},
+    "text": {"tensorflow", "tensorflow_text"},
+    "batches": {"tensorflow", "numpy", "text"},
+    "translator": {
+        "keras",
+        "tensorflow",
+        "numpy",
+        "incremental",
+        "search",
+        "text",
+        "export",
+    },
+    "export": {"keras", "tensorflow", "tensorflow_serving", "text"},
+}
+LEAVES = {"losses", "metrics", "plots"}
+MAY_IMPORT |= {
+    "losses": {"keras", "tensorflow"},
+    "metrics": {"numpy", "rapidfuzz"},
+    "plots": {"matplotlib", "numpy"},
+}
+
+
+def modules(folder):
+    """`{(module or subfolder, file): what it imports}`."""
+    found = {}
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder).parts[0].removesuffix(".py")
+        found[name, str(path.relative_to(folder))] = imports(path)
+    return found
+
+
+def imports(path):
+    """Top packages that a file imports anywhere; our own by their modules."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path} imports relatively"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, *rest = name.split(".")
+            if top == "keras_attn" and rest:
+                found.add(rest[0])
+            elif top not in sys.stdlib_module_names:
+                found.add(top)
+    return found
+
+
+OURS = modules(PACKAGE)
+
+
+@pytest.mark.parametrize(
+    "name, file", [key for key in OURS if key[0] != "__init__"]
+)
+def test_a_module_imports_only_what_stands_to_its_left(name, file):
+    assert name in MAY_IMPORT, f"Say in this test what {name} may import."
+    allowed = MAY_IMPORT[name] | {name}
+    assert OURS[name, file] <= allowed, OURS[name, file] - allowed
+
+
+def test_nobody_imports_a_leaf():
+    for (name, file), imported in OURS.items():
+        if name not in LEAVES | {"__init__"}:
+            assert not imported & LEAVES, file
+
+
+def test_the_server_s_distribution_and_ours_never_meet():
+    for (_, file), imported in OURS.items():
+        assert "keras_attn_serving" not in imported, file
+    if not SERVING.exists():
+        pytest.skip("No checkout of the serving distribution beside.")
+    for (_, file), imported in modules(SERVING).items():
+        assert not imported & {"keras", "tf_keras", "keras_attn"}, file
+        assert not imported & set(MAY_IMPORT) - {"tensorflow"}, file
+
+
+def run(program):
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+
+
+def test_importing_the_layers_imports_no_text_and_no_search():
+    program = (
+        "import sys, keras_attn\n"
+        "assert 'Translator' in dir(keras_attn)\n"
+        "print(*sys.modules)"
+    )
+    imported = run(program)
+    assert "keras_attn.decoder" in imported
+    for name in ("tensorflow_text", "tensorflow_serving"):
+        assert name not in imported
+    assert "keras_attn.search" not in imported
+
+
+@pytest.mark.parametrize("missing", ["tensorflow", "tensorflow_text"])
+def test_what_needs_tensorflow_says_so_where_it_is_missing(missing):
+    program = (
+        "import sys, keras_attn\n"
+        f"sys.modules[{missing!r}] = None\n"
+        "try:\n"
+        "    keras_attn.Text\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error)"
+    )
+    message = " ".join(run(program))
+    assert message.startswith("`keras_attn.Text` needs TensorFlow and")
+    assert f"Missing: {missing}." in message
+    assert "pip install" in message
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Transformer'"):
+        _ = keras_attn.Transformer
+
+
+def public_names():
+    names = {name for name in dir(keras_attn) if not name.startswith("_")}
+    return sorted(
+        name
+        for name in names
+        if not inspect.ismodule(getattr(keras_attn, name))
+    )
+
+
+def test_dir_lists_what_is_imported_on_first_use():
+    lazy = {"Text", "pairs", "Translator", "BeamSearch", "GreedySearch"}
+    assert lazy < set(public_names())
+    assert keras_attn.__version__
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_every_public_name_has_a_docstring(name):
+    documented = getattr(keras_attn, name)
+    assert documented.__doc__ and documented.__doc__.strip()
+    # A dataclass or named tuple without one of its own gets its signature.
+    assert not documented.__doc__.startswith(f"{name}(")
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_every_public_method_has_a_docstring(name):
+    if not inspect.isclass(getattr(keras_attn, name)):
+        return
+    keras_s_own = {"build", "call", "from_config", "get_config"}
+    for method, function in vars(getattr(keras_attn, name)).items():
+        if method.startswith(("_", "compute_")) or method in keras_s_own:
+            continue
+        if inspect.isfunction(function):
+            assert inspect.getdoc(function), method

@@ -1,0 +1,586 @@
+"""Search, shown on models that spell words.
+
+A model here is an automaton: in a state it gives letters log-probabilities,
+and each letter leads to the next state. It attends to the state it is in,
+so an alignment tells the path that its hypothesis really took.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import reference_search as reference
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from keras_attn import BeamSearch
+from keras_attn import GreedySearch
+from keras_attn.search import Task
+
+PAD, START, END = 0, 1, 2
+FORBIDDEN = (PAD, START)
+LETTERS = {letter: i for i, letter in enumerate("_^.abcdefghijklmnopqrst")}
+
+
+class Automaton:
+    """Rows of logits `(batch, states, V)`, and where tokens lead."""
+
+    def __init__(self, logits, leads_to):
+        self.logits = np.asarray(logits, "float32")
+        self.leads_to = np.asarray(leads_to, "int32")
+        # The start token finds the model in its first state.
+        self.leads_to[:, START] = np.arange(len(self.leads_to))
+        self.steps = 0
+
+    def task(self, rows=None):
+        logits = tf.constant(self.logits if rows is None else self.logits[rows])
+        leads_to = tf.constant(self.leads_to)
+        batch, states, _ = logits.shape
+
+        def step(tokens, state):
+            self.steps += 1
+            flat = state * leads_to.shape[1] + tokens
+            state = tf.gather(tf.reshape(leads_to, [-1]), flat)
+            return (
+                tf.gather(logits, state, batch_dims=1),
+                tf.one_hot(state, states),
+                state,
+            )
+
+        def start(beams):
+            return tf.zeros([batch, beams], tf.int32)
+
+        return Task(step, start, batch, START, END, FORBIDDEN)
+
+    def logps(self, row):
+        """What the reference asks: tokens so far -> log-probabilities."""
+        logits = self.logits[row].astype("float64")
+        table = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        return lambda tokens: table[self.path(tokens)[-1]]
+
+    def path(self, tokens):
+        states = [0]
+        for token in tokens:
+            states.append(int(self.leads_to[states[-1], token]))
+        return states
+
+
+def speller(*rows):
+    """A model for each row's words: `{word: probability}`."""
+    beginnings = {""}
+    for row in rows:
+        for word in row:
+            beginnings.update(word[:i] for i in range(len(word) + 1))
+    states = {beginning: i for i, beginning in enumerate(sorted(beginnings))}
+    nowhere = len(states)  # behind letters of probability zero
+    logits = np.full([len(rows), nowhere + 1, len(LETTERS)], -np.inf)
+    logits[:, nowhere] = 0.0
+    leads_to = np.full([nowhere + 1, len(LETTERS)], nowhere)
+    for beginning, state in states.items():
+        for letter, token in LETTERS.items():
+            leads_to[state, token] = states.get(beginning + letter, nowhere)
+            for row, words in enumerate(rows):
+                here = _share(words, beginning)
+                if letter == ".":
+                    there = words.get(beginning, 0.0)
+                else:
+                    there = _share(words, beginning + letter)
+                if there:
+                    logits[row, state, token] = np.log(there / here)
+    return Automaton(logits, leads_to)
+
+
+def _share(words, beginning):
+    return sum(p for word, p in words.items() if word.startswith(beginning))
+
+
+def spell(hypotheses, row=0):
+    """The words found for a row; what was cut ends in a dash."""
+    words = []
+    for tokens, length, finished in zip(
+        hypotheses.tokens.numpy()[row],
+        hypotheses.lengths.numpy()[row],
+        hypotheses.finished.numpy()[row],
+        strict=True,
+    ):
+        word = "".join(list(LETTERS)[token] for token in tokens[:length])
+        assert finished == word.endswith(".")
+        words.append(word[:-1] if finished else word + "-")
+    return words
+
+
+def random_automaton(seed, batch=1, letters=2, sharpness=1.5, layers=7):
+    """Four states for each length, so that no two sums are equal."""
+    random = np.random.default_rng(seed)
+    states, size = 4 * layers, 3 + letters
+    layer = np.minimum(np.arange(states) // 4 + 1, layers - 1)
+    return Automaton(
+        sharpness * random.normal(size=[batch, states, size]),
+        4 * layer[:, None] + random.integers(4, size=[states, size]),
+    )
+
+
+def assert_found(hypotheses, row, expected, automaton):
+    """Tokens, lengths, scores, flags and alignments, all of them."""
+    number = hypotheses.tokens.shape[1]
+    for n in range(number):
+        length = int(hypotheses.lengths[row, n])
+        tokens = hypotheses.tokens.numpy()[row, n]
+        alignment = hypotheses.alignments.numpy()[row, n]
+        if n >= len(expected):  # there are no more: missing
+            assert length == 0
+            assert hypotheses.scores[row, n] == -np.inf
+            assert not hypotheses.finished[row, n]
+        else:
+            found = expected[n]
+            assert tuple(tokens[:length]) == found.tokens
+            assert bool(hypotheses.finished[row, n]) == found.finished
+            np.testing.assert_allclose(
+                hypotheses.scores[row, n], found.score, rtol=1e-5, atol=1e-5
+            )
+            states = np.argmax(alignment[:length], axis=-1)
+            assert list(states) == automaton.path(found.tokens[:-1])
+            np.testing.assert_allclose(alignment[:length].sum(-1), 1.0)
+        assert not tokens[length:].any()
+        assert not alignment[length:].any()
+
+
+def as_reference(search):
+    return reference.Options(**dataclasses.asdict(search))
+
+
+WORDS = {"cat": 0.4, "car": 0.3, "dog": 0.2, "do": 0.1}
+
+
+def test_greedy_spells_the_likeliest_word_letter_by_letter():
+    found = GreedySearch(max_length=8)(speller(WORDS).task())
+    assert spell(found) == ["cat"]
+    np.testing.assert_allclose(found.scores, [[np.log(0.4)]], rtol=1e-5)
+
+
+def test_a_beam_finds_the_word_that_greedy_walks_past():
+    # "b" begins nothing likely, though it is the likeliest first letter.
+    words = {"ba": 0.2, "be": 0.2, "bo": 0.2, "at": 0.4}
+    model = speller(words)
+    assert spell(GreedySearch(max_length=5)(model.task())) != ["at"]
+    assert spell(BeamSearch(2, max_length=5)(model.task())) == ["at"]
+
+
+def test_the_n_best_come_in_the_order_of_their_probabilities():
+    search = BeamSearch(4, num_hypotheses=4, max_length=8)
+    found = search(speller(WORDS).task())
+    assert spell(found) == ["cat", "car", "dog", "do"]
+    np.testing.assert_allclose(
+        np.exp(found.scores), [[0.4, 0.3, 0.2, 0.1]], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("penalty", ["gnmt", "power"])
+def test_a_length_penalty_favours_the_longer_word_by_its_formula(penalty):
+    words = {"a": 0.52, "bcdefgh": 0.48}
+    search = BeamSearch(
+        2,
+        num_hypotheses=2,
+        length_penalty=0.6,
+        penalty=penalty,
+        early_stopping="never",
+        max_length=9,
+    )
+    found = search(speller(words).task())
+    assert spell(found) == ["bcdefgh", "a"]
+    # "a" has two tokens with its end token, "bcdefgh" eight.
+    base = {"gnmt": [13 / 6, 7 / 6], "power": [8, 2]}[penalty]
+    np.testing.assert_allclose(
+        found.scores[0], np.log([0.48, 0.52]) / np.power(base, 0.6), rtol=1e-5
+    )
+
+
+def test_without_a_length_penalty_the_shorter_and_likelier_word_wins():
+    words = {"a": 0.52, "bcdefgh": 0.48}
+    assert spell(BeamSearch(2, max_length=9)(speller(words).task())) == ["a"]
+
+
+# With two beams "a" and "ab" fill the pool after three steps. The third word
+# is less likely, but has eight tokens, and the penalty divides by them.
+STOPPING = {"a": 0.44, "ab": 0.42, "eeeeeee": 0.14}
+
+
+def stopping(early_stopping):
+    return BeamSearch(
+        2,
+        length_penalty=1.0,
+        penalty="power",
+        early_stopping=early_stopping,
+        max_length=12,
+    )
+
+
+def test_early_stopping_true_stops_as_soon_as_the_pool_is_full():
+    # "eee" counts ln 0.48 / 3 by then, better than all of the pool.
+    model = speller({"a": 0.27, "ab": 0.25, "eeeeeee": 0.48})
+    assert spell(stopping(True)(model.task())) == ["ab"]
+    assert model.steps == 3
+
+
+def test_early_stopping_false_judges_beginnings_as_if_they_ended_now():
+    # "eee" counts ln 0.48 / 3, the worst of the pool ln 0.27 / 2: go on.
+    model = speller({"a": 0.27, "ab": 0.25, "eeeeeee": 0.48})
+    assert spell(stopping(False)(model.task())) == ["eeeeeee"]
+    # ln 0.14 / 3 is no better than ln 0.44 / 2: stop.
+    model = speller(STOPPING)
+    assert spell(stopping(False)(model.task())) == ["ab"]
+    assert model.steps == 3
+
+
+def test_never_waits_for_what_may_still_win_at_the_longest_length():
+    # ln 0.14 / 12 would beat ln 0.44 / 2; at its end it counts ln 0.14 / 8.
+    found = stopping("never")(speller(STOPPING).task())
+    assert spell(found) == ["eeeeeee"]
+    np.testing.assert_allclose(found.scores, [[np.log(0.14) / 8]], rtol=1e-5)
+
+
+def test_never_stops_too_once_nothing_can_beat_the_pool():
+    model = speller({"a": 0.5, "b": 0.5})
+    search = BeamSearch(2, early_stopping="never", max_length=50)
+    assert spell(search(model.task())) in (["a"], ["b"])
+    assert model.steps == 2
+
+
+def test_greedy_stops_when_the_longest_row_has_ended():
+    model = speller({"a": 1.0}, {"bcd": 1.0})
+    found = GreedySearch(max_length=50)(model.task())
+    assert [*spell(found, 0), *spell(found, 1)] == ["a", "bcd"]
+    assert model.steps == 4
+
+
+def test_a_word_longer_than_the_maximum_is_cut_and_flagged():
+    model = speller({"abcdef": 1.0})
+    for search in (GreedySearch(max_length=3), BeamSearch(1, max_length=3)):
+        found = search(model.task())
+        assert spell(found) == ["abc-"]
+        np.testing.assert_allclose(found.scores, [[0.0]], atol=1e-5)
+
+
+def test_the_end_token_counts_towards_the_maximum_length():
+    model = speller({"abc": 1.0})
+    assert spell(BeamSearch(2, max_length=4)(model.task())) == ["abc"]
+    assert spell(BeamSearch(2, max_length=3)(model.task())) == ["abc-"]
+    assert spell(GreedySearch(max_length=4)(model.task())) == ["abc"]
+    assert spell(GreedySearch(max_length=3)(model.task())) == ["abc-"]
+
+
+def test_what_was_cut_comes_after_what_has_ended_whatever_its_score():
+    words = {"a": 0.1, "bcdef": 0.9}
+    search = BeamSearch(2, num_hypotheses=2, max_length=3)
+    found = search(speller(words).task())
+    assert spell(found) == ["a", "bcd-"]
+    np.testing.assert_allclose(found.scores, [np.log([0.1, 0.9])], rtol=1e-4)
+
+
+def test_the_minimum_length_counts_the_end_token():
+    words = {"a": 0.6, "ab": 0.3, "abc": 0.1}
+    expected = {1: "a", 2: "a", 3: "ab", 4: "abc"}
+    for min_length, word in expected.items():
+        model = speller(words)
+        beam = BeamSearch(3, max_length=6, min_length=min_length)
+        greedy = GreedySearch(max_length=6, min_length=min_length)
+        assert spell(beam(model.task())) == [word]
+        assert spell(greedy(model.task())) == [word]
+
+
+def test_more_hypotheses_than_there_are_sequences_are_missing_ones():
+    search = BeamSearch(5, num_hypotheses=5, max_length=3)
+    found = search(speller({"a": 0.7, "b": 0.2, "cde": 0.1}).task())
+    assert spell(found) == ["a", "b", "cde-", "-", "-"]
+    assert found.lengths.numpy().tolist() == [[2, 2, 3, 0, 0]]
+    assert found.finished.numpy().tolist() == [[True, True, *[False] * 3]]
+    assert np.all(found.scores.numpy()[0, 3:] == -np.inf)
+    assert not found.alignments.numpy()[0, 3:].any()
+    assert not found.tokens.numpy()[0, 3:].any()
+
+
+def test_forbidden_tokens_never_come_however_likely_they_are():
+    model = random_automaton(3, batch=4, letters=3)
+    model.logits[..., [PAD, START]] = 50.0
+    for search in (
+        GreedySearch(max_length=6),
+        BeamSearch(4, num_hypotheses=4, max_length=6),
+    ):
+        found = search(model.task())
+        real = tf.sequence_mask(found.lengths, 6).numpy()
+        tokens = found.tokens.numpy()[real]
+        assert tokens.size and not np.isin(tokens, FORBIDDEN).any()
+        # They keep their share of the probability, which nobody gets.
+        assert np.all(found.scores < -40)
+
+
+def test_logits_of_minus_infinity_are_as_good_as_forbidden():
+    model = random_automaton(4, batch=2, letters=3)
+    model.logits[..., 4] = -np.inf
+    for search in (
+        GreedySearch(max_length=5),
+        BeamSearch(3, num_hypotheses=3, max_length=5),
+    ):
+        found = search(model.task())
+        assert not np.any(found.tokens == 4)
+        assert np.all(np.isfinite(found.scores))
+
+
+OPTIONS = {
+    "width": st.integers(1, 5),
+    "length_penalty": st.sampled_from([0.0, 0.6, 1.0, 2.0]),
+    "penalty": st.sampled_from(["gnmt", "power"]),
+    "early_stopping": st.sampled_from([True, False, "never"]),
+    "max_length": st.integers(1, 6),
+}
+
+
+@st.composite
+def searches(draw):
+    options = {name: draw(each) for name, each in OPTIONS.items()}
+    return BeamSearch(
+        num_hypotheses=draw(st.integers(1, options["width"])),
+        min_length=draw(st.integers(1, options["max_length"])),
+        **options,
+    )
+
+
+def check_against_reference(search, model):
+    found = search(model.task())
+    for row in range(len(model.logits)):
+        expected = reference.beam_search(
+            model.logps(row), END, FORBIDDEN, as_reference(search)
+        )
+        assert_found(found, row, expected, model)
+
+
+@given(searches(), st.integers(0, 10**6), st.integers(1, 4))
+@settings(max_examples=40)
+def test_beam_search_is_what_its_documentation_says(search, seed, letters):
+    check_against_reference(
+        search, random_automaton(seed, batch=3, letters=letters)
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("alpha", [0.0, 0.7, 1.5])
+@pytest.mark.parametrize("penalty", ["gnmt", "power"])
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 4), (3, 7)])
+def test_beam_search_is_what_its_documentation_says_in_every_crossing(
+    width, alpha, penalty, early_stopping, lengths
+):
+    min_length, max_length = lengths
+    search = BeamSearch(
+        width,
+        width,
+        alpha,
+        penalty,
+        early_stopping,
+        max_length,
+        min_length,
+    )
+    for seed in range(4):
+        check_against_reference(
+            search, random_automaton(seed, batch=4, letters=3)
+        )
+
+
+@pytest.mark.parametrize("penalty", ["gnmt", "power"])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 1.7])
+@pytest.mark.parametrize("lengths", [(1, 4), (3, 4), (1, 1)])
+def test_a_beam_wide_enough_is_exhaustive(penalty, alpha, lengths):
+    min_length, max_length = lengths
+    model = random_automaton(11, batch=8)
+    # 2 ** 3 beginnings with three extensions each are the most there are.
+    search = BeamSearch(24, 15, alpha, penalty, "never", max_length, min_length)
+    found = search(model.task())
+    for row in range(8):
+        expected = reference.every_sequence(
+            model.logps(row), END, FORBIDDEN, as_reference(search)
+        )
+        ended = int(np.sum(found.finished[row]))
+        assert ended == len(expected)
+        for n, (tokens, score, _) in enumerate(expected):
+            assert int(found.lengths[row, n]) == len(tokens)
+            assert tuple(found.tokens.numpy()[row, n, : len(tokens)]) == tokens
+            np.testing.assert_allclose(
+                found.scores[row, n], score, rtol=1e-5, atol=1e-5
+            )
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
+@settings(max_examples=20)
+def test_greedy_search_is_what_its_documentation_says(seed, a, b, letters):
+    min_length, max_length = sorted((a, b))
+    model = random_automaton(seed, batch=3, letters=letters)
+    found = GreedySearch(max_length, min_length)(model.task())
+    for row in range(3):
+        expected = reference.greedy_search(
+            model.logps(row), END, FORBIDDEN, max_length, min_length
+        )
+        assert_found(found, row, [expected], model)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(
+        [
+            {"early_stopping": True},
+            {"early_stopping": True, "length_penalty": 1.0},
+            {"early_stopping": False},
+            {"early_stopping": "never"},
+        ]
+    ),
+)
+@settings(max_examples=15)
+def test_one_beam_is_greedy_if_it_stops_at_once_or_has_no_penalty(seed, how):
+    model = random_automaton(seed, batch=4, letters=3)
+    greedy = GreedySearch(max_length=6)(model.task())
+    search = BeamSearch(1, max_length=6, **how)
+    beam = search(model.task())
+    for name in ("tokens", "lengths", "finished", "alignments"):
+        np.testing.assert_array_equal(
+            getattr(beam, name), getattr(greedy, name)
+        )
+    np.testing.assert_allclose(
+        beam.scores, search.normalise(greedy.scores, greedy.lengths), rtol=1e-5
+    )
+
+
+SEARCHES = [
+    GreedySearch(max_length=6),
+    GreedySearch(max_length=5, min_length=3),
+    BeamSearch(1, max_length=5),
+    BeamSearch(3, 3, 0.6, "gnmt", False, 6, 2),
+    BeamSearch(4, 2, 1.0, "power", True, 6),
+    BeamSearch(6, 6, 1.0, "power", "never", 4),
+]
+search_options = pytest.mark.parametrize("search", SEARCHES, ids=str)
+
+
+def assert_same(left, right):
+    for name, x, y in zip(left._fields, left, right, strict=True):
+        if x.dtype.is_floating:
+            np.testing.assert_allclose(x, y, atol=1e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+@search_options
+def test_a_row_alone_finds_what_it_finds_in_a_batch(search):
+    model = random_automaton(5, batch=5, letters=3)
+    together = search(model.task())
+    for row in range(5):
+        alone = search(model.task([row]))
+        assert_same(
+            alone,
+            tf.nest.map_structure(lambda x, row=row: x[row, None], together),
+        )
+
+
+@search_options
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_graph_finds_what_eager_execution_finds(search, jit_compile):
+    model = random_automaton(6, batch=3, letters=3)
+    eager = search(model.task())
+    graph = tf.function(
+        lambda: search(model.task()), jit_compile=jit_compile, autograph=False
+    )
+    assert_same(graph(), eager)
+
+
+@search_options
+@pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
+def test_a_batch_without_rows_finds_nothing(search, graph):
+    model = random_automaton(7, batch=2, letters=2)
+    number, length = search.num_hypotheses, search.max_length
+
+    def run():
+        return search(model.task(slice(0, 0)))
+
+    found = tf.function(run, autograph=False)() if graph else run()
+    assert found.tokens.shape == (0, number, length)
+    assert found.scores.shape == (0, number)
+    assert found.lengths.shape == (0, number)
+    assert found.finished.shape == (0, number)
+    assert found.alignments.shape == (0, number, length, 28)
+
+
+@search_options
+def test_shapes_and_dtypes_are_as_documented(search):
+    found = search(random_automaton(8, batch=2).task())
+    number, length = search.num_hypotheses, search.max_length
+    shapes = [x.shape for x in found]
+    assert shapes == [
+        (2, number, length),
+        (2, number),
+        (2, number),
+        (2, number),
+        (2, number, length, 28),
+    ]
+    assert [x.dtype for x in found] == [
+        tf.int32,
+        tf.int32,
+        tf.float32,
+        tf.bool,
+        tf.float32,
+    ]
+
+
+def test_half_precision_logits_are_summed_in_float32():
+    # In float16 a sum of 60 steps of ln 0.05 and more would lose digits.
+    model = random_automaton(9, batch=2, letters=3, sharpness=4.0, layers=60)
+    task = model.task()
+    step = task.step
+
+    def half_step(tokens, state):
+        logits, alignments, state = step(tokens, state)
+        return tf.cast(logits, tf.float16), alignments, state
+
+    model.logits = model.logits.astype("float16").astype("float32")
+    for search in (
+        GreedySearch(max_length=60, min_length=60),
+        BeamSearch(2, max_length=60, min_length=60),
+    ):
+        found = search(task._replace(step=half_step))
+        assert found.scores.dtype == tf.float32
+        for row in range(2):
+            tokens = found.tokens.numpy()[row, 0, : found.lengths[row, 0]]
+            logp = reference.log_probability(model.logps(row), tuple(tokens))
+            np.testing.assert_allclose(found.scores[row, 0], logp, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"width": 0}, "`width` is the number of beams.*width=0"),
+        (
+            {"width": 2, "num_hypotheses": 3},
+            "`num_hypotheses` must be between 1 and the width.*=3, width=2",
+        ),
+        ({"num_hypotheses": 0}, "`num_hypotheses` must be between 1"),
+        ({"length_penalty": -1.0}, "`length_penalty` must be at least 0"),
+        ({"penalty": "none"}, '"gnmt" or "power".*penalty=\'none\''),
+        ({"early_stopping": "always"}, "True, False or \"never\".*'always'"),
+        ({"max_length": 0}, "`max_length` counts tokens.*max_length=0"),
+        ({"max_length": 3, "min_length": 4}, "`min_length` must be between 1"),
+        ({"min_length": 0}, "`min_length` must be between 1"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_with_what_would_do(
+    options, message
+):
+    with pytest.raises(ValueError, match=message):
+        BeamSearch(**options)
+    if set(options) <= {"max_length", "min_length"}:
+        with pytest.raises(ValueError, match=message):
+            GreedySearch(**options)

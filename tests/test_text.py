@@ -1,0 +1,318 @@
+"""Text: whatever bytes come in, a defined answer and no harm to others."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from keras_attn import Text
+from keras_attn.text import END
+from keras_attn.text import PAD
+from keras_attn.text import SPECIAL_TOKENS
+from keras_attn.text import START
+from keras_attn.text import UNKNOWN
+
+CHARACTERS = Text("abcé日 ", split="characters")
+WORDS = Text(["to", "be", "or", "Été"], split="whitespace")
+A, B, C, ACUTE, DAY, SPACE = range(4, 10)
+
+
+def ids(text, lines, **options):
+    return text.ids(tf.constant(lines, tf.string), **options).numpy().tolist()
+
+
+def strings(text, rows):
+    return [x.decode() for x in text.strings(rows).numpy()]
+
+
+def test_characters_become_ids_with_an_end_token_and_padding():
+    assert ids(CHARACTERS, ["abc", "b"]) == [[A, B, C, END], [B, END, PAD, PAD]]
+
+
+def test_words_become_ids_and_white_space_of_any_kind_parts_them():
+    line = "  to\u3000be\u00a0or\tto\u2003be\n"
+    assert ids(WORDS, [line]) == [[4, 5, 6, 4, 5, END]]
+
+
+def test_a_start_token_comes_first_if_asked_for():
+    assert ids(CHARACTERS, ["a", ""], start=True) == [
+        [START, A, END],
+        [START, END, PAD],
+    ]
+
+
+def test_an_empty_string_is_an_end_token():
+    assert ids(CHARACTERS, [""]) == [[END]]
+    assert ids(WORDS, ["", "   "]) == [[END], [END]]
+
+
+def test_an_empty_batch_has_no_rows_and_one_column():
+    for text in (CHARACTERS, WORDS):
+        found = text.ids(tf.constant([], tf.string))
+        assert found.shape == (0, 1)
+        assert found.dtype == tf.int32
+
+
+def test_an_unknown_character_or_word_is_unknown():
+    assert ids(CHARACTERS, ["axb"]) == [[A, UNKNOWN, B, END]]
+    assert ids(WORDS, ["to sleep"]) == [[4, UNKNOWN, END]]
+
+
+def test_text_spelled_like_a_special_token_is_unknown():
+    for special in SPECIAL_TOKENS:
+        assert ids(WORDS, [f"to {special} be"]) == [[4, UNKNOWN, 5, END]]
+    # A character is never a special token, and neither are several.
+    assert ids(CHARACTERS, ["</s>"]) == [[UNKNOWN] * 4 + [END]]
+
+
+def test_invalid_utf_8_is_unknown_and_harms_no_other_row():
+    lines = [b"a\xff\xfeb", b"\xe6\x97", b"a\xed\xa0\x80b", b"ab"]
+    rows = [[x for x in row if x != PAD] for row in ids(CHARACTERS, lines)]
+    assert rows[0] == [A, UNKNOWN, UNKNOWN, B, END]
+    assert set(rows[1][:-1]) == {UNKNOWN}
+    assert rows[2][0] == A and rows[2][-2:] == [B, END]
+    assert rows[3] == [A, B, END]
+
+
+def test_nul_is_an_unknown_character_and_ends_nothing():
+    lower = Text("ab", split="characters", lowercase=True)
+    assert ids(lower, [b"A\0B"]) == [[A, UNKNOWN, B, END]]
+    assert ids(CHARACTERS, [b"a\0b", b"\0", b"ab\0"]) == [
+        [A, UNKNOWN, B, END],
+        [UNKNOWN, END, PAD, PAD],
+        [A, B, UNKNOWN, END],
+    ]
+
+
+def test_a_long_line_is_cut_and_its_neighbours_are_not():
+    rows = np.array(ids(CHARACTERS, ["ab", "c" * 100_000, ""]))
+    assert rows.shape == (3, 1001)
+    assert rows[0].tolist() == [A, B, END] + [PAD] * 998
+    assert rows[1].tolist() == [C] * 1000 + [END]
+    assert rows[2].tolist() == [END] + [PAD] * 1000
+    tokens = CHARACTERS.tokens_of(tf.constant(["c" * 100_000]))
+    assert tokens.row_lengths().numpy().tolist() == [1001]
+
+
+def test_a_long_line_is_refused_where_that_was_asked_for():
+    text = Text("ab", "characters", max_length=3, too_long="error")
+    assert ids(text, ["aba", "b"]) == [[4, 5, 4, END], [5, END, PAD, PAD]]
+    assert ids(text, []) == []
+    graph = tf.function(
+        text.ids, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    for run in (text.ids, graph):
+        for line in ("abab", "a" * 100_000):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match=r"A text may have 3 tokens(.|\n)*Longest here:",
+            ):
+                run(tf.constant(["a", line]))
+
+
+def test_text_is_normalised_by_nfkc():
+    # A combining accent, a full-width letter, a ligature's parts.
+    assert ids(CHARACTERS, ["e\u0301", "\uff41", "日"]) == [
+        [ACUTE, END],
+        [A, END],
+        [DAY, END],
+    ]
+    assert ids(CHARACTERS, ["\u2002"]) == [[SPACE, END]]
+
+
+def test_line_breaks_and_tabs_are_spaces():
+    assert ids(CHARACTERS, ["a\tb\nc\r\v\f"]) == [
+        [A, SPACE, B, SPACE, C, SPACE, SPACE, SPACE, END]
+    ]
+
+
+def test_lower_case_is_that_of_unicode_and_only_if_asked_for():
+    lower = Text(["été", "σ"], split="whitespace", lowercase=True)
+    assert ids(lower, ["ÉTÉ Été Σ"]) == [[4, 4, 5, END]]
+    assert ids(WORDS, ["Été été"]) == [[7, UNKNOWN, END]]
+
+
+def test_scripts_mix():
+    text = Text.from_lines(["aбγא字あ🙂"], split="characters")
+    assert text.size == 4 + 7
+    assert strings(text, text.ids(["aбγא字あ🙂"])) == ["aбγא字あ🙂"]
+
+
+def test_what_is_known_comes_back_as_it_was():
+    lines = ["abc", "", "日é a", " b "]
+    assert strings(CHARACTERS, CHARACTERS.ids(lines)) == lines
+    lines = ["to be or", "Été", ""]
+    assert strings(WORDS, WORDS.ids(lines, start=True)) == lines
+
+
+def test_unknown_reads_unk_and_ids_out_of_range_too():
+    assert strings(CHARACTERS, [[A, UNKNOWN, B, END, PAD]]) == ["a<unk>b"]
+    assert strings(WORDS, [[4, 99, -1, END]]) == ["to <unk> <unk>"]
+
+
+def test_strings_take_ids_of_any_rank():
+    cube = tf.constant([[[A, END], [B, C]], [[PAD, PAD], [C, END]]])
+    found = CHARACTERS.strings(cube).numpy().tolist()
+    assert found == [[b"a", b"bc"], [b"", b"c"]]
+    assert CHARACTERS.strings(cube[:0]).shape == (0, 2)
+    assert CHARACTERS.strings([A, B]).numpy() == b"ab"
+
+
+def test_tokens_are_as_written_also_where_unknown():
+    rows = WORDS.tokens_of(tf.constant(["to sleep", ""])).to_list()
+    assert rows == [[b"to", b"sleep", b"</s>"], [b"</s>"]]
+
+
+def test_a_graph_gives_what_eager_execution_gives():
+    lines = tf.constant([b"ab x", b"", b"\xff\0", "é日".encode()])
+    for text in (CHARACTERS, WORDS):
+        graph = tf.function(
+            lambda lines, text=text: text.strings(text.ids(lines)),
+            input_signature=[tf.TensorSpec([None], tf.string)],
+        )
+        np.testing.assert_array_equal(
+            graph(lines), text.strings(text.ids(lines))
+        )
+
+
+def test_a_batch_of_another_rank_is_refused():
+    for lines in ("abc", [["abc"]]):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+            CHARACTERS.ids(tf.constant(lines))
+
+
+def test_the_frequent_tokens_come_first_and_equals_by_code_point():
+    text = Text.from_lines(["b a b", "c a b"], split="whitespace")
+    assert text.tokens == [*SPECIAL_TOKENS, "b", "a", "c"]
+    assert text.counts == {"b": 3, "a": 2, "c": 1}
+    again = Text.from_lines(["c a b", "b a b"], split="whitespace")
+    assert again.tokens == text.tokens
+
+
+def test_rare_tokens_are_left_out():
+    lines = ["b a b", "c a b"]
+    least = Text.from_lines(lines, "whitespace", min_count=2)
+    assert least.tokens == [*SPECIAL_TOKENS, "b", "a"]
+    most = Text.from_lines(lines, "whitespace", max_size=5)
+    assert most.tokens == [*SPECIAL_TOKENS, "b"] and most.size == 5
+    none = Text.from_lines(lines, "whitespace", max_size=2)
+    assert none.size == len(SPECIAL_TOKENS)
+    assert ids(none, ["a"]) == [[UNKNOWN, END]]
+
+
+def test_a_vocabulary_is_counted_as_text_is_read():
+    lines = ["<unk> Ab", "ａb </s>", ""]  # a full-width a
+    text = Text.from_lines(lines, "whitespace", lowercase=True)
+    assert text.counts == {"ab": 2}
+    assert Text.from_lines([], "characters").size == len(SPECIAL_TOKENS)
+
+
+def test_any_iterable_of_lines_makes_a_vocabulary():
+    text = Text.from_lines((line for line in ["ab", "b"]), "characters")
+    assert text.counts == {"b": 2, "a": 1}
+
+
+ODD = {
+    " ": 9,
+    '"': 8,
+    "'": 7,
+    "#": 6,
+    "\\": 5,
+    ",": 4,
+    "\u0301": 3,
+    "\ufffd": 2,
+    "\u2028": 1,
+    "\x85": 1,
+    "0": 1,
+}
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    text = Text(
+        ODD,
+        split="characters",
+        lowercase=True,
+        max_length=7,
+        too_long="error",
+    )
+    path = tmp_path / "somewhere" / "vocabulary.txt"
+    text.save(path)
+    loaded = Text.load(str(path))
+    assert loaded.tokens == text.tokens
+    assert loaded.counts == ODD
+    for name in ("split", "lowercase", "max_length", "too_long", "size"):
+        assert getattr(loaded, name) == getattr(text, name)
+    for token in ODD:
+        row = loaded.ids([f"0{token}0"])
+        np.testing.assert_array_equal(row, text.ids([f"0{token}0"]))
+        assert strings(loaded, row) == [f"0{token}0"]
+        assert text.tokens.index(token) in row.numpy()
+
+
+def test_a_vocabulary_is_a_plain_file_of_tokens_and_counts(tmp_path):
+    Text.from_lines(["été b b"], "whitespace").save(tmp_path / "words.txt")
+    assert (tmp_path / "words.txt").read_bytes().decode().split("\n") == [
+        *(f"{token}\t0" for token in SPECIAL_TOKENS),
+        "b\t2",
+        "été\t1",
+        "",
+    ]
+    options = json.loads((tmp_path / "words.txt.json").read_text())
+    assert options["split"] == "whitespace"
+
+
+def test_a_vocabulary_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="needs the vocabulary .*none"):
+        Text.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "vocabulary, options, message",
+    [
+        ("ab", {"split": "letters"}, '"characters" or "whitespace".*letters'),
+        ("ab", {"too_long": "ignore"}, '"truncate" or "error".*ignore'),
+        ("ab", {"max_length": 0}, "at least 1. Received: max_length=0"),
+        ("aa", {}, r"must be distinct.*\['a'\]"),
+        (["a", ""], {}, "must be a string that is not empty. Got: ''"),
+        (["a", 3], {}, "must be a string that is not empty. Got: 3"),
+        (["<unk>"], {}, "is the name of a special token. Got: '<unk>'"),
+        (["a\tb"], {}, "has a NUL, tab or line break"),
+        (["a\0"], {}, "has a NUL, tab or line break"),
+    ],
+)
+def test_what_cannot_be_a_vocabulary_is_refused(vocabulary, options, message):
+    with pytest.raises(ValueError, match=message):
+        Text(vocabulary, **{"split": "characters", **options})
+
+
+ANY_LINES = st.lists(
+    st.one_of(st.text(max_size=12), st.binary(max_size=12)), max_size=5
+)
+
+
+@given(ANY_LINES, st.booleans())
+@settings(max_examples=50)
+def test_any_text_gives_ids_in_range_and_the_same_alone(lines, start):
+    lines = [
+        x if isinstance(x, bytes) else x.encode("utf-8", "surrogatepass")
+        for x in lines
+    ]
+    for text in (CHARACTERS, WORDS):
+        together = ids(text, lines, start=start)
+        for line, row in zip(lines, together, strict=True):
+            length = row.index(END) + 1
+            assert not any(row[length:])
+            inner = row[start : length - 1]
+            assert all(UNKNOWN <= x < text.size for x in inner)
+            assert row[:start] == [START] * start
+            assert ids(text, [line], start=start) == [row[:length]]
+
+
+@given(st.lists(st.text("abcé日 ", max_size=9), min_size=1, max_size=4))
+@settings(max_examples=25)
+def test_any_text_of_known_characters_comes_back(lines):
+    assert strings(CHARACTERS, CHARACTERS.ids(lines)) == lines
