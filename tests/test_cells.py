@@ -1,0 +1,73 @@
+"""Any Keras cell runs as Keras runs it, whatever the shortcut."""
+
+import numpy as np
+import pytest
+from keras import layers
+from keras import ops
+
+from keras_attn import cells
+
+RANDOM = np.random.default_rng(0)
+INPUTS = RANDOM.normal(size=(2, 3, 4)).astype("float32")  # (B, K, dim)
+STATE = RANDOM.normal(size=(2, 3, 5)).astype("float32")
+
+
+def as_keras_runs_it(cell, states, training=False):
+    """The cell called directly, with a row for each beam."""
+    rows = [x.reshape(6, -1) for x in (INPUTS, *states)]
+    _, new = cell(rows[0], rows[1:], training=training)
+    return [np.reshape(x, (2, 3, -1)) for x in map(ops.convert_to_numpy, new)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"reset_after": False},
+        {"use_bias": False},
+        {"recurrent_activation": "hard_sigmoid", "activation": "relu"},
+        {"dropout": 0.5},
+        {"dtype": "mixed_float16"},
+    ],
+)
+def test_a_gru_cell_computes_what_keras_computes(options):
+    cell = layers.GRUCell(5, bias_initializer="random_normal", **options)
+    cell.build((None, 4))
+    (expected,) = as_keras_runs_it(cell, [STATE])
+    (new,) = cells.run(cell, INPUTS, (ops.convert_to_tensor(STATE),), False)
+    exact = "dtype" not in options
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(new),
+        expected,
+        atol=1e-6 if exact else 2e-3,
+    )
+
+
+def test_a_gru_cell_that_drops_inputs_does_so_in_training():
+    cell = layers.GRUCell(5, dropout=0.9, seed=1)
+    cell.build((None, 4))
+    state = (ops.convert_to_tensor(STATE),)
+    (calm,) = cells.run(cell, INPUTS, state, False)
+    (dropped,) = cells.run(cell, INPUTS, state, True)
+    difference = np.abs(ops.convert_to_numpy(calm - dropped)).max()
+    assert difference > 0.01
+
+
+def test_a_users_own_kind_of_gru_cell_is_called():
+    class Doubled(layers.GRUCell):
+        def call(self, inputs, states, training=False):
+            output, _ = super().call(inputs, states, training=training)
+            return 2 * output, [2 * output]
+
+    cell = Doubled(5)
+    cell.build((None, 4))
+    (expected,) = as_keras_runs_it(cell, [STATE])
+    (new,) = cells.run(cell, INPUTS, (ops.convert_to_tensor(STATE),), False)
+    np.testing.assert_allclose(ops.convert_to_numpy(new), expected, atol=1e-6)
+
+
+def test_the_hidden_state_of_a_stack_is_the_top_cells_first():
+    stack = layers.StackedRNNCells([layers.LSTMCell(2), layers.LSTMCell(3)])
+    assert cells.state_sizes(stack) == [2, 2, 3, 3]
+    assert cells.hidden_index(stack) == 2
+    assert cells.hidden_index(layers.LSTMCell(3)) == 0
