@@ -1,0 +1,374 @@
+"""The table: every attention once, and what the tests cross it with.
+
+A new mechanism is one more row of `MECHANISMS`, and `test_mechanisms.py`
+then holds it to everything that is promised of all. The rows at the end are
+what a user may write: they look back at past alignments, each in its way.
+
+Nothing here needs TensorFlow: `test_backends.py` walks the same table on
+other backends.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from keras import ops
+
+import keras_attn
+
+BATCH, TARGET, SOURCE = 3, 4, 5
+QUERY_DIM, VALUE_DIM, INPUT_DIM = 4, 6, 3
+VOCABULARY = 7
+
+
+@keras.saving.register_keras_serializable("tests")
+class CoverageScore(keras_attn.GeneralScore):
+    """A general score, lower where much was read: reads `history.total`."""
+
+    uses_history = True
+
+    def build(self, query_shape, key_shape):
+        super().build(query_shape, key_shape)
+        self.fatigue = self.add_weight(
+            name="fatigue", shape=(), initializer="ones"
+        )
+
+    def call(self, query, keys, history=()):
+        total = ops.cast(history.total, query.dtype)
+        return super().call(query, keys) - self.fatigue * total
+
+
+@keras.saving.register_keras_serializable("tests")
+class AdvancingAlignment(keras_attn.Alignment):
+    """A softmax drawn to what follows `history.previous`."""
+
+    uses_history = True
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.softmax = keras_attn.SoftmaxAlignment()
+
+    def call(self, scores, allowed=None, history=()):
+        following = ops.pad(history.previous, [[0, 0], [0, 0], [1, 0]])
+        scores = ops.cast(scores, "float32") + following[:, :, :-1]
+        return self.softmax(scores, allowed)
+
+
+@keras.saving.register_keras_serializable("tests")
+class ClockAlignment(keras_attn.Alignment):
+    """A softmax drawn to the position with the number `history.step`."""
+
+    uses_history = True
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.softmax = keras_attn.SoftmaxAlignment()
+
+    def call(self, scores, allowed=None, history=()):
+        step = ops.cast(ops.expand_dims(history.step, -1), "float32")
+        position = ops.arange(scores.shape[-1] or ops.shape(scores)[-1])
+        distance = ops.abs(ops.cast(position, "float32") - step)
+        return self.softmax(ops.cast(scores, "float32") - distance, allowed)
+
+
+class Mechanism(NamedTuple):
+    """A row of the table: a name, what makes it, the widths it accepts."""
+
+    name: str
+    make: Callable
+    value_dim: int = VALUE_DIM  # queries are QUERY_DIM wide
+
+
+MECHANISMS = [
+    Mechanism("bahdanau", lambda **k: keras_attn.BahdanauAttention(5, **k)),
+    Mechanism(
+        "luong dot",
+        lambda **k: keras_attn.LuongAttention("dot", **k),
+        value_dim=QUERY_DIM,
+    ),
+    Mechanism(
+        "luong general", lambda **k: keras_attn.LuongAttention("general", **k)
+    ),
+    Mechanism(
+        "luong concat",
+        lambda **k: keras_attn.LuongAttention("concat", units=5, **k),
+    ),
+    Mechanism(
+        "scaled dot",
+        lambda **k: keras_attn.ScaledDotAttention(**k),
+        value_dim=QUERY_DIM,
+    ),
+    Mechanism(
+        "composed",
+        lambda **k: keras_attn.Attention(
+            keras_attn.AdditiveScore(5), keras_attn.SoftmaxAlignment(), **k
+        ),
+    ),
+    Mechanism(
+        "coverage", lambda **k: keras_attn.Attention(CoverageScore(), **k)
+    ),
+    Mechanism(
+        "advancing",
+        lambda **k: keras_attn.Attention(
+            keras_attn.GeneralScore(), AdvancingAlignment(), **k
+        ),
+    ),
+    Mechanism(
+        "clock",
+        lambda **k: keras_attn.Attention(
+            keras_attn.AdditiveScore(5), ClockAlignment(), **k
+        ),
+    ),
+]
+
+
+def named(name):
+    """The row of this name."""
+    return next(x for x in MECHANISMS if x.name == name)
+
+
+each_mechanism = pytest.mark.parametrize(
+    "mechanism", [pytest.param(m, id=m.name) for m in MECHANISMS]
+)
+
+
+@keras.saving.register_keras_serializable("tests")
+class UserCell(keras.layers.Layer):
+    """A cell as a user may write one: two widths of state, no `training`."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.state_size = [units, 2]
+        self.output_size = units
+
+    def build(self, input_shape):
+        def weight(name, *shape):
+            return self.add_weight(
+                name=name, shape=shape, initializer="glorot_uniform"
+            )
+
+        self.kernel = weight("kernel", input_shape[-1], self.units)
+        self.recurrent = weight("recurrent", self.units + 2, self.units)
+        self.slow = weight("slow", self.units, 2)
+
+    def call(self, inputs, states):
+        hidden, slow = states
+        both = ops.concatenate([hidden, slow], axis=-1)
+        hidden = ops.tanh(
+            ops.matmul(inputs, self.kernel) + ops.matmul(both, self.recurrent)
+        )
+        slow = 0.5 * slow + ops.matmul(hidden, self.slow)
+        return hidden, [hidden, slow]
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+def _keras_cell(kind, units=QUERY_DIM, **options):
+    # Keras's default is orthogonal, which TensorFlow lacks in bfloat16.
+    return kind(units, recurrent_initializer="glorot_uniform", **options)
+
+
+CELLS = {
+    "rnn": lambda **k: _keras_cell(layers.SimpleRNNCell, **k),
+    "gru": lambda **k: _keras_cell(layers.GRUCell, **k),
+    "lstm": lambda **k: _keras_cell(layers.LSTMCell, **k),
+    "stack": lambda **k: [
+        _keras_cell(layers.GRUCell, units=3, **k),
+        _keras_cell(layers.LSTMCell, **k),
+    ],
+    "user's": lambda **k: UserCell(QUERY_DIM, **k),
+}
+
+WIRINGS = {
+    "pre": {"order": "pre"},
+    "post": {"order": "post"},
+    "post, not fed": {"order": "post", "input_feeding": False},
+}
+
+# Which target and source positions are real, a string a row.
+MASKS = {
+    "none": (None, None),
+    "right": (["1111", "1110", "1000"], ["11111", "11000", "10000"]),
+    "left target": (["1111", "0111", "0001"], None),
+    "inner": (["1011", "0110", "1001"], ["10101", "01110", "00001"]),
+    "source": (None, ["11110", "00111", "11011"]),
+    "a row of padding": (["1111", "0000", "1100"], ["11111", "00000", "11110"]),
+}
+
+
+def masks(name):
+    """The boolean masks of the target and of the source, or `None`."""
+    return tuple(
+        rows and np.array([[c == "1" for c in row] for row in rows])
+        for rows in MASKS[name]
+    )
+
+
+def decoder(mechanism, cell="gru", wiring="pre", emit="attentional", **kwargs):
+    """An `AttentionDecoder` of these parts."""
+    return keras_attn.AttentionDecoder(
+        CELLS[cell](), mechanism.make(), emit=emit, **WIRINGS[wiring], **kwargs
+    )
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def scramble(layer, seed=1):
+    """Gives every weight, biases too, random values that matter."""
+    random = np.random.default_rng(seed)
+    layer.set_weights(
+        [random.normal(0, 0.7, w.shape) for w in layer.get_weights()]
+    )
+
+
+def values(structure):
+    """NumPy arrays of a structure of tensors, for any backend."""
+    return keras.tree.map_structure(ops.convert_to_numpy, structure)
+
+
+def crossing(**axes):
+    """Parametrizes by all combinations of the axes.
+
+    A cover in which every two values of two axes meet runs always; the
+    others are marked `full`.
+    """
+    every = list(itertools.product(*axes.values()))
+    cover = set(_pairwise(every))
+    params = [
+        pytest.param(
+            *case,
+            id="-".join(getattr(x, "name", str(x)) for x in case),
+            marks=() if case in cover else pytest.mark.full,
+        )
+        for case in every
+    ]
+    return pytest.mark.parametrize(",".join(axes), params)
+
+
+def in_turn(**axes):
+    """Parametrizes by all combinations of two axes, for costly tests.
+
+    Those that give each value of the first axis one of the second, in turn,
+    run always; the others are marked `full`.
+    """
+    first, second = (list(axis) for axis in axes.values())
+    params = [
+        pytest.param(
+            x,
+            y,
+            id=f"{getattr(x, 'name', x)}-{y}",
+            marks=() if i % len(second) == j else pytest.mark.full,
+        )
+        for i, x in enumerate(first)
+        for j, y in enumerate(second)
+    ]
+    return pytest.mark.parametrize(",".join(axes), params)
+
+
+def _pairwise(cases):
+    """Greedily chooses cases until all pairs of values have met."""
+    pairs = {
+        case: set(itertools.combinations(enumerate(case), 2)) for case in cases
+    }
+    missing = set().union(*pairs.values())
+    while missing:
+        best = max(cases, key=lambda case: len(pairs[case] & missing))
+        missing -= pairs[best]
+        yield best
+
+
+def model_of(
+    mechanism, wiring="pre", cell="gru", dtype=None, seed=1, **options
+):
+    """A functional model that attends as a layer and in a decoder.
+
+    From source and target ids, with 0 as padding, to the layer's context
+    and weights and the decoder's output and alignments.
+    """
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = layers.Embedding(
+        VOCABULARY, mechanism.value_dim, mask_zero=True, dtype=dtype
+    )(source)
+    queries = layers.Embedding(
+        VOCABULARY, QUERY_DIM, mask_zero=True, dtype=dtype
+    )(target)
+    context, weights = mechanism.make(dtype=dtype, **options)(
+        queries, memory, return_attention_scores=True
+    )
+    decoded, alignments = keras_attn.AttentionDecoder(
+        CELLS[cell](dtype=dtype),
+        mechanism.make(dtype=dtype, **options),
+        dtype=dtype,
+        **WIRINGS[wiring],
+    )(queries, memory, return_attention_scores=True)
+    model = keras.Model(
+        [source, target], [context, weights, decoded, alignments]
+    )
+    scramble_weights_of(model, seed)
+    return model
+
+
+def trainable_model_of(mechanism, wiring="pre", **options):
+    """`model_of` with logits over the vocabulary as its one output."""
+    model = model_of(mechanism, wiring, **options)
+    context, _, decoded, _ = model.outputs
+    dtype = options.get("dtype")
+    both = layers.Concatenate(dtype=dtype)([context, decoded])
+    logits = layers.Dense(VOCABULARY, dtype=dtype)(both)
+    return keras.Model(model.inputs, logits)
+
+
+def scramble_weights_of(model, seed):
+    """As `scramble`; the state of random generators is left alone."""
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        weight.assign(random.normal(0, 0.7, weight.shape))
+
+
+def some_ids(batch=BATCH):
+    """Source and target ids: full rows, padded ones and one of padding."""
+    random = np.random.default_rng(2)
+    source = random.integers(1, VOCABULARY, (batch, SOURCE))
+    target = random.integers(1, VOCABULARY, (batch, TARGET))
+    if batch > 1:
+        source[1, 3:], target[1, 2:] = 0, 0
+    if batch > 2:
+        source[2], target[2] = 0, 0
+    return [source, target]
+
+
+# Decoders differ in kind from model to model, so that each is saved once.
+SAVED = [
+    (mechanism, list(WIRINGS)[i % 3], list(CELLS)[i % 5])
+    for i, mechanism in enumerate(MECHANISMS)
+]
+
+
+def save_models(folder):
+    """Saves a model of each mechanism and what it answers."""
+    for i, (mechanism, wiring, cell) in enumerate(SAVED):
+        model = model_of(mechanism, wiring, cell)
+        model.save(folder / f"{i}.keras")
+        np.savez(folder / f"{i}.npz", *values(model(some_ids())))
+
+
+def check_models(folder):
+    """Asserts that the saved models answer as they did; counts them."""
+    for i, (mechanism, *_) in enumerate(SAVED):
+        model = keras.models.load_model(folder / f"{i}.keras")
+        answers = values(model(some_ids()))
+        with np.load(folder / f"{i}.npz") as expected:
+            for answer, name in zip(answers, expected.files, strict=True):
+                np.testing.assert_allclose(
+                    answer, expected[name], atol=1e-5, err_msg=mechanism.name
+                )
+    return len(SAVED)
