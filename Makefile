@@ -6,8 +6,8 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3 python))
 VENV ?= .venv
 RUN = $(VENV)/bin/python
 PIP = $(RUN) -m pip install --quiet --disable-pip-version-check
-# Fewer lines of start-up noise; errors still show.
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+# TensorFlow's notes on the machine's hardware look like errors and are none.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test test-all lint format bench clean
 
@@ -32,7 +32,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) build dist runs .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/made:

@@ -39,10 +39,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
-from keras import layers
+# Before TensorFlow starts: its notes on this machine's hardware are no errors.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import keras_attn
+import keras  # noqa: E402
+from keras import layers  # noqa: E402
+
+import keras_attn  # noqa: E402
 
 DICTIONARY = Path(__file__).parent / "data" / "cmudict.dict.xz"
 
@@ -222,7 +225,9 @@ def train(split: Split, preset: Preset, attention: str, beams: int, seed: int):
     keras.utils.set_random_seed(seed)
     words = [w for w, several in split.train.items() for _ in several]
     spoken = [one for several in split.train.values() for one in several]
-    letters = keras_attn.Text.from_lines(words, split="characters")
+    letters = keras_attn.Text.from_lines(
+        words, split="characters", lowercase=True
+    )
     phonemes = keras_attn.Text.from_lines(spoken, split="whitespace")
 
     model = build_model(letters, phonemes, preset, attention)
@@ -469,12 +474,17 @@ def judge(word: float, phoneme: float, promise) -> int:
 
 
 def export_command(options):
-    path = load(options).export(options.output / "export")
+    path = load(options).export(export_folder(options))
     print(f"Exported to {path}.")
 
 
+def export_folder(options) -> Path:
+    # A folder of models, as servers like it: one named after the model.
+    return options.output / "models" / "pronounce"
+
+
 def serve_command(options):
-    command = server_command(options.output / "export", options.port)
+    command = server_command(export_folder(options), options.port)
     os.execv(sys.executable, command)  # this process becomes the server
 
 
@@ -489,6 +499,7 @@ def query_command(options):
 
 def plot_command(options):
     path = options.picture or options.output / "attention.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
     plot(load(options), options.word, path)
 
 
@@ -507,10 +518,12 @@ def demo_command(options) -> int:
     failed = train_command(options)
     export_command(options)
     print("\nAsking the server:")
-    with running_server(options.output / "export") as address:
+    with running_server(export_folder(options)) as address:
         query(address, SHOWN)
     plot(load(options), SHOWN[-1], options.output / "attention.png")
     print(f"All done in {time.monotonic() - started:.0f} s.")
+    run = f"{sys.executable} {sys.argv[0]}"
+    print(f"\nTo go on:\n  {run} serve\n  {run} query YOUR WORDS")
     return failed
 
 

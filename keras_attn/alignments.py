@@ -20,8 +20,8 @@ class Alignment(keras.layers.Layer):
         scores: Tensor of shape `(batch, target, source)`.
         allowed: Boolean tensor that broadcasts to the scores, True where a
             query may look; `None` where it may look everywhere.
-        history: `History` of the alignments so far, or `()` when nothing
-            looks back.
+        history: `History` of the alignments so far; only an alignment that
+            sets `uses_history` is given it, and takes it.
 
     Output shape:
         `(batch, target, source)`, float32. A row that may look nowhere is
@@ -61,7 +61,7 @@ class SoftmaxAlignment(Alignment):
     [[[0.25, 0.25, 0.25, 0.25]]]
     """
 
-    def call(self, scores, allowed=None, history=()):
+    def call(self, scores, allowed=None):
         scores = ops.cast(scores, "float32")
         if allowed is None:
             return _softmax(scores)

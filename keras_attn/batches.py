@@ -55,6 +55,16 @@ def pairs(
     >>> target_in.numpy().tolist(), target_out.numpy().tolist()
     ([[1, 5, 4], [1, 4, 0]], [[5, 4, 2], [4, 2, 0]])
     """
+    if isinstance(sources, str) or isinstance(targets, str):
+        raise ValueError(
+            "`sources` and `targets` must be lists of lines. Received a "
+            "single string; pass a list of one."
+        )
+    if batch_size < 1 or buckets < 1:
+        raise ValueError(
+            "`batch_size` and `buckets` must be at least 1. Received: "
+            f"batch_size={batch_size!r}, buckets={buckets!r}"
+        )
     if len(sources) != len(targets) or not len(sources):
         raise ValueError(
             "`sources` and `targets` must be as many, at least one. "

@@ -21,7 +21,8 @@ def hidden_index(cell):
     """Which of the flat states is the hidden one of the (top) cell."""
     if not isinstance(cell, layers.StackedRNNCells):
         return 0
-    return len(keras.tree.flatten(cell.state_size[:-1]))
+    below = len(keras.tree.flatten(cell.state_size[:-1]))
+    return below + hidden_index(cell.cells[-1])
 
 
 def initial_state(cell, batch, dtype):

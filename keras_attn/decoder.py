@@ -129,7 +129,8 @@ class AttentionDecoder(keras.layers.Layer):
         self.cell = cell
         self.attention = attention
         self.order = order
-        self.input_feeding = order == "post" and input_feeding is not False
+        feeding = True if input_feeding is None else bool(input_feeding)
+        self.input_feeding = order == "post" and feeding
         self.emit = emit
         self.supports_masking = True
         self._hidden = cells.hidden_index(cell)

@@ -140,8 +140,18 @@ class _Signatures:
         }
 
     def ids(self, ids, lengths):
-        real = tf.sequence_mask(lengths, tf.shape(ids)[1])
-        found = self.translator.search_ids(tf.where(real, ids, PAD))
+        rows, columns = tf.shape(ids)[0], tf.shape(ids)[1]
+        as_many = tf.debugging.Assert(
+            rows == tf.shape(lengths)[0],
+            ["ids needs one length for each row. Rows, lengths:"]
+            + [rows, tf.shape(lengths)[0]],
+        )
+        with tf.control_dependencies([as_many]):
+            real = tf.sequence_mask(lengths, columns)
+        # RNNs refuse a length of zero.
+        missing = tf.cast(columns == 0, tf.int32)
+        ids = tf.pad(tf.where(real, ids, PAD), [[0, 0], [0, missing]])
+        found = self.translator.search_ids(ids)
         return {
             "ids": found.tokens,
             "lengths": found.lengths,
@@ -189,4 +199,8 @@ def _write_warm_up(directory):
 
 
 def _versions(directory):
-    return [int(x.name) for x in directory.iterdir() if x.name.isdecimal()]
+    return [
+        int(x.name)
+        for x in directory.iterdir()
+        if x.name.isascii() and x.name.isdecimal()
+    ]

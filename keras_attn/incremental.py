@@ -179,6 +179,8 @@ class Incremental:
                     lambda x: values.get(id(x), x),
                     (node.arguments.args, node.arguments.kwargs),
                 )
+                if _takes_training(node.operation):
+                    kwargs = {**kwargs, "training": False}
                 outputs = keras.tree.flatten(node.operation(*args, **kwargs))
             for x, value in zip(node.outputs, outputs, strict=True):
                 values[id(x)] = value
@@ -197,7 +199,15 @@ class Incremental:
         """
         *sources, target = inputs
         tensors = [x for node in self._nodes for x in node.outputs]
-        whole = keras.Model(self.model.inputs, tensors)(list(inputs))
+        whole = keras.Model(self.model.inputs, tensors)(
+            list(inputs), training=False
+        )
+        if not np.isfinite(ops.convert_to_numpy(whole[-1])).all():
+            raise ValueError(
+                "The model's logits are not finite numbers, so there is "
+                "nothing to decode. Did training diverge? A lower learning "
+                "rate, warm-up or `clipnorm` in the optimizer helps."
+            )
         encoded = self.encode(*sources)
         state = self.start(encoded)
         for t in range(target.shape[1]):
@@ -267,6 +277,13 @@ def _require_functional(model):
             "its graph shows what depends on the target. Received: "
             f"{model!r}."
         )
+    if isinstance(model.input, dict):
+        raise ValueError(
+            "The model's inputs must be a list, the target's ids last. "
+            f"Received a dict with the keys {list(model.input)}, which has "
+            "no order. Build `keras.Model([source, target], logits)`; the "
+            "weights are shared."
+        )
     if len(model.inputs) < 2 or len(model.outputs) != 1:
         raise ValueError(
             "The model must have at least two inputs, the source and, last, "
@@ -286,6 +303,13 @@ def _require_position_wise(operation):
             if isinstance(layer, AttentionDecoder):
                 _refuse(operation, f"hides the decoder '{layer.name}'")
             _require_position_wise(layer)
+
+
+def _takes_training(operation):
+    return (
+        isinstance(operation, keras.Layer)
+        and "training" in inspect.signature(operation.call).parameters
+    )
 
 
 def _refuse(operation, reason):

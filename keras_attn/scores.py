@@ -13,8 +13,10 @@ from keras import ops
 class Score(keras.layers.Layer):
     """Base class of all scores; subclasses write `call`, often `build`.
 
-    `Attention` calls `project()` once per source and `call()` once per
-    step, so whatever depends on the key alone belongs in `project()`.
+    A score is a part of an `Attention` and is not called by itself: that
+    builds it for queries and keys of known width, calls `project()` once per
+    source and `call()` once per step. So whatever depends on the key alone
+    belongs in `project()`.
 
     Attributes:
         uses_history: Whether `call` reads its `history` argument. Where no
@@ -23,8 +25,8 @@ class Score(keras.layers.Layer):
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
         keys: Result of `project(key)`, of shape `(batch, source, dim)`.
-        history: `History` of the alignments so far, or `()` when nothing
-            looks back.
+        history: `History` of the alignments so far; only a score that sets
+            `uses_history` is given it, and takes it.
 
     Output shape:
         `(batch, target, source)`: one score per pair, not yet normalised.
@@ -99,7 +101,7 @@ class AdditiveScore(Score):
     def project(self, key):
         return _linear(key, self.key_kernel)
 
-    def call(self, query, keys, history=()):
+    def call(self, query, keys):
         return _additive(_linear(query, self.query_kernel), keys, self.v)
 
     def get_config(self):
@@ -164,7 +166,7 @@ class ConcatScore(Score):
     def project(self, key):
         return _linear(key, self.kernel[self.query_dim :])
 
-    def call(self, query, keys, history=()):
+    def call(self, query, keys):
         query = _linear(query, self.kernel[: self.query_dim])
         return _additive(query, keys, self.v)
 
@@ -205,7 +207,7 @@ class DotScore(Score):
     def build(self, query_shape, key_shape):
         _require_equal_width(self, query_shape, key_shape)
 
-    def call(self, query, keys, history=()):
+    def call(self, query, keys):
         return _dot(query, keys)
 
 
@@ -239,7 +241,7 @@ class ScaledDotScore(Score):
     def build(self, query_shape, key_shape):
         _require_equal_width(self, query_shape, key_shape)
 
-    def call(self, query, keys, history=()):
+    def call(self, query, keys):
         # The query is scaled first: in float16 the raw products overflow.
         return _dot(query * query.shape[-1] ** -0.5, keys)
 
@@ -286,7 +288,7 @@ class GeneralScore(Score):
     def project(self, key):
         return _linear(key, self.kernel)
 
-    def call(self, query, keys, history=()):
+    def call(self, query, keys):
         return _dot(query, keys)
 
     def get_config(self):
@@ -314,6 +316,13 @@ def _additive(query, keys, v):
 
 def _linear(inputs, kernel):
     """`(batch, length, dim)` times `(dim, units)` as one matrix product."""
+    if inputs.shape[-1] != kernel.shape[0]:
+        raise ValueError(
+            f"This score was built for vectors of width {kernel.shape[0]}. "
+            f"Received: a tensor of shape {tuple(inputs.shape)}. An attention "
+            "has weights for one width of queries and one of keys; make "
+            "another for another width."
+        )
     flat = ops.matmul(ops.reshape(inputs, (-1, kernel.shape[0])), kernel)
     return ops.reshape(flat, (-1, _length(inputs), kernel.shape[1]))
 

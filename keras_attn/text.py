@@ -90,6 +90,7 @@ class Text:
         self.counts = counts
         self.tokens = [*SPECIAL_TOKENS, *tokens]
         self._tables = None
+        self._require_splittable(tokens)
 
     @classmethod
     def from_lines(
@@ -109,6 +110,16 @@ class Text:
             max_size: Largest `size`, the special tokens counted.
             min_count: Fewest occurrences of a token that is kept.
         """
+        if isinstance(lines, (str, bytes)):
+            raise ValueError(
+                "`lines` must be a list of strings. Received the string "
+                f"{lines[:40]!r}. For one line pass a list of one."
+            )
+        if max_size is not None and max_size <= len(SPECIAL_TOKENS):
+            raise ValueError(
+                f"`max_size` counts the {len(SPECIAL_TOKENS)} special tokens "
+                f"and must be larger. Received: max_size={max_size!r}"
+            )
         text = cls([], split, lowercase, **kwargs)
         counter = collections.Counter()
         lines = list(lines)
@@ -123,8 +134,22 @@ class Text:
         # Frequent first; equals by code point, whatever the data's order.
         counts.sort(key=lambda pair: (-pair[1], pair[0]))
         if max_size is not None:
-            counts = counts[: max(0, max_size - len(SPECIAL_TOKENS))]
+            counts = counts[: max_size - len(SPECIAL_TOKENS)]
         return cls(dict(counts), split, lowercase, **kwargs)
+
+    def _require_splittable(self, tokens):
+        """Tokens that no text can give are a mistake."""
+        for i in range(0, len(tokens), _BATCH):
+            batch = tokens[i : i + _BATCH]
+            pieces = self.pieces(tf.constant(batch)).to_list()
+            for token, found in zip(batch, pieces, strict=True):
+                if found != [token.encode()]:
+                    raise ValueError(
+                        "A token of a vocabulary must be what the text is "
+                        f"split into. Received: {token!r}, which becomes "
+                        f"{[piece.decode() for piece in found]} with "
+                        f"split={self.split!r}, lowercase={self.lowercase}."
+                    )
 
     @property
     def size(self) -> int:

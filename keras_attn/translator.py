@@ -53,6 +53,8 @@ class Translations(Sequence):
         self._rows = rows
 
     def __getitem__(self, index):
+        if isinstance(index, slice):
+            return Translations(self._rows[index])
         return self._rows[index]
 
     def __len__(self) -> int:
@@ -93,6 +95,11 @@ class Decoded(NamedTuple):
     texts: tf.Tensor  # (batch, N)
     tokens: tf.Tensor  # (batch, N, time), padded with ""
     hypotheses: Hypotheses
+
+
+# One thread traces, the others wait: Keras's layers are not safe to trace
+# from two at once, and translators may share a model.
+_TRACING = threading.RLock()
 
 
 class Translator:
@@ -151,7 +158,7 @@ class Translator:
         self.model = model
         self.source_text = source_text
         self.target_text = target_text
-        self.search = BeamSearch() if search is None else search
+        self.search = _search(search)
         self.jit_compile = jit_compile
         self._cut = Incremental(model)
         self._check()
@@ -166,7 +173,6 @@ class Translator:
             jit_compile=self.jit_compile or None,
             autograph=False,
         )
-        self._lock = threading.Lock()
 
     def __call__(
         self, lines: Sequence[str], batch_size: int = 64
@@ -182,6 +188,11 @@ class Translator:
             raise ValueError(
                 "A `Translator` takes a list of strings. Received the string "
                 f"{lines!r}. For one line pass a list of one."
+            )
+        if batch_size < 1:
+            raise ValueError(
+                "`batch_size` must be at least 1. Received: "
+                f"batch_size={batch_size!r}"
             )
         encoded = [_encode(line) for line in lines]
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
@@ -224,9 +235,7 @@ class Translator:
         )
 
     def _compiled(self):
-        # One thread traces, the others wait: Keras's graphs are not safe to
-        # trace from two at once.
-        with self._lock:
+        with _TRACING:
             if self._graph is None:
                 self._graph = tf.function(
                     self.decode,
@@ -256,9 +265,18 @@ class Translator:
         lowest = len(SPECIAL_TOKENS) - 1  # unknown is there in any text
         ids = random.integers(lowest, self.source_text.size, (2, 4), "int32")
         target = random.integers(lowest, vocabulary, (2, 3), "int32")
+        ids[0, 0], target[0, 0] = self.source_text.size - 1, vocabulary - 1
         self._cut.check(ids, target)
         padded = np.pad(ids, [(0, 0), (0, 2)])
-        alone, beside = self.model([ids, target]), self.model([padded, target])
+        alone = self.model([ids, target], training=False)
+        beside = self.model([padded, target], training=False)
+        if np.min(alone) >= 0 and np.allclose(np.sum(alone, -1), 1, atol=1e-2):
+            raise ValueError(
+                "The model's output looks like probabilities: no value is "
+                "below 0 and each row sums to 1. A `Translator` needs logits. "
+                "Leave the softmax out of the last layer and train with "
+                "`SequenceCrossentropy`."
+            )
         if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
             warnings.warn(
                 "Padding changes what this model computes, so a line may "
@@ -277,6 +295,13 @@ class Translator:
 
     def save(self, directory) -> None:
         """Writes model, texts and search options, for `load()`."""
+        if type(self.search) not in (BeamSearch, GreedySearch):
+            raise ValueError(
+                "`save` keeps `BeamSearch` and `GreedySearch`. Received a "
+                f"search of your own, {type(self.search).__name__}. Save "
+                "`translator.model` and the two texts, and join them with "
+                "your search in code."
+            )
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self.model.save(directory / "model.keras")
@@ -322,7 +347,19 @@ class Translator:
         """
         from keras_attn.export import export
 
-        return export(self, directory, version)
+        with _TRACING:
+            return export(self, directory, version)
+
+
+def _search(search):
+    if search is None:
+        return BeamSearch()
+    if not isinstance(search, (BeamSearch, GreedySearch)):
+        raise ValueError(
+            "`search` must be a `BeamSearch` or a `GreedySearch`. Received: "
+            f"search={search!r}. Pass for example `BeamSearch(5)`."
+        )
+    return search
 
 
 def _encode(line) -> bytes:
@@ -357,6 +394,11 @@ def _rows(decoded: Decoded) -> Iterator[Translation]:
                         finished=bool(found.finished[i, n]),
                     )
                 )
+        if not hypotheses:
+            raise ValueError(
+                "The search found no hypothesis for a line. Are the model's "
+                "logits finite? Weights that became NaN do this."
+            )
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)
 

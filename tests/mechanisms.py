@@ -37,7 +37,7 @@ class CoverageScore(keras_attn.GeneralScore):
             name="fatigue", shape=(), initializer="ones"
         )
 
-    def call(self, query, keys, history=()):
+    def call(self, query, keys, history):
         total = ops.cast(history.total, query.dtype)
         return super().call(query, keys) - self.fatigue * total
 

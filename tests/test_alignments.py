@@ -94,7 +94,7 @@ def test_an_alignment_of_ones_own_may_hold_layers_and_weights():
         def build(self, scores_shape):
             self.sharpness = self.add_weight(shape=(), initializer="ones")
 
-        def call(self, scores, allowed=None, history=()):
+        def call(self, scores, allowed=None):
             return self.softmax(scores * self.sharpness, allowed=allowed)
 
     align = Sharpened()

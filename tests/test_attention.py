@@ -316,3 +316,13 @@ def test_memory_and_history_leave_no_trace_on_the_layer():
     before = mechanisms.values(attention(query, value))
     attention(10 * query, -3 * value)
     np.testing.assert_array_equal(attention(query, value), before)
+
+
+def test_vectors_of_another_width_than_it_was_built_for_are_refused():
+    attention = keras_attn.BahdanauAttention(5)
+    narrow, wide = np.ones((1, 2, 4), "float32"), np.ones((1, 2, 8), "float32")
+    attention(narrow, narrow)
+    with pytest.raises(ValueError, match="built for vectors of width 4"):
+        attention(wide, narrow)
+    with pytest.raises(ValueError, match="built for vectors of width 4"):
+        attention(narrow, wide)

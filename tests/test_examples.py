@@ -68,7 +68,7 @@ def test_train_shows_progress_and_figures(trained):
 def test_export_serve_and_query(trained):
     output, _ = trained
     assert "Exported" in run("export", "--output", output).stdout
-    assert (output / "export" / "1" / "saved_model.pb").exists()
+    assert (output / "models/pronounce/1/saved_model.pb").exists()
     with subprocess.Popen(
         [sys.executable, PROGRAM, "serve", "--output", output, "--port", "0"],
         env=ENVIRONMENT,

@@ -496,3 +496,13 @@ def test_a_trained_translator_exports_what_it_has_learnt(tmp_path):
     assert [x.decode() for x in answer["text"]] == new.text
     np.testing.assert_allclose(answer["score"], new.scores, atol=1e-5)
     assert new.text != translator(LINES).text
+
+
+def test_the_signature_ids_wants_one_length_for_each_row(toys):
+    from keras_attn.export import _Signatures
+
+    ids = tf.function(_Signatures(toys["pre"]).ids, autograph=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one length for"):
+        ids(tf.constant([[4, 2], [5, 2]]), tf.constant([2]))
+    nothing = ids(tf.zeros([2, 0], tf.int32), tf.constant([0, 0]))
+    assert nothing["ids"].shape[0] == 2

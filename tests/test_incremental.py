@@ -455,3 +455,55 @@ def test_other_numbers_of_inputs_and_outputs_are_refused():
         Incremental(keras.Model([source, target], [logits, scores]))
     with pytest.raises(ValueError, match=r"1 input\(s\)"):
         Incremental(keras.Model([target], layers.Dense(TARGETS)(embedding)))
+
+
+def test_inputs_without_an_order_are_refused():
+    source, target = inputs()
+    memory, embedded_target = embedded(source, target)
+    logits = layers.Dense(TARGETS)(decoder()(embedded_target, memory))
+    named = keras.Model({"source": source, "target": target}, logits)
+    with pytest.raises(ValueError, match="must be a list.*no order"):
+        Incremental(named)
+
+
+class DroppedUnlessTold(layers.Layer):
+    """Trains by default, as `keras.layers.Layer` allows."""
+
+    def call(self, inputs, training=True):
+        return 2 * inputs if training else inputs
+
+
+def test_a_layer_that_trains_unless_told_otherwise_is_told():
+    source, target = inputs()
+    memory, embedded_target = embedded(source, target)
+    hidden = DroppedUnlessTold()(decoder()(embedded_target, memory))
+    model = keras.Model([source, target], layers.Dense(TARGETS)(hidden))
+    stepwise, _ = run_by_steps(Incremental(model), [SOURCE, TARGET])
+    whole = model([SOURCE, TARGET], training=False)
+    np.testing.assert_allclose(stepwise, whole, atol=1e-5)
+
+
+class ConvolvedKeys(keras_attn.Score):
+    """Uses a weight in `project` as a `call` would, in one precision."""
+
+    def build(self, query_shape, key_shape):
+        self.kernel = self.add_weight(shape=(3, key_shape[-1], query_shape[-1]))
+
+    def project(self, key):
+        return ops.conv(key, self.kernel, padding="same")
+
+    def call(self, query, keys):
+        return ops.matmul(query, ops.swapaxes(keys, 1, 2))
+
+
+def test_keys_are_projected_in_the_precision_of_training():
+    attention = keras_attn.Attention(
+        ConvolvedKeys(dtype="mixed_float16"), dtype="mixed_float16"
+    )
+    source, target = inputs()
+    memory, embedded_target = embedded(source, target)
+    half = decoder(attention=attention, dtype="mixed_float16")
+    logits = layers.Dense(TARGETS)(half(embedded_target, memory))
+    Incremental(keras.Model([source, target], logits)).encode(SOURCE)
+    keys, *_ = attention.prepare(np.ones((1, 4, 6), "float32"))
+    assert keras.backend.standardize_dtype(keys.dtype) == "float16"

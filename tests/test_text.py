@@ -199,9 +199,27 @@ def test_rare_tokens_are_left_out():
     assert least.tokens == [*SPECIAL_TOKENS, "b", "a"]
     most = Text.from_lines(lines, "whitespace", max_size=5)
     assert most.tokens == [*SPECIAL_TOKENS, "b"] and most.size == 5
-    none = Text.from_lines(lines, "whitespace", max_size=2)
-    assert none.size == len(SPECIAL_TOKENS)
-    assert ids(none, ["a"]) == [[UNKNOWN, END]]
+    with pytest.raises(ValueError, match="`max_size` counts the 4 special"):
+        Text.from_lines(lines, "whitespace", max_size=4)
+
+
+@pytest.mark.parametrize(
+    "token, options",
+    [
+        ("a b", {"split": "whitespace"}),
+        ("ab", {"split": "characters"}),
+        ("A", {"split": "characters", "lowercase": True}),
+        ("ａ", {"split": "characters"}),  # a full-width a
+    ],
+)
+def test_a_token_that_no_text_can_give_is_refused(token, options):
+    with pytest.raises(ValueError, match="what the text is split into"):
+        Text([token], **options)
+
+
+def test_one_string_is_no_list_of_lines():
+    with pytest.raises(ValueError, match="pass a list of one"):
+        Text.from_lines("attention", "characters")
 
 
 def test_a_vocabulary_is_counted_as_text_is_read():

@@ -390,3 +390,56 @@ def test_another_backend_is_refused_with_the_way_out(monkeypatch, toys):
         RuntimeError, match="backend 'jax'.*KERAS_BACKEND=tensorflow"
     ):
         Translator(toys["pre"].model, toy_models.SOURCE, toy_models.TARGET)
+
+
+def test_a_model_that_ends_in_a_softmax_is_refused():
+    made = toy_models.model(
+        keras_attn.AttentionDecoder(
+            layers.GRUCell(8), keras_attn.BahdanauAttention(4)
+        )
+    )
+    probabilities = keras.ops.softmax(made.outputs[0])
+    model = keras.Model(made.inputs, probabilities)
+    with pytest.raises(ValueError, match="needs logits"):
+        Translator(model, toy_models.SOURCE, toy_models.TARGET)
+
+
+def test_a_model_that_diverged_is_refused_as_such():
+    made = toy_models.model(
+        keras_attn.AttentionDecoder(
+            layers.GRUCell(8), keras_attn.BahdanauAttention(4)
+        )
+    )
+    made.set_weights([np.full(x.shape, np.nan) for x in made.get_weights()])
+    with pytest.raises(ValueError, match="Did training diverge"):
+        Translator(made, toy_models.SOURCE, toy_models.TARGET)
+
+
+@pytest.mark.parametrize("search", ["beam", keras_attn.GreedySearch])
+def test_what_is_no_search_is_refused(search, toys):
+    toy = toys["pre"]
+    with pytest.raises(ValueError, match="`search` must be"):
+        Translator(toy.model, toy.source_text, toy.target_text, search)
+
+
+def test_a_search_that_load_could_not_make_is_not_saved(toys, tmp_path):
+    class MySearch(keras_attn.BeamSearch):
+        pass
+
+    toy = toys["pre"]
+    mine = Translator(
+        toy.model, toy.source_text, toy.target_text, MySearch(2, max_length=4)
+    )
+    with pytest.raises(ValueError, match="a search of your own, MySearch"):
+        mine.save(tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_slice_of_translations_is_translations(results):
+    some = results["pre"][1:3]
+    assert some.text == results["pre"].text[1:3]
+
+
+def test_a_batch_holds_at_least_one_line(toys):
+    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+        toys["pre"](["a"], batch_size=0)

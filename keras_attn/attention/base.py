@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import keras
 from keras import ops
+from keras.src.backend import AutocastScope
 
 from keras_attn import loops
 from keras_attn.alignments import Alignment
@@ -27,8 +28,8 @@ class Memory(NamedTuple):
 class History(NamedTuple):
     """What an attention remembers of its past steps, one row a query."""
 
-    previous: object  # (batch, beams, source), the last step's alignments
-    total: object  # (batch, beams, source), their sum over all steps
+    previous: object  # (batch, beams, source), float32, the last alignments
+    total: object  # (batch, beams, source), float32, their sum so far
     step: object  # (batch, beams), int32, the number of steps taken
 
 
@@ -165,7 +166,12 @@ class Attention(keras.layers.Layer):
         """
         if value_mask is not None and key_mask is not None:
             value_mask = ops.logical_and(value_mask, key_mask)
-        keys = self.score.project(value if key is None else key)
+        # The score's weights in the precision that its `call` sees, also
+        # where no layer's `call` is on the way here, as in decoding.
+        dtype = self.score.compute_dtype
+        with AutocastScope(dtype):
+            key = ops.cast(value if key is None else key, dtype)
+            keys = self.score.project(key)
         return Memory(
             keys=ops.cast(keys, self.compute_dtype),
             values=ops.cast(value, self.compute_dtype),
@@ -224,8 +230,13 @@ class Attention(keras.layers.Layer):
         )
 
     def _step(self, query, memory, mask, history, kept):
-        scores = self.score(query, memory.keys, history=history)
-        alignments = self.alignment(scores, allowed=mask, history=history)
+        scores = self.score(
+            query, memory.keys, **_history_for(self.score, history)
+        )
+        alignments = self.alignment(
+            scores, allowed=mask, **_history_for(self.alignment, history)
+        )
+        alignments = ops.cast(alignments, "float32")
         weights = ops.cast(alignments, self.compute_dtype)
         if kept is not None:
             weights = weights * kept
@@ -343,6 +354,11 @@ def _zero_where_masked(context, query_mask):
     return ops.where(
         ops.expand_dims(query_mask, -1), context, ops.zeros_like(context)
     )
+
+
+def _history_for(part, history):
+    """Only the parts that look back take the argument."""
+    return {"history": history} if part.uses_history else {}
 
 
 def _remember(history, alignments):

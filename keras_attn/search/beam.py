@@ -13,6 +13,7 @@ from keras_attn.search.task import Task
 from keras_attn.search.task import banned
 from keras_attn.search.task import check_lengths
 from keras_attn.search.task import loop
+from keras_attn.search.task import require_integers
 from keras_attn.search.task import zero_past
 
 
@@ -61,6 +62,7 @@ class BeamSearch:
 
     def __post_init__(self):
         check_lengths(self)
+        require_integers(self, "width", "num_hypotheses")
         if self.width < 1:
             raise ValueError(
                 "`width` is the number of beams, at least 1. Received: "
@@ -72,7 +74,7 @@ class BeamSearch:
                 f"num_hypotheses={self.num_hypotheses!r}, "
                 f"width={self.width!r}. A wider search finds more."
             )
-        if self.length_penalty < 0:
+        if not self.length_penalty >= 0:
             raise ValueError(
                 "`length_penalty` must be at least 0. Received: "
                 f"length_penalty={self.length_penalty!r}. 0 ranks by "
@@ -83,7 +85,8 @@ class BeamSearch:
                 '`penalty` must be "gnmt" or "power". Received: '
                 f"penalty={self.penalty!r}"
             )
-        if self.early_stopping not in (True, False, "never"):
+        stopping = self.early_stopping
+        if not (isinstance(stopping, bool) or stopping == "never"):
             raise ValueError(
                 '`early_stopping` must be True, False or "never". Received: '
                 f"early_stopping={self.early_stopping!r}"

@@ -74,6 +74,8 @@ def zero_past(alignments, lengths):
 
 
 def check_lengths(search):
+    """Refuses lengths that no hypothesis can have."""
+    require_integers(search, "max_length", "min_length")
     if search.max_length < 1:
         raise ValueError(
             "`max_length` counts tokens, the end token too, and must be at "
@@ -85,3 +87,12 @@ def check_lengths(search):
             f"min_length={search.min_length!r}, "
             f"max_length={search.max_length!r}"
         )
+
+
+def require_integers(search, *names):
+    for name in names:
+        value = getattr(search, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(
+                f"`{name}` must be an integer. Received: {name}={value!r}"
+            )

@@ -34,6 +34,10 @@ _HINTS = {
         "Whatever answers at {address!r} lacks this call. Is it the gRPC port "
         "(8500 by default, not the REST port 8501) of a model server?"
     ),
+    grpc.StatusCode.NOT_FOUND: (
+        "Is the model served under that name, and that version loaded? "
+        "`client.status(model=NAME)` lists the versions."
+    ),
     grpc.StatusCode.RESOURCE_EXHAUSTED: (
         "The server is busy or the message too large: send fewer texts a "
         "request or fewer requests at a time."
