@@ -17,6 +17,7 @@ from keras_attn.attention import Memory as Memory
 from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
 from keras_attn.decoder import AttentionDecoder as AttentionDecoder
 from keras_attn.decoder import DecoderState as DecoderState
+from keras_attn.incremental import Encoded as Encoded
 from keras_attn.incremental import Incremental as Incremental
 from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
 from keras_attn.metrics import edit_distance as edit_distance

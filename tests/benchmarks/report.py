@@ -15,8 +15,8 @@ TOKENS_ALIKE = 0.9
 SCORES_APART = 0.01
 NOTES = """\
 - Ours returns tokens, scores and alignments. Of the others the greedy searches
-  of Keras, KerasHub and PyTorch return tokens alone, and no beam search but
-  JoeyNMT's and TF Addons' has a length penalty.
+  of KerasHub and PyTorch return tokens alone, that of Keras tokens and scores,
+  and no beam search but JoeyNMT's and TF Addons' has a length penalty.
 - PyTorch and JoeyNMT claim no rank: how fast a PyTorch build multiplies
   matrices differs from processor to processor more than libraries do."""
 
