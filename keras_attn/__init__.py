@@ -15,6 +15,7 @@ from keras_attn.attention import History as History
 from keras_attn.attention import LuongAttention as LuongAttention
 from keras_attn.attention import Memory as Memory
 from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
+from keras_attn.cells import GRUCell as GRUCell
 from keras_attn.decoder import AttentionDecoder as AttentionDecoder
 from keras_attn.decoder import DecoderState as DecoderState
 from keras_attn.incremental import Encoded as Encoded

@@ -12,6 +12,34 @@ from keras import layers
 from keras import ops
 
 
+@keras.saving.register_keras_serializable("keras_attn")
+class GRUCell(layers.GRUCell):
+    """Keras's `GRUCell`, faster to train on a CPU.
+
+    It has Keras's arguments, weights and results. Keras cuts the recurrent
+    projection into slices, whose gradients each fill a tensor with zeros;
+    splitting it in one operation saves 6 % of a training step. Without bias,
+    with `reset_after=False` or with dropout it computes what Keras does.
+
+    `AttentionDecoder` does so for any Keras `GRUCell` by itself. The class is
+    for encoders on a CPU, `keras.layers.RNN(keras_attn.GRUCell(units))` in
+    the place of `keras.layers.GRU(units)`; on a GPU the latter is faster.
+
+    Example:
+
+    >>> encoder = keras.layers.RNN(
+    ...     keras_attn.GRUCell(8), return_sequences=True)
+    >>> encoder(np.ones((2, 5, 4))).shape
+    TensorShape([2, 5, 8])
+    """
+
+    def call(self, inputs, states, training=False):
+        if not _is_plain_gru(self, training):
+            return super().call(inputs, states, training)
+        (state,) = _call_gru(self, inputs, keras.tree.flatten(states), training)
+        return state, [state] if keras.tree.is_nested(states) else state
+
+
 def state_sizes(cell):
     """Widths of all states of a cell, flat."""
     return keras.tree.flatten(cell.state_size)
@@ -66,18 +94,13 @@ def _call(cell, inputs, states, training):
 
 
 def _is_plain_gru(cell, training):
-    if type(cell) is not layers.GRUCell:
+    if type(cell) not in (layers.GRUCell, GRUCell):
         return False
     drops = training and (cell.dropout or cell.recurrent_dropout)
     return cell.reset_after and cell.use_bias and not drops
 
 
 def _call_gru(cell, inputs, states, training):
-    """What `GRUCell` computes, faster.
-
-    Keras cuts the recurrent projection into slices, whose gradients each
-    fill a tensor with zeros; splitting it saves 6 % of a training step.
-    """
     # The cell may have a dtype policy of its own, as in its `__call__`.
     kernel, recurrent_kernel, bias, inputs, state = (
         ops.cast(x, cell.compute_dtype)

@@ -325,7 +325,7 @@ class AttentionDecoder(keras.layers.Layer):
             return outputs, state
 
         dtype = self.compute_dtype
-        (outputs, alignments), _ = loops.unroll(
+        outputs, alignments = loops.unroll(
             step,
             over_time,
             state,
@@ -350,7 +350,7 @@ class AttentionDecoder(keras.layers.Layer):
             )
             return ops.squeeze(cell[self._hidden], 1), cell
 
-        hidden, _ = loops.unroll(
+        hidden = loops.unroll(
             step, inputs, state.cell, self.compute_dtype, mask=mask
         )
         context, alignments, _ = self._attend(hidden, memory, (), kept)

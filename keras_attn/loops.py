@@ -21,20 +21,22 @@ def unroll(step, inputs, state, output_dtypes, mask=None):
         state: Structure of tensors whose first axis is the batch, possibly
             empty: what the first step receives.
         output_dtypes: Structure of dtype names, that of a step's outputs.
-        mask: Boolean tensor of shape `(batch, time)`, or `None`. Where it
-            is False the state stays as it was.
+        mask: Boolean tensor of shape `(batch, time)`, or `None`. Positions
+            where it is False do not touch the state; their outputs mean
+            nothing.
 
     Returns:
-        Outputs, stacked along axis 1 to `(batch, time, ...)`, and the state
-        after the last step.
+        Outputs, stacked along axis 1 to `(batch, time, ...)`.
     """
-    if mask is not None:
-        step, inputs = _hold_state_where_masked(step), (inputs, mask)
+    order = None if mask is None else _Order(mask)
+    if order:
+        inputs = order.real_first(inputs)
     inputs = keras.tree.map_structure(_time_major, inputs)
     loops = {"tensorflow": _while_loop, "jax": _scan}
     loop = loops.get(keras.backend.backend(), _python_loop)
-    outputs, state = loop(step, inputs, state, output_dtypes)
-    return keras.tree.map_structure(_time_major, outputs), state
+    outputs = loop(step, inputs, state, output_dtypes)
+    outputs = keras.tree.map_structure(_time_major, outputs)
+    return order.as_before(outputs) if order else outputs
 
 
 def _time_major(x):
@@ -42,19 +44,48 @@ def _time_major(x):
     return ops.swapaxes(x, 0, 1)
 
 
-def _hold_state_where_masked(step):
-    def masked_step(inputs, state):
-        inputs, mask = inputs
-        outputs, new_state = step(inputs, state)
+class _Order:
+    """Moves real positions before padding, and back.
 
-        def hold(new, old):
-            # (batch,) -> (batch, 1, ...), to broadcast over the state
-            keep = ops.reshape(mask, (-1,) + (1,) * (len(new.shape) - 1))
-            return ops.where(keep, new, old)
+    Padding at the end touches no real position, so that the loop need not
+    hold the state there, which would cost a copy of it at every step. Where
+    all padding is at the end already, as in most batches, nothing moves.
+    """
 
-        return outputs, keras.tree.map_structure(hold, new_state, state)
+    def __init__(self, mask):
+        mask = ops.cast(mask, "int32")
+        batch, time = ops.shape(mask)
+        self._padded_last = ops.all(mask[:, 1:] <= mask[:, :-1])
+        # Where each position goes, and from where each place is taken.
+        real = ops.cumsum(mask, axis=1)
+        padding = ops.cumsum(1 - mask, axis=1) + real[:, -1:]
+        goes_to = ops.where(mask == 1, real, padding) - 1
+        position = ops.arange(time)
+        comes_from = ops.argsort(
+            ops.where(mask == 1, position, position + time), axis=1
+        )
+        # As rows of all positions of the batch, laid end to end.
+        row = ops.expand_dims(ops.arange(batch) * time, 1)
+        self._goes_to, self._comes_from = goes_to + row, comes_from + row
 
-    return masked_step
+    def real_first(self, structure):
+        return self._take(structure, self._comes_from)
+
+    def as_before(self, structure):
+        return self._take(structure, self._goes_to)
+
+    def _take(self, structure, rows):
+        def move(x):
+            trailing = tuple(ops.shape(x)[2:])
+            x = ops.reshape(x, (-1, *trailing))
+            x = ops.take(x, ops.reshape(rows, (-1,)), axis=0)
+            return ops.reshape(x, (*ops.shape(rows), *trailing))
+
+        return ops.cond(
+            self._padded_last,
+            lambda: structure,
+            lambda: keras.tree.map_structure(move, structure),
+        )
 
 
 def _while_loop(step, inputs, state, output_dtypes):
@@ -92,7 +123,7 @@ def _while_loop(step, inputs, state, output_dtypes):
         return t + 1, new_state, writers
 
     # XLA needs `maximum_iterations` to size the buffers of the gradient.
-    _, flat_state, writers = tf.while_loop(
+    _, _, writers = tf.while_loop(
         lambda t, *_: t < steps,
         body,
         (tf.constant(0), flat_state, writers),
@@ -102,10 +133,7 @@ def _while_loop(step, inputs, state, output_dtypes):
     for output in outputs:
         static_steps = flat_inputs[0].shape[:1]
         output.set_shape(static_steps.concatenate(output.shape[1:]))
-    return (
-        tree.pack_sequence_as(output_dtypes, outputs),
-        tree.pack_sequence_as(state, flat_state),
-    )
+    return tree.pack_sequence_as(output_dtypes, outputs)
 
 
 def _scan(step, inputs, state, output_dtypes):
@@ -113,8 +141,8 @@ def _scan(step, inputs, state, output_dtypes):
         outputs, state = step(inputs, state)
         return state, outputs
 
-    state, outputs = ops.scan(carry_first, state, inputs)
-    return outputs, state
+    _, outputs = ops.scan(carry_first, state, inputs)
+    return outputs
 
 
 def _python_loop(step, inputs, state, output_dtypes):
@@ -124,4 +152,4 @@ def _python_loop(step, inputs, state, output_dtypes):
         step_inputs = keras.tree.map_structure(lambda x, t=t: x[t], inputs)
         step_outputs, state = step(step_inputs, state)
         outputs.append(step_outputs)
-    return keras.tree.map_structure(lambda *x: ops.stack(x), *outputs), state
+    return keras.tree.map_structure(lambda *x: ops.stack(x), *outputs)

@@ -1,10 +1,12 @@
 """Any Keras cell runs as Keras runs it, whatever the shortcut."""
 
+import keras
 import numpy as np
 import pytest
 from keras import layers
 from keras import ops
 
+import keras_attn
 from keras_attn import cells
 
 RANDOM = np.random.default_rng(0)
@@ -41,6 +43,32 @@ def test_a_gru_cell_computes_what_keras_computes(options):
         expected,
         atol=1e-6 if exact else 2e-3,
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"reset_after": False}, {"use_bias": False}, {"dropout": 0.5}],
+)
+def test_our_gru_cell_takes_the_place_of_keras_in_an_encoder(options, tmp_path):
+    inputs = keras.Input((None, 4))
+    rnn = layers.RNN(
+        keras_attn.GRUCell(5, **options),
+        return_sequences=True,
+        return_state=True,
+    )
+    ours = keras.Model(inputs, layers.Bidirectional(rnn)(inputs))
+    gru = layers.GRU(5, return_sequences=True, return_state=True, **options)
+    keras_own = keras.Model(inputs, layers.Bidirectional(gru)(inputs))
+    keras_own.set_weights(ours.get_weights())
+    ours.save(tmp_path / "ours.keras")
+    loaded = keras.models.load_model(tmp_path / "ours.keras")
+    for expected, *others in zip(
+        keras_own(INPUTS), ours(INPUTS), loaded(INPUTS), strict=True
+    ):
+        for other in others:
+            np.testing.assert_allclose(other, expected, atol=1e-6)
+    random = not np.allclose(ours(INPUTS, training=True)[0], ours(INPUTS)[0])
+    assert random == ("dropout" in options)
 
 
 def test_a_gru_cell_that_drops_inputs_does_so_in_training():

@@ -270,7 +270,7 @@ class Attention(keras.layers.Layer):
             outputs = ops.squeeze(context, 1), ops.squeeze(alignments, 1)
             return outputs, history
 
-        (context, alignments), _ = loops.unroll(
+        context, alignments = loops.unroll(
             step,
             inputs,
             self.initial_history(memory),

@@ -103,11 +103,19 @@ def main():
     with open(args.log, "w") as log:
         for workload in args.workloads:
             found = results["workloads"][workload] = {"peers": {}, "times": {}}
+            found["peers"], skipped = describe(peers, workload, log)
+            results["skipped"] |= skipped
+            able = {
+                name: peers[name]
+                for name, answer in found["peers"].items()
+                if "error" not in answer
+            }
             for measure in args.measures:
-                workers = start(peers, workload, measure, log)
-                hold_against(workers, found["peers"], results["skipped"])
                 found["times"][measure] = time_peers(
-                    workers, cases(workload, args), args.rounds, found["peers"]
+                    start(able, workload, measure, log),
+                    cases(workload, args),
+                    args.rounds,
+                    found["peers"],
                 )
             print(report.workload(workload, found, OURS), flush=True)
         if "server" in args.kinds:
@@ -145,22 +153,26 @@ def start(peers, workload, measure, log):
     }
 
 
-def hold_against(workers, described, skipped):
-    """Asks every library what it computes; drops those that cannot run."""
-    asked = [name for name in workers if name not in described]
-    for name in asked:  # all at once: nothing is timed here
-        workers[name].send("describe")
-    for name in asked:
-        answer = workers[name].receive()
+def describe(peers, workload, log):
+    """What every library computes, and why some were skipped.
+
+    In processes of their own: what they leave in memory changes the times of
+    a small net by several percent.
+    """
+    workers = start(peers, workload, "cpu", log)
+    for worker in workers.values():  # all at once: nothing is timed here
+        worker.send("describe")
+    described, skipped = {}, {}
+    for name, worker in workers.items():
+        answer = worker.receive()
+        worker.close()
         if "missing" in answer:
             skipped[name] = f"no module named {answer['missing']}"
         else:
             described[name] = answer
-    for name in list(workers):
-        reason = described.get(name, {"error": skipped.get(name)}).get("error")
-        if reason:
+        if reason := answer.get("error", skipped.get(name)):
             note(f"{name}: {reason}")
-            workers.pop(name).close()
+    return described, skipped
 
 
 def time_peers(workers, cases, rounds, described):

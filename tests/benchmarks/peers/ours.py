@@ -21,13 +21,12 @@ def build(workload, arrays):
     target = keras.Input((None,), dtype="int32", name="target")
     embed_source = layers.Embedding(w.source_size, w.embedding, mask_zero=True)
     embed_target = layers.Embedding(w.target_size, w.embedding, mask_zero=True)
+    cell = layers.LSTMCell if lstm else keras_attn.GRUCell
     encoder = layers.Bidirectional(
-        (layers.LSTM if lstm else layers.GRU)(
-            w.encoder, return_sequences=True, return_state=True
-        )
+        layers.RNN(cell(w.encoder), return_sequences=True, return_state=True)
     )
     decoder = keras_attn.AttentionDecoder(
-        (layers.LSTMCell if lstm else layers.GRUCell)(w.units),
+        cell(w.units),
         keras_attn.BahdanauAttention(w.attention),
         order="post",
     )
@@ -42,14 +41,14 @@ def build(workload, arrays):
     hidden = decoder(embed_target(target), memory, initial_state=states)
     model = keras.Model([source, target], output_layer(hidden))
 
-    def cell(name):
+    def of_cell(name):
         return [arrays[f"{name}/{x}"] for x in ("kernel", "recurrent", "bias")]
 
     score = decoder.attention.score
     embed_source.set_weights([arrays["source_embedding"]])
     embed_target.set_weights([arrays["target_embedding"]])
-    encoder.set_weights([*cell("forward"), *cell("backward")])
-    decoder.cell.set_weights(cell("cell"))
+    encoder.set_weights([*of_cell("forward"), *of_cell("backward")])
+    decoder.cell.set_weights(of_cell("cell"))
     score.query_kernel.assign(arrays["query_kernel"])
     score.key_kernel.assign(arrays["memory_kernel"])
     score.v.assign(arrays["score_vector"][:, None])
