@@ -8,7 +8,21 @@ export and `Translator` are TensorFlow's and are imported on first use.
 import importlib
 
 from keras_attn.alignments import Alignment as Alignment
+from keras_attn.alignments import EntmaxAlignment as EntmaxAlignment
+from keras_attn.alignments import HardAlignment as HardAlignment
+from keras_attn.alignments import (
+    LocalMonotonicAlignment as LocalMonotonicAlignment,
+)
+from keras_attn.alignments import (
+    LocalPredictiveAlignment as LocalPredictiveAlignment,
+)
+from keras_attn.alignments import MonotonicAlignment as MonotonicAlignment
+from keras_attn.alignments import ReinforceAlignment as ReinforceAlignment
+from keras_attn.alignments import Sample as Sample
+from keras_attn.alignments import SigmoidAlignment as SigmoidAlignment
 from keras_attn.alignments import SoftmaxAlignment as SoftmaxAlignment
+from keras_attn.alignments import SparsemaxAlignment as SparsemaxAlignment
+from keras_attn.alignments import Window as Window
 from keras_attn.attention import Attention as Attention
 from keras_attn.attention import BahdanauAttention as BahdanauAttention
 from keras_attn.attention import History as History
@@ -16,18 +30,33 @@ from keras_attn.attention import LuongAttention as LuongAttention
 from keras_attn.attention import Memory as Memory
 from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
 from keras_attn.cells import GRUCell as GRUCell
+from keras_attn.cells import LayerNormGRUCell as LayerNormGRUCell
+from keras_attn.cells import LayerNormLSTMCell as LayerNormLSTMCell
+from keras_attn.cells import ResidualCell as ResidualCell
 from keras_attn.decoder import AttentionDecoder as AttentionDecoder
 from keras_attn.decoder import DecoderState as DecoderState
+from keras_attn.decoder import Source as Source
 from keras_attn.incremental import Encoded as Encoded
 from keras_attn.incremental import Incremental as Incremental
 from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
 from keras_attn.metrics import edit_distance as edit_distance
 from keras_attn.metrics import error_rates as error_rates
+from keras_attn.migration import (
+    load_tf_addons_weights as load_tf_addons_weights,
+)
+from keras_attn.placement import on_device as on_device
 from keras_attn.plots import plot_attention as plot_attention
+from keras_attn.regularizers import CoverageLoss as CoverageLoss
+from keras_attn.regularizers import DoublyStochastic as DoublyStochastic
+from keras_attn.reinforce import ReinforceModel as ReinforceModel
 from keras_attn.scores import AdditiveScore as AdditiveScore
 from keras_attn.scores import ConcatScore as ConcatScore
+from keras_attn.scores import CosineScore as CosineScore
+from keras_attn.scores import CoverageScore as CoverageScore
 from keras_attn.scores import DotScore as DotScore
 from keras_attn.scores import GeneralScore as GeneralScore
+from keras_attn.scores import LocationScore as LocationScore
+from keras_attn.scores import LocationSensitiveScore as LocationSensitiveScore
 from keras_attn.scores import ScaledDotScore as ScaledDotScore
 from keras_attn.scores import Score as Score
 

@@ -38,7 +38,7 @@ class Encoded(NamedTuple):
     """What does not depend on the target, computed once per source."""
 
     constants: tuple  # tensors that enter the target's part of the graph
-    memories: tuple  # the `Memory` of each decoder
+    sources: tuple  # the `Source` of each decoder
     initial_states: tuple  # the initial state of each decoder, or ()
 
 
@@ -109,34 +109,45 @@ class Incremental:
             id(x): value
             for x, value in zip(self._border, constants, strict=True)
         }
-        memories, initial_states = [], []
+        sources, initial_states = [], []
         for call in self._decoders:
-            memory = values[id(call.memory)]
-            mask = call.memory_mask
+            memory, mask, condition, state = (
+                keras.tree.map_structure(
+                    lambda x: None if x is None else values[id(x)], x
+                )
+                for x in call.arguments
+            )
             if mask is None:
-                mask = getattr(memory, "_keras_mask", None)
-            else:
-                mask = values[id(mask)]
-            memories.append(call.layer.prepare(memory, mask))
-            states = keras.tree.flatten(call.initial_state)
-            initial_states.append(tuple(values[id(x)] for x in states))
-        return Encoded(tuple(constants), tuple(memories), tuple(initial_states))
+                mask = keras.tree.map_structure(
+                    lambda x: getattr(x, "_keras_mask", None), memory
+                )
+            sources.append(call.layer.prepare(memory, mask, condition))
+            states = () if state is None else keras.tree.flatten(state)
+            initial_states.append(tuple(states))
+        return Encoded(tuple(constants), tuple(sources), tuple(initial_states))
 
-    def start(self, encoded: Encoded, beams: int = 1) -> tuple:
+    def start(
+        self, encoded: Encoded, beams: int = 1, max_length: int | None = None
+    ) -> tuple:
         """Returns the decoding state before the first token.
 
         Args:
             encoded: What `encode()` returned.
             beams: Number of hypotheses a source.
+            max_length: How many steps there may be; needed where a decoder
+                attends to its own past.
 
         Returns:
             A structure of tensors whose first two axes are batch and beams.
         """
+        batch = ops.shape(keras.tree.flatten(encoded)[0])[0]
         return tuple(
-            call.layer.start(memory, list(initial_state) or None, beams)
-            for call, memory, initial_state in zip(
+            call.layer.start(
+                source, list(initial_state) or None, beams, max_length, batch
+            )
+            for call, source, initial_state in zip(
                 self._decoders,
-                encoded.memories,
+                encoded.sources,
                 encoded.initial_states,
                 strict=True,
             )
@@ -152,36 +163,42 @@ class Incremental:
 
         Returns:
             Logits `(batch, beams, vocabulary)` of the next token, alignments
-            `(batch, beams, source)` of the last decoder on the way to them,
-            and the new state.
+            `(batch, beams, source)` of the last decoder on the way to them
+            (of its first attention; `None` if it has none), and the new
+            state.
         """
         values, alignments, state = self._run(tokens, state, encoded)
-        return values[id(self.model.outputs[0])], alignments, state
+        logits = values[id(self.model.outputs[0])]
+        return logits, alignments[0] if alignments else None, state
 
     def _run(self, tokens, state, encoded):
         values = {id(self._target): tokens}
         for x, value in zip(self._border, encoded.constants, strict=True):
             values[id(x)] = value
         decoders = iter(
-            zip(self._decoders, state, encoded.memories, strict=True)
+            zip(self._decoders, state, encoded.sources, strict=True)
         )
         new_state = []
         for node in self._nodes:
             if isinstance(node.operation, AttentionDecoder):
-                call, decoder_state, memory = next(decoders)
+                call, decoder_state, source = next(decoders)
                 outputs, alignments, decoder_state = call.layer.step(
-                    values[id(call.inputs)], decoder_state, memory
+                    values[id(call.inputs)], decoder_state, source
                 )
                 new_state.append(decoder_state)
-                outputs = [outputs, alignments][: len(node.outputs)]
-            else:
-                args, kwargs = keras.tree.map_structure(
-                    lambda x: values.get(id(x), x),
-                    (node.arguments.args, node.arguments.kwargs),
-                )
-                if _takes_training(node.operation):
-                    kwargs = {**kwargs, "training": False}
-                outputs = keras.tree.flatten(node.operation(*args, **kwargs))
+                alignments = keras.tree.flatten(alignments)
+                dtype = call.layer.compute_dtype
+                given = outputs, *(ops.cast(x, dtype) for x in alignments)
+                for x, value in zip(call.outputs, given, strict=False):
+                    values[id(x)] = value
+                continue
+            args, kwargs = keras.tree.map_structure(
+                lambda x: values.get(id(x), x),
+                (node.arguments.args, node.arguments.kwargs),
+            )
+            if _takes_training(node.operation):
+                kwargs = {**kwargs, "training": False}
+            outputs = keras.tree.flatten(node.operation(*args, **kwargs))
             for x, value in zip(node.outputs, outputs, strict=True):
                 values[id(x)] = value
         return values, alignments, tuple(new_state)
@@ -198,7 +215,11 @@ class Incremental:
                 whose output does.
         """
         *sources, target = inputs
-        tensors = [x for node in self._nodes for x in node.outputs]
+        decoders = iter(self._decoders)
+        tensors = []
+        for node in self._nodes:
+            is_decoder = isinstance(node.operation, AttentionDecoder)
+            tensors += (next(decoders) if is_decoder else node).outputs
         whole = keras.Model(self.model.inputs, tensors)(
             list(inputs), training=False
         )
@@ -209,7 +230,7 @@ class Incremental:
                 "rate, warm-up or `clipnorm` in the optimizer helps."
             )
         encoded = self.encode(*sources)
-        state = self.start(encoded)
+        state = self.start(encoded, max_length=target.shape[1])
         for t in range(target.shape[1]):
             values, _, state = self._run(target[:, t : t + 1], state, encoded)
             steps = [values[id(x)] for x in tensors]
@@ -230,12 +251,14 @@ class _DecoderCall:
         signature = inspect.signature(self.layer.call)
         call = signature.bind(*node.arguments.args, **node.arguments.kwargs)
         self.inputs = call.arguments["inputs"]
-        self.memory = call.arguments["memory"]
-        self.memory_mask = call.arguments.get("memory_mask")
-        initial_state = call.arguments.get("initial_state")
-        self.initial_state = [] if initial_state is None else initial_state
-        for name in ("memory", "memory_mask", "initial_state"):
-            tensors = keras.tree.flatten(call.arguments.get(name))
+        # Samples, which it may return too, have no meaning in decoding.
+        scores = call.arguments.get("return_attention_scores", False)
+        count = 1 + len(self.layer.attentions) * scores
+        self.outputs = node.outputs[:count]
+        names = "memory", "memory_mask", "condition", "initial_state"
+        self.arguments = [call.arguments.get(name) for name in names]
+        for name, argument in zip(names, self.arguments, strict=True):
+            tensors = keras.tree.flatten(argument)
             if any(id(x) in inside for x in tensors):
                 _refuse(
                     self.layer, f"has a `{name}` that depends on the target"
@@ -317,9 +340,9 @@ def _refuse(operation, reason):
         f"This model cannot be decoded token by token: '{operation.name}' "
         f"({type(operation).__name__}) {reason}. Between the target input "
         "and the logits there may stand `AttentionDecoder` layers whose "
-        "memory and initial state come from the source, and layers that "
-        "treat each position alone, such as `Embedding`, `Dense`, `Dropout` "
-        "and `LayerNormalization`."
+        "memory, initial state and condition come from the source, and "
+        "layers that treat each position alone, such as `Embedding`, "
+        "`Dense`, `Dropout` and `LayerNormalization`."
     )
 
 

@@ -8,6 +8,8 @@ buffers of fixed size. JAX scans; PyTorch loops in Python.
 import keras
 from keras import ops
 
+from keras_attn.backend import take_rows
+
 
 def unroll(step, inputs, state, output_dtypes, mask=None):
     """Runs `step` over axis 1 of the inputs and stacks what it returns.
@@ -54,7 +56,7 @@ class _Order:
 
     def __init__(self, mask):
         mask = ops.cast(mask, "int32")
-        batch, time = ops.shape(mask)
+        time = ops.shape(mask)[1]
         self._padded_last = ops.all(mask[:, 1:] <= mask[:, :-1])
         # Where each position goes, and from where each place is taken.
         real = ops.cumsum(mask, axis=1)
@@ -64,9 +66,7 @@ class _Order:
         comes_from = ops.argsort(
             ops.where(mask == 1, position, position + time), axis=1
         )
-        # As rows of all positions of the batch, laid end to end.
-        row = ops.expand_dims(ops.arange(batch) * time, 1)
-        self._goes_to, self._comes_from = goes_to + row, comes_from + row
+        self._goes_to, self._comes_from = goes_to, comes_from
 
     def real_first(self, structure):
         return self._take(structure, self._comes_from)
@@ -74,17 +74,13 @@ class _Order:
     def as_before(self, structure):
         return self._take(structure, self._goes_to)
 
-    def _take(self, structure, rows):
-        def move(x):
-            trailing = tuple(ops.shape(x)[2:])
-            x = ops.reshape(x, (-1, *trailing))
-            x = ops.take(x, ops.reshape(rows, (-1,)), axis=0)
-            return ops.reshape(x, (*ops.shape(rows), *trailing))
-
+    def _take(self, structure, positions):
         return ops.cond(
             self._padded_last,
             lambda: structure,
-            lambda: keras.tree.map_structure(move, structure),
+            lambda: keras.tree.map_structure(
+                lambda x: take_rows(x, positions), structure
+            ),
         )
 
 

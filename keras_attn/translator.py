@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from keras_attn import search as searches
 from keras_attn.incremental import Incremental
+from keras_attn.placement import anywhere
 from keras_attn.search import BeamSearch
 from keras_attn.search import GreedySearch
 from keras_attn.search import Hypotheses
@@ -221,12 +222,21 @@ class Translator:
     def decode_ids(self, ids: tf.Tensor) -> Hypotheses:
         """Decodes source ids `(batch, source)`, padded with 0."""
         encoded = self._cut.encode(ids)
+
+        def start(beams):
+            return self._cut.start(encoded, beams, self.search.max_length)
+
+        def step(tokens, state):
+            logits, alignments, state = self._cut.step(tokens, state, encoded)
+            if alignments is None:  # a model without attention
+                shape = [*tf.unstack(tf.shape(tokens)), tf.shape(ids)[1]]
+                alignments = tf.zeros(shape)
+            return logits, alignments, state
+
         return self.search(
             Task(
-                step=lambda tokens, state: self._cut.step(
-                    tokens, state, encoded
-                ),
-                start=lambda beams: self._cut.start(encoded, beams),
+                step=step,
+                start=start,
                 batch=tf.shape(ids)[0],
                 start_token=START,
                 end_token=END,
@@ -347,7 +357,7 @@ class Translator:
         """
         from keras_attn.export import export
 
-        with _TRACING:
+        with _TRACING, anywhere():
             return export(self, directory, version)
 
 

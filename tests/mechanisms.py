@@ -26,10 +26,8 @@ VOCABULARY = 7
 
 
 @keras.saving.register_keras_serializable("tests")
-class CoverageScore(keras_attn.GeneralScore):
+class TiredScore(keras_attn.GeneralScore):
     """A general score, lower where much was read: reads `history.total`."""
-
-    uses_history = True
 
     def build(self, query_shape, key_shape):
         super().build(query_shape, key_shape)
@@ -46,8 +44,6 @@ class CoverageScore(keras_attn.GeneralScore):
 class AdvancingAlignment(keras_attn.Alignment):
     """A softmax drawn to what follows `history.previous`."""
 
-    uses_history = True
-
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.softmax = keras_attn.SoftmaxAlignment()
@@ -62,8 +58,6 @@ class AdvancingAlignment(keras_attn.Alignment):
 class ClockAlignment(keras_attn.Alignment):
     """A softmax drawn to the position with the number `history.step`."""
 
-    uses_history = True
-
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.softmax = keras_attn.SoftmaxAlignment()
@@ -76,15 +70,35 @@ class ClockAlignment(keras_attn.Alignment):
 
 
 class Mechanism(NamedTuple):
-    """A row of the table: a name, what makes it, the widths it accepts."""
+    """A row of the table: a name, what makes it, what it is not."""
 
     name: str
     make: Callable
     value_dim: int = VALUE_DIM  # queries are QUERY_DIM wide
+    sums_to_one: bool = True  # its weights, where it may look anywhere
+    differentiable: bool = True  # at inference
+    learns: bool = True  # by gradients, in training
+    random: bool = False  # in training, also without dropout
+
+
+def _scored(score, **options):
+    return lambda **k: keras_attn.Attention(score(), **options, **k)
+
+
+def _aligned(alignment, **options):
+    def make(**k):
+        score = keras_attn.AdditiveScore(5)
+        return keras_attn.Attention(score, alignment(), **options, **k)
+
+    return make
 
 
 MECHANISMS = [
     Mechanism("bahdanau", lambda **k: keras_attn.BahdanauAttention(5, **k)),
+    Mechanism(
+        "normed bahdanau",
+        lambda **k: keras_attn.BahdanauAttention(5, True, True, **k),
+    ),
     Mechanism(
         "luong dot",
         lambda **k: keras_attn.LuongAttention("dot", **k),
@@ -98,31 +112,104 @@ MECHANISMS = [
         lambda **k: keras_attn.LuongAttention("concat", units=5, **k),
     ),
     Mechanism(
+        "luong location",
+        lambda **k: keras_attn.LuongAttention("location", max_source=9, **k),
+    ),
+    Mechanism(
+        "luong local-m",
+        lambda **k: keras_attn.LuongAttention(
+            "general", alignment="local-m", window=3, **k
+        ),
+    ),
+    Mechanism(
+        "luong local-p",
+        lambda **k: keras_attn.LuongAttention(
+            "general", alignment="local-p", window=1, **k
+        ),
+        sums_to_one=False,
+    ),
+    Mechanism(
         "scaled dot",
         lambda **k: keras_attn.ScaledDotAttention(**k),
         value_dim=QUERY_DIM,
     ),
     Mechanism(
-        "composed",
-        lambda **k: keras_attn.Attention(
-            keras_attn.AdditiveScore(5), keras_attn.SoftmaxAlignment(), **k
+        "learned scale",
+        _scored(lambda: keras_attn.ScaledDotScore(learned_scale=True)),
+        value_dim=QUERY_DIM,
+    ),
+    Mechanism("cosine", _scored(keras_attn.CosineScore), value_dim=QUERY_DIM),
+    Mechanism(
+        "location-sensitive",
+        _scored(
+            lambda: keras_attn.LocationSensitiveScore(
+                5, filters=2, kernel_size=3
+            )
+        ),
+    ),
+    *(
+        Mechanism(
+            f"coverage by {kind}",
+            _scored(lambda kind=kind: keras_attn.CoverageScore(5, kind=kind)),
+        )
+        for kind in ("count", "fertility", "learned")
+    ),
+    Mechanism("sharpened", _aligned(lambda: keras_attn.SoftmaxAlignment(0.5))),
+    Mechanism("smoothed", _aligned(keras_attn.SigmoidAlignment)),
+    Mechanism("sparsemax", _aligned(keras_attn.SparsemaxAlignment)),
+    Mechanism("entmax", _aligned(keras_attn.EntmaxAlignment)),
+    *(
+        Mechanism(
+            f"monotonic, {mode}",
+            _aligned(
+                lambda mode=mode: keras_attn.MonotonicAlignment(
+                    mode, initial_bias=0.0
+                )
+            ),
+            sums_to_one=False,
+            differentiable=mode != "hard",
+            learns=mode != "hard",
+        )
+        for mode in ("recursive", "parallel", "hard")
+    ),
+    Mechanism(
+        "hard",
+        _aligned(lambda: keras_attn.HardAlignment(seed=1)),
+        differentiable=False,
+        random=True,
+    ),
+    Mechanism(
+        "reinforced",
+        _aligned(lambda: keras_attn.ReinforceAlignment(seed=1)),
+        differentiable=False,
+        random=True,
+    ),
+    Mechanism(
+        "several heads", _scored(keras_attn.ScaledDotScore, heads=2, head_dim=3)
+    ),
+    Mechanism(
+        "several heads that look back",
+        _scored(
+            lambda: keras_attn.CoverageScore(5, kind="learned"),
+            heads=2,
+            gate=True,
         ),
     ),
     Mechanism(
-        "coverage", lambda **k: keras_attn.Attention(CoverageScore(), **k)
+        "several local heads",
+        lambda **k: keras_attn.LuongAttention(
+            "concat", units=5, alignment="local-p", window=1, heads=2, **k
+        ),
+        sums_to_one=False,
     ),
     Mechanism(
-        "advancing",
-        lambda **k: keras_attn.Attention(
-            keras_attn.GeneralScore(), AdvancingAlignment(), **k
-        ),
+        "projected and gated",
+        _scored(keras_attn.GeneralScore, value_dim=VALUE_DIM, gate=True),
     ),
-    Mechanism(
-        "clock",
-        lambda **k: keras_attn.Attention(
-            keras_attn.AdditiveScore(5), ClockAlignment(), **k
-        ),
-    ),
+    # What a user may write: they look back, each in its way.
+    Mechanism("tired", _scored(TiredScore)),
+    Mechanism("advancing", _aligned(AdvancingAlignment)),
+    Mechanism("clock", _aligned(ClockAlignment)),
 ]
 
 
@@ -131,9 +218,14 @@ def named(name):
     return next(x for x in MECHANISMS if x.name == name)
 
 
-each_mechanism = pytest.mark.parametrize(
-    "mechanism", [pytest.param(m, id=m.name) for m in MECHANISMS]
-)
+def each_of(mechanisms):
+    """Parametrizes by some rows of the table."""
+    return pytest.mark.parametrize(
+        "mechanism", [pytest.param(m, id=m.name) for m in mechanisms]
+    )
+
+
+each_mechanism = each_of(MECHANISMS)
 
 
 @keras.saving.register_keras_serializable("tests")

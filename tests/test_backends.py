@@ -49,7 +49,7 @@ CONFORMANCE = [
     "test_decoding_step_by_step_is_decoding_the_whole_target",
     "test_beams_are_queries",
     "test_padding_gets_no_weight_and_changes_nothing",
-    "test_weights_sum_to_one_over_sources_longer_and_shorter_than_targets",
+    "test_weights_are_shares_of_sources_longer_and_shorter_than_targets",
     "test_training_changes_every_weight",
     "test_dropout_is_drawn_anew_and_repeats_with_its_seed",
 ]

@@ -108,9 +108,7 @@ def test_the_order_pre_is_the_default_and_post_feeds_its_input():
 
 
 class LoopedScore(keras_attn.GeneralScore):
-    """Claims to look back, so that the decoder must go step by step."""
-
-    uses_history = True
+    """Looks back, so that the decoder must go step by step."""
 
     def call(self, query, keys, history):
         return super().call(query, keys)

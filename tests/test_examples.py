@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "examples" / "pronounce.py"
+YOUR_OWN_SCORE = PROGRAM.with_name("your_own_score.py")
 TOY = "--words", "300", "--epochs", "1", "--units", "16"
 # The packages of this checkout, whether or not they are installed.
 ENVIRONMENT = os.environ | {
@@ -24,9 +26,9 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def run(*arguments):
+def run(*arguments, program=PROGRAM):
     finished = subprocess.run(
-        [sys.executable, PROGRAM, *map(str, arguments)],
+        [sys.executable, program, *map(str, arguments)],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -37,12 +39,16 @@ def run(*arguments):
     return finished
 
 
-@pytest.fixture(scope="module")
-def pronounce():
-    spec = importlib.util.spec_from_file_location("pronounce", PROGRAM)
+def load(program):
+    spec = importlib.util.spec_from_file_location(program.stem, program)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def pronounce():
+    return load(PROGRAM)
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +195,42 @@ def test_the_published_split_is_read(pronounce, tmp_path):
     assert split.train == {"tomato": ["T AH M EY T OW", "T AH M AA T OW"]}
     assert split.validation == {"a": ["AH"]}
     assert split.test == {"cat's": ["K AE T S"]}
+
+
+@pytest.fixture(scope="module")
+def your_own_score():
+    return load(YOUR_OWN_SCORE)
+
+
+def test_a_score_of_one_s_own_is_trained_exported_and_served(tmp_path):
+    toy = "--numbers", "300", "--epochs", "1"
+    arguments = *toy, "--seed", "2", "--output", tmp_path
+    printed = run(*arguments, program=YOUR_OWN_SCORE).stdout
+    assert re.search(r"numbers held out, [\d.]+% are said right", printed)
+    assert re.search(r"moves on by [\d.]+ digits", printed)
+    assert re.search(r"1984 .* \(-?[\d.]+, (right|wrong)\)", printed)
+    assert (tmp_path / "models/numbers/1/saved_model.pb").exists()
+    assert (tmp_path / "attention.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_score_of_one_s_own_falls_off_from_the_diagonal(your_own_score):
+    score = your_own_score.DiagonalScore()
+    score.build((1, 3, 2), (1, 4, 2))
+    score.pace.assign(0.5)
+    nothing = np.zeros((1, 3, 2), "float32"), np.zeros((1, 4, 2), "float32")
+    found = score(*nothing, position=np.array([[0, 2, 6]], "int32"))
+    # It aims at the source's positions 0, 1 and 3.
+    expected = [[0, -1, -2, -3], [-1, 0, -1, -2], [-3, -2, -1, 0]]
+    np.testing.assert_allclose(found, [expected])
+
+
+def test_the_numbers_are_said_as_one_says_them(your_own_score):
+    assert [your_own_score.say(x) for x in (0, 15, 100, 20_026, 317_440)] == [
+        "zero",
+        "fifteen",
+        "one hundred",
+        "twenty thousand twenty six",
+        "three hundred seventeen thousand four hundred forty",
+    ]
+    with pytest.raises(SystemExit, match="0"):
+        your_own_score.main(["--help"])

@@ -16,32 +16,54 @@ SERVING = PACKAGE.parent / "serving" / "keras_attn_serving"
 # Every module or folder, and what it may import beside the standard library
 # and itself. `keras_attn.losses` and the like are nobody's to import.
 MAY_IMPORT = {
-    "scores": {"keras"},
-    "alignments": {"keras"},
-    "loops": {"keras", "tensorflow"},
+    "backend": {"keras", "tensorflow", "jax", "torch"},
+    "parts": {"keras"},
+    "scores": {"keras", "parts", "backend"},
+    "alignments": {"keras", "parts", "backend"},
+    "loops": {"keras", "tensorflow", "backend"},
     "cells": {"keras"},
-    "attention": {"keras", "scores", "alignments", "loops"},
-    "decoder": {"keras", "attention", "loops", "cells"},
+    "attention": {"keras", "scores", "alignments", "loops", "backend"},
+    "decoder": {"keras", "attention", "loops", "cells", "backend"},
     "incremental": {"keras", "numpy", "attention", "decoder"},
     "search": {"tensorflow"},
     "text": {"tensorflow", "tensorflow_text"},
     "batches": {"tensorflow", "numpy", "text"},
+    "placement": {"keras"},
     "translator": {
         "keras",
         "tensorflow",
         "numpy",
         "incremental",
+        "placement",
         "search",
         "text",
         "export",
     },
     "export": {"keras", "tensorflow", "tensorflow_serving", "text"},
 }
-LEAVES = {"losses", "metrics", "plots"}
+LEAVES = {
+    "losses",
+    "metrics",
+    "plots",
+    "regularizers",
+    "reinforce",
+    "migration",
+}
 MAY_IMPORT |= {
     "losses": {"keras", "tensorflow"},
     "metrics": {"numpy", "rapidfuzz"},
     "plots": {"matplotlib", "numpy"},
+    "regularizers": {"keras"},
+    "reinforce": {"keras", "tensorflow"},
+    "migration": {
+        "keras",
+        "numpy",
+        "tensorflow",
+        "attention",
+        "scores",
+        "alignments",
+        "decoder",
+    },
 }
 
 

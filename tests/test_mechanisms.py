@@ -23,6 +23,7 @@ from mechanisms import WIRINGS
 from mechanisms import crossing
 from mechanisms import draw
 from mechanisms import each_mechanism
+from mechanisms import each_of
 from mechanisms import in_turn
 from mechanisms import scramble
 from mechanisms import some_ids
@@ -73,7 +74,10 @@ def test_attending_step_by_step_is_attending_to_all_at_once(mechanism, mask):
             (alignments, step_alignments),
         ):
             np.testing.assert_allclose(
-                values(whole)[real, t], values(step)[real, 0], atol=1e-6
+                values(whole)[real, t],
+                values(step)[real, 0],
+                rtol=1e-5,
+                atol=1e-6,
             )
         history = hold(new_history, history, real)
 
@@ -191,7 +195,7 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_batch(mechanism):
 
 
 @each_mechanism
-def test_weights_sum_to_one_over_sources_longer_and_shorter_than_targets(
+def test_weights_are_shares_of_sources_longer_and_shorter_than_targets(
     mechanism,
 ):
     for source in (1, TARGET - 1, TARGET, TARGET + 3):
@@ -199,9 +203,10 @@ def test_weights_sum_to_one_over_sources_longer_and_shorter_than_targets(
         context, weights = attention(query, value, return_attention_scores=True)
         assert context.shape == (BATCH, TARGET, mechanism.value_dim)
         assert weights.shape == (BATCH, TARGET, source)
-        np.testing.assert_allclose(
-            values(weights).sum(-1), np.ones((BATCH, TARGET)), atol=1e-5
-        )
+        sums = values(weights).sum(-1)
+        assert (values(weights) >= 0).all() and (sums <= 1 + 1e-5).all()
+        if mechanism.sums_to_one:
+            np.testing.assert_allclose(sums, 1, atol=1e-5)
 
 
 @crossing(
@@ -226,9 +231,12 @@ def test_rows_of_padding_are_zero_and_train_without_nan(
     for gradient, variable in zip(
         gradients, model.trainable_variables, strict=True
     ):
+        if gradient is None and not mechanism.differentiable:
+            continue
         gradient = ops.cast(tf.convert_to_tensor(gradient), "float32")
         assert np.isfinite(gradient).all(), variable.path
-        assert np.any(gradient), f"{variable.path} does not learn"
+        if mechanism.differentiable:
+            assert np.any(gradient), f"{variable.path} does not learn"
 
 
 @each_mechanism
@@ -263,10 +271,11 @@ def assert_trained_alike(one, other):
 def test_training_changes_every_weight(mechanism, wiring):
     for before, after in zip(*trained(mechanism, wiring), strict=True):
         assert np.isfinite(after).all()
-        assert np.abs(after - before).max() > 1e-6
+        if mechanism.learns:
+            assert np.abs(after - before).max() > 1e-6
 
 
-@in_turn(mechanism=MECHANISMS, wiring=WIRINGS)
+@in_turn(mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_is_the_same_in_a_graph_and_eagerly(mechanism, wiring):
     # Four rows in batches of three: the last batch is a single row.
     assert_trained_alike(
@@ -275,7 +284,11 @@ def test_training_is_the_same_in_a_graph_and_eagerly(mechanism, wiring):
     )
 
 
-@in_turn(mechanism=MECHANISMS, wiring=WIRINGS)
+# XLA draws other random numbers.
+@in_turn(
+    mechanism=[m for m in MECHANISMS if m.learns and not m.random],
+    wiring=WIRINGS,
+)
 def test_training_is_the_same_with_xla(mechanism, wiring):
     assert_trained_alike(
         trained(mechanism, wiring, jit_compile=True),
@@ -335,7 +348,7 @@ def test_a_config_makes_a_layer_that_does_the_same(mechanism, wiring, cell):
     )
 
 
-@each_mechanism
+@each_of([m for m in MECHANISMS if m.differentiable])
 def test_gradients_are_those_of_finite_differences(mechanism):
     import tensorflow as tf
 
@@ -372,27 +385,29 @@ def test_gradients_are_those_of_finite_differences(mechanism):
         )
 
 
-@each_mechanism
+@each_of([m for m in MECHANISMS if m.learns])
 def test_dropout_drops_weights_and_returns_those_before(mechanism):
     attention, query, value = layer_and_inputs(mechanism, dropout=0.5)
     ones = np.ones_like(value)
     expected, expected_weights = attention(
         query, ones, key=value, return_attention_scores=True
     )
-    np.testing.assert_allclose(expected, np.ones(expected.shape), atol=1e-5)
     context, weights = attention(
         query, ones, key=value, return_attention_scores=True, training=True
     )
-    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
-    # Each value is one, so a context is the share kept, times two.
-    assert np.abs(values(context) - 1).max() > 0.1
-    # The same source is dropped for all columns of a query's context.
-    np.testing.assert_allclose(
-        context, values(context)[..., :1] * ones[:, :1], atol=1e-6
-    )
+    assert np.abs(values(context) - values(expected)).max() > 0.01
+    if not mechanism.random:
+        np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+    if attention.heads == 1:
+        # Each value is one and all are weighed alike, so that the context
+        # has a share of the weights, times two, in every column.
+        shares = values(context) / values(expected)
+        np.testing.assert_allclose(
+            shares, shares[..., :1] * ones[:, :1], rtol=1e-4
+        )
 
 
-@each_mechanism
+@each_of([m for m in MECHANISMS if m.learns])
 def test_dropout_is_drawn_anew_and_repeats_with_its_seed(mechanism):
     def two_draws(seed):
         attention, query, value = layer_and_inputs(

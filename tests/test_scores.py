@@ -9,6 +9,7 @@ import pytest
 import keras_attn
 from keras_attn.scores import AdditiveScore
 from keras_attn.scores import ConcatScore
+from keras_attn.scores import CosineScore
 from keras_attn.scores import DotScore
 from keras_attn.scores import GeneralScore
 from keras_attn.scores import ScaledDotScore
@@ -38,6 +39,40 @@ def test_scaled_dot_scores_are_divided_by_the_root_of_the_width():
     query = [[LN2, LN2, 0, 0]]
     weights = weights_of(ScaledDotScore(), query, [[0] * 4, [1] * 4])
     np.testing.assert_allclose(weights, [[1 / 3, 2 / 3]], rtol=1e-6)
+
+
+def test_a_learned_scale_starts_at_one_over_the_root_of_the_width():
+    query, key = np.ones((1, 3, 4), "float32"), np.ones((1, 2, 4), "float32")
+    learned = ScaledDotScore(learned_scale=True)
+    learned.build(query.shape, key.shape)
+    np.testing.assert_allclose(learned(query, key), np.full((1, 3, 2), 2.0))
+    learned.set_weights([np.array(0.75)])
+    np.testing.assert_allclose(learned(query, key), np.full((1, 3, 2), 3.0))
+    assert not ScaledDotScore().weights
+
+
+def test_cosines_are_of_the_directions_alone_times_the_sharpness():
+    # The cosines are [1, 0, -1] and softplus(ln 2) is ln 3, so the weights
+    # go as 3 : 1 : 1 / 3.
+    weights = weights_of(
+        CosineScore(),
+        [[3, 4], [0.3, 0.4]],
+        [[60, 80], [-4, 3], [-0.3, -0.4]],
+        [LN2],
+    )
+    expected = np.array([9, 3, 1]) / 13
+    np.testing.assert_allclose(weights, [expected, expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize("sharpness", [1e-3, 1, 20.0, 1000])
+def test_the_sharpness_starts_as_asked_and_stays_positive(sharpness):
+    score = CosineScore(initial_sharpness=sharpness)
+    score.build((1, 1, 2), (1, 1, 2))
+    alike = np.array([[[1.0, 0.0]]], "float32")
+    np.testing.assert_allclose(score(alike, alike), [[[sharpness]]], rtol=1e-4)
+    score.set_weights([np.array(-5.0)])
+    scores = np.asarray(score(alike, alike))
+    assert (0 < scores).all() and (scores < 0.01).all()
 
 
 def test_general_scores_carry_keys_into_the_space_of_the_query():
@@ -80,6 +115,45 @@ def test_additive_scores_sum_over_the_units():
     np.testing.assert_allclose(weights, [[1 / 3, 2 / 3]], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "make, kernels",
+    [(AdditiveScore, [[[1]], [[1]]]), (ConcatScore, [[[1], [1]]])],
+)
+def test_the_bias_is_added_inside_the_tanh(make, kernels):
+    # tanh(1 + [-3, -2] + 2) = [0, tanh 1]
+    score = make(1, use_bias=True)
+    v, bias = [[LN2 / math.tanh(1)]], [2]
+    weights = weights_of(score, [[1]], [[-3], [-2]], [*kernels, v, bias])
+    np.testing.assert_allclose(weights, [[1 / 3, 2 / 3]], rtol=1e-6)
+
+
+def test_a_normalized_v_has_the_length_g():
+    # v / |v| = [0.6, 0.8]: 5 * (0.6 tanh 1 + 0.8 tanh 2)
+    score = AdditiveScore(2, normalize=True)
+    one = np.ones((1, 1, 1), "float32")
+    score.build(one.shape, one.shape)
+    kernels = [np.array([[1.0, 2.0]]), np.zeros((1, 2))]
+    expected = 0.6 * math.tanh(1) + 0.8 * math.tanh(2)
+    for v in ([[3.0], [4.0]], [[0.03], [0.04]]):
+        score.set_weights([*kernels, np.array(v), np.array(5.0)])
+        scores = score(one, score.project(one))
+        np.testing.assert_allclose(scores, [[[5 * expected]]], rtol=1e-5)
+
+
+def test_normalizing_starts_as_in_tf_addons_with_g_and_with_the_bias_b():
+    score = AdditiveScore(16, use_bias=True, normalize=True)
+    score.build((1, 1, 2), (1, 1, 2))
+    assert [w.name for w in score.weights] == [
+        "query_kernel",
+        "key_kernel",
+        "v",
+        "bias",
+        "g",
+    ]
+    np.testing.assert_array_equal(score.bias, np.zeros(16))
+    np.testing.assert_allclose(score.g, 1 / 4)
+
+
 def test_concat_scores_meet_query_and_key_laid_end_to_end():
     # The kernel's first row is the query's, the other two the key's.
     kernel = [[2], [1], [0]]
@@ -106,7 +180,7 @@ def test_concat_is_additive_with_the_two_kernels_laid_end_to_end():
     )
 
 
-@pytest.mark.parametrize("score", [DotScore, ScaledDotScore])
+@pytest.mark.parametrize("score", [DotScore, ScaledDotScore, CosineScore])
 def test_dot_products_of_unequal_width_are_refused_with_what_would_do(score):
     attention = keras_attn.Attention(score())
     with pytest.raises(
@@ -125,6 +199,17 @@ def test_units_must_be_a_positive_integer(score, units):
         ValueError, match=f"`units` must be a positive integer.*{units!r}"
     ):
         score(units)
+
+
+@pytest.mark.parametrize("sharpness", [0, -1.0, math.inf, math.nan, "1", True])
+def test_a_sharpness_must_be_a_positive_number(sharpness):
+    with pytest.raises(
+        ValueError,
+        match="`initial_sharpness` must be a positive number. Received: "
+        f"initial_sharpness={sharpness!r}. Pass for example "
+        "`initial_sharpness=1.0`.",
+    ):
+        CosineScore(sharpness)
 
 
 def test_scaled_dot_products_do_not_overflow_in_float16():

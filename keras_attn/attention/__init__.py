@@ -1,8 +1,9 @@
 """Attention: what every mechanism has in common, and the named ones."""
 
 from keras_attn.attention.base import Attention as Attention
-from keras_attn.attention.base import History as History
-from keras_attn.attention.base import Memory as Memory
+from keras_attn.attention.memory import Attended as Attended
+from keras_attn.attention.memory import History as History
+from keras_attn.attention.memory import Memory as Memory
 from keras_attn.attention.presets import BahdanauAttention as BahdanauAttention
 from keras_attn.attention.presets import LuongAttention as LuongAttention
 from keras_attn.attention.presets import (

@@ -2,11 +2,15 @@
 
 import keras
 
+from keras_attn.alignments import LocalMonotonicAlignment
+from keras_attn.alignments import LocalPredictiveAlignment
+from keras_attn.alignments import SoftmaxAlignment
 from keras_attn.attention.base import Attention
 from keras_attn.scores import AdditiveScore
 from keras_attn.scores import ConcatScore
 from keras_attn.scores import DotScore
 from keras_attn.scores import GeneralScore
+from keras_attn.scores import LocationScore
 from keras_attn.scores import ScaledDotScore
 
 
@@ -19,8 +23,10 @@ class BahdanauAttention(Attention):
 
     Args:
         units: Width of the space in which query and key are added.
-        dropout: Share of the weights to drop in training.
-        seed: Integer that seeds the dropout, or `None`.
+        use_bias: Whether a bias is added inside the tanh.
+        normalize: Whether the score has a learned scale, by weight
+            normalisation: see `AdditiveScore`.
+        **kwargs: Those of `Attention`, such as `dropout` and `heads`.
 
     Call arguments and output: as for `Attention`.
 
@@ -34,34 +40,42 @@ class BahdanauAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
-    def __init__(self, units, dropout=0.0, seed=None, **kwargs):
-        super().__init__(
-            AdditiveScore(units, dtype=kwargs.get("dtype")),
-            dropout=dropout,
-            seed=seed,
-            **kwargs,
+    def __init__(self, units, use_bias=False, normalize=False, **kwargs):
+        score = AdditiveScore(
+            units, use_bias, normalize, dtype=kwargs.get("dtype")
         )
+        super().__init__(score, **kwargs)
 
     def get_config(self):
-        return _preset_config(super().get_config(), units=self.score.units)
+        return _preset_config(
+            super().get_config(),
+            units=self.score.units,
+            use_bias=self.score.use_bias,
+            normalize=self.score.normalize,
+        )
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LuongAttention(Attention):
-    """Luong's global attention with one of the paper's scores.
+    """Luong's attention, global or local, with one of the paper's scores.
 
     Args:
-        score: `"dot"`, `"general"` or `"concat"`, the paper's names for
-            `DotScore`, `GeneralScore` and `ConcatScore`.
-        units: Width of the hidden layer of `"concat"`, which needs one; the
-            other two have none.
-        dropout: Share of the weights to drop in training.
-        seed: Integer that seeds the dropout, or `None`.
+        score: `"dot"`, `"general"`, `"concat"` or `"location"`, the paper's
+            names for `DotScore`, `GeneralScore`, `ConcatScore` and
+            `LocationScore`.
+        units: Width of the hidden layer of `"concat"`, which needs one.
+        max_source: Length of the longest source, which `"location"` needs.
+        alignment: `"global"`, `"local-m"` or `"local-p"`, the paper's names
+            for `SoftmaxAlignment`, `LocalMonotonicAlignment` and
+            `LocalPredictiveAlignment`.
+        window: The paper's `D`, how far a local attention looks to either
+            side. Defaults to 10, as there.
+        **kwargs: Those of `Attention`, such as `dropout` and `heads`.
 
     Call arguments and output: as for `Attention`.
 
     Reference:
-        - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3.1
+        - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3
 
     Example:
 
@@ -70,50 +84,64 @@ class LuongAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
-    _scores = {"dot": DotScore, "general": GeneralScore, "concat": ConcatScore}
+    _scores = {
+        "dot": DotScore,
+        "general": GeneralScore,
+        "concat": ConcatScore,
+        "location": LocationScore,
+    }
+    _alignments = {
+        "global": SoftmaxAlignment,
+        "local-m": LocalMonotonicAlignment,
+        "local-p": LocalPredictiveAlignment,
+    }
 
-    def __init__(self, score, units=None, dropout=0.0, seed=None, **kwargs):
-        if not isinstance(score, str) or score not in self._scores:
+    def __init__(
+        self,
+        score,
+        units=None,
+        max_source=None,
+        alignment="global",
+        window=None,
+        **kwargs,
+    ):
+        _require_name("score", score, self._scores)
+        _require_name("alignment", alignment, self._alignments)
+        sizes = _only_for(score, units=(units, "concat"))
+        sizes |= _only_for(score, max_source=(max_source, "location"))
+        local = alignment != "global"
+        if window is not None and not local:
             raise ValueError(
-                '`LuongAttention` knows the scores "dot", "general" and '
-                f'"concat". Received: score={score!r}. Any other goes into '
-                "`Attention(score)`."
+                "A global attention has no window, so `window` would have no "
+                f"effect. Received: window={window!r} with "
+                'alignment="global". Leave it out, or pass "local-m" or '
+                '"local-p".'
             )
-        if score == "concat" and units is None:
-            raise ValueError(
-                'The score "concat" has a hidden layer and needs its width, '
-                'as in `LuongAttention("concat", units=128)`.'
-            )
-        if score != "concat" and units is not None:
-            raise ValueError(
-                f'The score "{score}" has no hidden layer, so `units` would '
-                f'have no effect. Received: units={units!r}. Only "concat" '
-                "takes it."
-            )
-        arguments = {} if units is None else {"units": units}
-        super().__init__(
-            self._scores[score](dtype=kwargs.get("dtype"), **arguments),
-            dropout=dropout,
-            seed=seed,
-            **kwargs,
-        )
+        dtype = kwargs.get("dtype")
+        score = self._scores[score](dtype=dtype, **sizes)
+        width = {"window": window or 10} if local else {}
+        super().__init__(score, self._alignments[alignment](**width), **kwargs)
 
     def get_config(self):
-        names = {kind: name for name, kind in self._scores.items()}
+        def name_of(part, names):
+            return {kind: name for name, kind in names.items()}[type(part)]
+
         return _preset_config(
             super().get_config(),
-            score=names[type(self.score)],
+            score=name_of(self.score, self._scores),
             units=getattr(self.score, "units", None),
+            max_source=getattr(self.score, "max_source", None),
+            alignment=name_of(self.alignment, self._alignments),
+            window=getattr(self.alignment, "window", None),
         )
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ScaledDotAttention(Attention):
-    """Scaled dot-product attention, one head, no projections.
+    """Scaled dot-product attention, no projections but of several heads.
 
     Args:
-        dropout: Share of the weights to drop in training.
-        seed: Integer that seeds the dropout, or `None`.
+        **kwargs: Those of `Attention`, such as `dropout` and `heads`.
 
     Call arguments and output: as for `Attention`.
 
@@ -127,16 +155,37 @@ class ScaledDotAttention(Attention):
     TensorShape([2, 3, 4])
     """
 
-    def __init__(self, dropout=0.0, seed=None, **kwargs):
-        super().__init__(
-            ScaledDotScore(dtype=kwargs.get("dtype")),
-            dropout=dropout,
-            seed=seed,
-            **kwargs,
-        )
+    def __init__(self, **kwargs):
+        super().__init__(ScaledDotScore(dtype=kwargs.get("dtype")), **kwargs)
 
     def get_config(self):
         return _preset_config(super().get_config())
+
+
+def _require_name(argument, name, known):
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(
+            f"`LuongAttention` knows as `{argument}` "
+            f"{', '.join(map(repr, known))}. Received: {argument}={name!r}. "
+            "Any other goes into `Attention(score, alignment)`."
+        )
+
+
+def _only_for(score, **argument):
+    """The argument that one score needs and the others do not have."""
+    ((name, (value, owner)),) = argument.items()
+    if score == owner and value is None:
+        raise ValueError(
+            f'The score "{owner}" needs `{name}`. Received: {name}=None. '
+            f'Pass it, as in `LuongAttention("{owner}", {name}=128)`.'
+        )
+    if score != owner and value is not None:
+        raise ValueError(
+            f'Only the score "{owner}" takes `{name}`, which would have no '
+            f"effect. Received: {name}={value!r} with score={score!r}. Leave "
+            "it out."
+        )
+    return {name: value} if score == owner else {}
 
 
 def _preset_config(config, **arguments):

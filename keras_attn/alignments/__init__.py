@@ -1,0 +1,27 @@
+"""From scores to weights: how a query's attention is spread over the source.
+
+An alignment turns the scores of one query into weights over the source
+positions and gives masked positions none. Weights are float32 whatever the
+dtype policy: a softmax in half precision loses the tail.
+"""
+
+from keras_attn.alignments.base import Alignment as Alignment
+from keras_attn.alignments.base import Sample as Sample
+from keras_attn.alignments.base import Window as Window
+from keras_attn.alignments.hard import HardAlignment as HardAlignment
+from keras_attn.alignments.hard import ReinforceAlignment as ReinforceAlignment
+from keras_attn.alignments.local import (
+    LocalMonotonicAlignment as LocalMonotonicAlignment,
+)
+from keras_attn.alignments.local import (
+    LocalPredictiveAlignment as LocalPredictiveAlignment,
+)
+from keras_attn.alignments.monotonic import (
+    MonotonicAlignment as MonotonicAlignment,
+)
+from keras_attn.alignments.softmax import SigmoidAlignment as SigmoidAlignment
+from keras_attn.alignments.softmax import SoftmaxAlignment as SoftmaxAlignment
+from keras_attn.alignments.sparse import EntmaxAlignment as EntmaxAlignment
+from keras_attn.alignments.sparse import (
+    SparsemaxAlignment as SparsemaxAlignment,
+)

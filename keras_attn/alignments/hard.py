@@ -1,0 +1,184 @@
+"""Hard attention: each query looks at one position, drawn in training.
+
+What is drawn has no gradient. `HardAlignment` lends it that of the softmax,
+which is biased and needs nothing else; `ReinforceAlignment` tells how likely
+the draw was, from which `ReinforceModel` estimates the gradient unbiasedly.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.alignments.base import Alignment
+from keras_attn.alignments.base import Sample
+from keras_attn.alignments.softmax import check_temperature
+from keras_attn.alignments.softmax import masked_softmax
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class HardAlignment(Alignment):
+    """Hard attention by straight-through Gumbel softmax.
+
+    In training a position is drawn with the softmax's probabilities, by the
+    highest score after Gumbel noise. Its weight is one, but the gradient is
+    that of the softmax over the noisy scores. Otherwise the position of the
+    highest score is taken, the first of equal ones.
+
+    Args:
+        temperature: Positive number that divides the noisy scores in that
+            softmax. The lower, the closer the gradient is to that of the
+            draw, and the more it varies. Defaults to `1.0`.
+        seed: Integer that seeds the draws, or `None`.
+
+    Call arguments:
+        scores: Tensor of shape `(batch, target, source)`.
+        allowed: Boolean tensor that broadcasts to the scores, or `None`.
+        draws: What `draw()` returned, in training; else `()`.
+
+    Output shape:
+        `(batch, target, source)`, float32: a single one over the source, or
+        a row of zeros where nothing is allowed.
+
+    Reference:
+        - [Jang et al., 2017](https://arxiv.org/abs/1611.01144), section 2.2
+
+    Example:
+
+    >>> align = keras_attn.HardAlignment()
+    >>> align(np.array([[[1.0, 3.0, 2.0]]])).numpy().tolist()
+    [[[0.0, 1.0, 0.0]]]
+    """
+
+    def __init__(self, temperature=1.0, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = check_temperature(temperature)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def draw(self, shape):
+        return (_gumbel(shape, self.seed_generator),)
+
+    def call(self, scores, allowed=None, draws=()):
+        scores = ops.cast(scores, "float32")
+        if not draws:
+            return _best(scores, allowed)
+        scores = scores + draws[0]
+        soft = masked_softmax(scores / self.temperature, allowed)
+        # The difference is zero but for its gradient.
+        return _best(scores, allowed) + (soft - ops.stop_gradient(soft))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "temperature": self.temperature,
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ReinforceAlignment(Alignment):
+    """Hard attention that learns from a reward, for a `ReinforceModel`.
+
+    In training a position is drawn with the softmax's probabilities; its
+    weight is one and has no gradient. A share of the sentences gets the
+    softmax itself instead, which is what a draw is on average, and learns
+    through it. Otherwise the position of the highest score is taken.
+
+    Args:
+        soft_share: Probability, from 0 to 1, that a sentence gets the
+            softmax. Defaults to `0.5`, the paper's choice.
+        seed: Integer that seeds the draws, or `None`.
+
+    Call arguments:
+        scores: Tensor of shape `(batch, target, source)`.
+        allowed: Boolean tensor that broadcasts to the scores, or `None`.
+        draws: What `draw()` returned, in training; else `()`.
+
+    Output:
+        A `Sample`. `weights` has shape `(batch, target, source)`.
+        `log_probability`, of shape `(batch, target)`, is that of the
+        position taken, zero where the softmax took its place; `entropy`,
+        likewise, that of the softmax. A query that may look nowhere has
+        zeros in all three.
+
+    Reference:
+        - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
+
+    Example:
+
+    >>> align = keras_attn.ReinforceAlignment()
+    >>> sample = align(np.array([[[0.0, np.log(3.0)]]]))
+    >>> sample.weights.numpy().tolist()
+    [[[0.0, 1.0]]]
+    >>> np.exp(sample.log_probability).round(4).tolist()
+    [[0.75]]
+    """
+
+    samples = True
+
+    def __init__(self, soft_share=0.5, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= soft_share <= 1:
+            raise ValueError(
+                "`soft_share` is a probability, from 0 to 1. Received: "
+                f"soft_share={soft_share!r}. `0.0` always draws, `0.5` is "
+                "the paper's."
+            )
+        self.soft_share = soft_share
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def draw(self, shape):
+        # One number a sentence, repeated for each of its queries.
+        sentence = (shape[0],) + (1,) * (len(shape) - 1)
+        uniform = keras.random.uniform(sentence, seed=self.seed_generator)
+        is_soft = ops.broadcast_to(uniform < self.soft_share, (*shape[:-1], 1))
+        return _gumbel(shape, self.seed_generator), is_soft
+
+    def call(self, scores, allowed=None, draws=()):
+        scores = ops.cast(scores, "float32")
+        probabilities = masked_softmax(scores, allowed)
+        logarithms = _masked_log_softmax(scores, allowed)
+        entropy = -ops.sum(probabilities * logarithms, axis=-1)
+        taken = _best(scores + draws[0] if draws else scores, allowed)
+        log_probability = ops.sum(taken * logarithms, axis=-1)
+        if not draws:
+            return Sample(taken, log_probability, entropy)
+        is_soft = draws[1]  # (batch, target, 1)
+        return Sample(
+            ops.where(is_soft, probabilities, taken),
+            ops.where(ops.squeeze(is_soft, -1), 0.0, log_probability),
+            entropy,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "soft_share": self.soft_share,
+            "seed": self.seed,
+        }
+
+
+def _best(scores, allowed):
+    """One at the highest score, the first of equal ones, zero elsewhere."""
+    if allowed is not None:
+        scores = ops.where(allowed, scores, -1e9)
+    best = ops.expand_dims(ops.argmax(scores, axis=-1), -1)
+    is_best = ops.arange(ops.shape(scores)[-1], dtype=best.dtype) == best
+    if allowed is not None:
+        is_best = ops.logical_and(is_best, allowed)
+    return ops.cast(is_best, "float32")
+
+
+def _masked_log_softmax(scores, allowed):
+    """Zero where nothing is allowed, so that no weight times it is NaN."""
+    if allowed is None:
+        return ops.log_softmax(scores)
+    logarithms = ops.log_softmax(ops.where(allowed, scores, -1e9))
+    return ops.where(allowed, logarithms, 0.0)
+
+
+def _gumbel(shape, seed_generator):
+    uniform = keras.random.uniform(
+        shape, minval=1e-20, dtype="float32", seed=seed_generator
+    )
+    return -ops.log(-ops.log(uniform))

@@ -1,0 +1,171 @@
+"""Luong's local attention: each query looks through a window of its own.
+
+The window is chosen before anything is scored, so a query costs `2D + 1`
+scores however long the source is.
+"""
+
+import keras
+from keras import layers
+from keras import ops
+
+from keras_attn.alignments.base import Alignment
+from keras_attn.alignments.base import Window
+from keras_attn.alignments.softmax import masked_softmax
+
+
+class _Local(Alignment):
+    """What both have in common: the window `[p - D, p + D]`."""
+
+    def __init__(self, window, **kwargs):
+        super().__init__(**kwargs)
+        self.window = _positive(window, "window")
+        self.window_width = 2 * self.window + 1
+
+    def _inside(self, allowed, distance):
+        """Whether a slot, so far from `p`, is looked at."""
+        inside = ops.abs(distance) <= self.window
+        return inside if allowed is None else ops.logical_and(inside, allowed)
+
+    def _distance(self, window):
+        """`s - p` for each slot, of shape `(batch, target, window)`."""
+        position = ops.expand_dims(window.first, -1) + ops.arange(
+            self.window_width
+        )
+        center = ops.expand_dims(window.center, -1)
+        return ops.cast(position, "float32") - center
+
+    def get_config(self):
+        return {**super().get_config(), "window": self.window}
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class LocalMonotonicAlignment(_Local):
+    """Luong's local-m: query `t` looks around position `t`.
+
+    It holds that source and target run alongside: `p = t`, and the weights
+    are a softmax over the positions from `p - D` to `p + D`, as far as there
+    are such. A query past the source by more than `D` looks nowhere, and
+    its weights are zero.
+
+    Args:
+        window: The paper's `D`, how far a query looks to either side.
+
+    Call arguments:
+        scores: Tensor of shape `(batch, target, 2 * window + 1)`.
+        allowed: Boolean tensor that broadcasts to the scores, or `None`.
+        window: What `choose()` returned.
+
+    Output shape:
+        That of the scores, float32: non-negative weights that sum to one, or
+        a row of zeros where nothing is allowed.
+
+    Reference:
+        - [Luong et al., 2015](https://arxiv.org/abs/1508.04025),
+          section 3.2
+
+    Example:
+
+    >>> attention = keras_attn.Attention(
+    ...     keras_attn.DotScore(), keras_attn.LocalMonotonicAlignment(1))
+    >>> _, weights = attention(
+    ...     np.zeros((1, 1, 4)), np.zeros((1, 6, 4)),
+    ...     return_attention_scores=True)
+    >>> weights.numpy().tolist()  # the first query, at the source's edge
+    [[[0.5, 0.5, 0.0, 0.0, 0.0, 0.0]]]
+    """
+
+    def choose(self, query, position, begin, length):
+        center = begin + position
+        return Window(center - self.window, ops.cast(center, "float32"))
+
+    def call(self, scores, allowed=None, window=None):
+        inside = self._inside(allowed, self._distance(window))
+        return masked_softmax(ops.cast(scores, "float32"), inside)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class LocalPredictiveAlignment(_Local):
+    """Luong's local-p: each query predicts where to look.
+
+    It aims at the real number `p = S · sigmoid(v · tanh(W h))`, `S` being
+    the length of the source without padding. The weights are a softmax over
+    the positions `s` from `p - D` to `p + D`, each times `exp(-(s - p)² /
+    2σ²)` with `σ = D / 2`, so that they sum to less than one. `p` learns
+    through this Gaussian alone: where the window begins is a whole number.
+
+    Args:
+        window: The paper's `D`, how far a query looks to either side.
+        units: Width of the hidden layer, the rows of `W`. Defaults to the
+            width of the query.
+
+    Call arguments:
+        scores: Tensor of shape `(batch, target, 2 * window + 1)`.
+        allowed: Boolean tensor that broadcasts to the scores, or `None`.
+        window: What `choose()` returned.
+
+    Output shape:
+        That of the scores, float32: non-negative weights that sum to at most
+        one, or a row of zeros where nothing is allowed.
+
+    Reference:
+        - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), equations
+          9 and 10
+
+    Example:
+
+    >>> attention = keras_attn.Attention(
+    ...     keras_attn.DotScore(), keras_attn.LocalPredictiveAlignment(2))
+    >>> _, weights = attention(
+    ...     np.zeros((1, 1, 4)), np.zeros((1, 8, 4)),
+    ...     return_attention_scores=True)
+    >>> print(weights.numpy().round(2))  # aimed at 8 · sigmoid(0)
+    [[[0.   0.   0.03 0.12 0.2  0.12 0.03 0.  ]]]
+    """
+
+    def __init__(self, window, units=None, **kwargs):
+        super().__init__(window, **kwargs)
+        self.units = None if units is None else _positive(units, "units")
+
+    def build(self, scores_shape, query_shape):
+        # float32: in half precision a position beyond 256 is off by more
+        # than a token.
+        self.hidden = layers.Dense(
+            self.units or query_shape[-1],
+            activation="tanh",
+            use_bias=False,
+            dtype="float32",
+        )
+        self.share = layers.Dense(
+            1, activation="sigmoid", use_bias=False, dtype="float32"
+        )
+        self.hidden.build((None, query_shape[-1]))
+        self.share.build((None, self.hidden.units))
+
+    def choose(self, query, position, begin, length):
+        # As rows: XLA cannot compile the gradient of a product of three axes
+        # in a loop.
+        rows = ops.reshape(query, (-1, query.shape[-1]))
+        share = ops.reshape(
+            self.share(self.hidden(rows)), (-1, ops.shape(query)[1])
+        )
+        begin, length = (ops.cast(x, "float32") for x in (begin, length))
+        center = begin + length * share
+        first = ops.ceil(ops.stop_gradient(center) - self.window)
+        return Window(ops.cast(first, "int32"), center)
+
+    def call(self, scores, allowed=None, window=None):
+        distance = self._distance(window)
+        inside = self._inside(allowed, distance)
+        weights = masked_softmax(ops.cast(scores, "float32"), inside)
+        return weights * ops.exp(-2 * ops.square(distance / self.window))
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+def _positive(value, name):
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+        )
+    return value

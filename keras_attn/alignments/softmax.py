@@ -1,0 +1,108 @@
+"""Global attention: every position that is not masked gets some weight."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_attn.alignments.base import Alignment
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SoftmaxAlignment(Alignment):
+    """Global attention: a softmax over all positions that are not masked.
+
+    Args:
+        temperature: Positive number that divides the scores. Below 1 it
+            sharpens the weights: Chorowski's `β` is `1 / temperature`.
+            Defaults to `1.0`.
+
+    Call arguments:
+        scores: Tensor of shape `(batch, target, source)`.
+        allowed: Boolean tensor that broadcasts to the scores, or `None`.
+
+    Output shape:
+        `(batch, target, source)`, float32: non-negative weights that sum to
+        one over the source, or a row of zeros where nothing is allowed.
+
+    Reference:
+        - [Bahdanau et al., 2015](https://arxiv.org/abs/1409.0473),
+          equation 6
+        - [Chorowski et al., 2015](https://arxiv.org/abs/1506.07503),
+          section 2.3, of sharpening
+
+    Example:
+
+    >>> align = keras_attn.SoftmaxAlignment()
+    >>> align(np.zeros((1, 1, 4), "float32")).numpy().tolist()
+    [[[0.25, 0.25, 0.25, 0.25]]]
+    """
+
+    def __init__(self, temperature=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = check_temperature(temperature)
+
+    def call(self, scores, allowed=None):
+        scores = ops.cast(scores, "float32") / self.temperature
+        return masked_softmax(scores, allowed)
+
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SigmoidAlignment(Alignment):
+    """Chorowski's smoothing: `sigmoid(e)` over its sum.
+
+    A sigmoid is bounded where the softmax's exponential is not, so that one
+    high score cannot take all weight and several frames of speech share it.
+
+    Call arguments:
+        scores: Tensor of shape `(batch, target, source)`.
+        allowed: Boolean tensor that broadcasts to the scores, or `None`.
+
+    Output shape:
+        `(batch, target, source)`, float32: non-negative weights that sum to
+        one over the source, or a row of zeros where nothing is allowed.
+
+    Reference:
+        - [Chorowski et al., 2015](https://arxiv.org/abs/1506.07503),
+          section 2.3, of smoothing
+
+    Example:
+
+    >>> align = keras_attn.SigmoidAlignment()
+    >>> align(np.array([[[0.0, 0.0, 50.0]]])).numpy().tolist()
+    [[[0.25, 0.25, 0.5]]]
+    """
+
+    def call(self, scores, allowed=None):
+        # By its logarithm: far below zero the sigmoids' sum would be zero.
+        scores = ops.log_sigmoid(ops.cast(scores, "float32"))
+        return masked_softmax(scores, allowed)
+
+
+def masked_softmax(scores, allowed=None):
+    """Softmax of float32 scores; zeros where a row may look nowhere."""
+    if allowed is None:
+        return _softmax(scores)
+    # The fill is finite: a softmax over a row of -inf would be NaN.
+    weights = _softmax(ops.where(allowed, scores, -1e9))
+    return ops.where(allowed, weights, 0.0)
+
+
+def _softmax(scores):
+    if scores.shape[-1] == 1:
+        # `ops.softmax` warns here, but a source may well be one token long.
+        return ops.exp(ops.log_softmax(scores))
+    return ops.softmax(scores)
+
+
+def check_temperature(temperature):
+    if not (0 < temperature < math.inf):
+        raise ValueError(
+            "`temperature` divides the scores, so it must be above 0 and "
+            f"finite. Received: temperature={temperature!r}. Below 1 it "
+            "sharpens the weights, above 1 it evens them out."
+        )
+    return temperature

@@ -1,0 +1,123 @@
+"""What `keras.ops` lacks, for every backend."""
+
+import keras
+from keras import ops
+
+
+def take_rows(x, positions):
+    """Takes entries of axis 1, others in each row.
+
+    Args:
+        x: Tensor of shape `(batch, length, ...)`.
+        positions: Integer tensor of shape `(batch, ...)`, each at least 0
+            and below `length`.
+
+    Returns:
+        Tensor of shape `(*positions.shape, *x.shape[2:])`.
+    """
+    # One index into all rows laid end to end: `take_along_axis` would repeat
+    # the positions for every entry, and its gradient fails within `cond`
+    # under XLA.
+    batch, length, *trailing = ops.shape(x)
+    first = ops.reshape(
+        ops.arange(batch) * length, (-1,) + (1,) * (len(positions.shape) - 1)
+    )
+    index = ops.reshape(ops.cast(positions, "int32") + first, (-1,))
+    taken = ops.take(ops.reshape(x, (-1, *trailing)), index, axis=0)
+    return ops.reshape(taken, (*ops.shape(positions), *trailing))
+
+
+def zero_where_masked(x, mask):
+    """Zeroes `x (batch, length, ...)` where the mask is False."""
+    if mask is None:
+        return x
+    shape = (*ops.shape(mask), *(1,) * (len(x.shape) - 2))
+    return ops.where(ops.reshape(mask, shape), x, ops.zeros_like(x))
+
+
+def cumulative_logsumexp(x):
+    """`log(exp(x[0]) + ... + exp(x[i]))` along the last axis, stably."""
+    name = keras.backend.backend()
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        return tf.math.cumulative_logsumexp(x, axis=-1)
+    if name == "jax":
+        import jax
+
+        return jax.lax.cumlogsumexp(x, axis=x.ndim - 1)
+    import torch
+
+    return torch.logcumsumexp(x, dim=-1)
+
+
+def require(condition, message):
+    """Raises `message` where a condition on tensors does not hold.
+
+    Args:
+        condition: A Python bool, or a boolean scalar tensor whose value is
+            not known yet. XLA does not check the latter.
+    """
+    if isinstance(condition, bool):
+        if not condition:
+            raise ValueError(message)
+        return
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.debugging.Assert(condition, [message])
+
+
+def fold(step, state, inputs, outputs=1):
+    """Runs `step` over axis 0 of the inputs, carrying a state.
+
+    Nothing differentiates through it: it is for use within a custom gradient.
+
+    Args:
+        step: Function from `(state, inputs_i)` to `(state, outputs_i)`, where
+            outputs are a tuple of tensors of the first input's dtype.
+        state: Tuple of tensors, possibly empty.
+        inputs: Tuple of tensors of shape `(steps, ...)`.
+        outputs: How many outputs a step has.
+
+    Returns:
+        The last state, and a tuple of outputs stacked along axis 0.
+    """
+    name = keras.backend.backend()
+    if name == "tensorflow":
+        return _fold_tensorflow(step, state, inputs, outputs)
+    if name == "jax":
+        import jax
+
+        return jax.lax.scan(step, state, inputs)
+    every = []
+    for inputs_i in zip(*inputs, strict=True):
+        state, outputs_i = step(state, inputs_i)
+        every.append(outputs_i)
+    return state, tuple(map(ops.stack, zip(*every, strict=True)))
+
+
+def _fold_tensorflow(step, state, inputs, outputs):
+    import tensorflow as tf
+
+    steps = tf.shape(inputs[0])[0]
+    dtype = inputs[0].dtype
+    writers = tuple(tf.TensorArray(dtype, steps) for _ in range(outputs))
+
+    def body(i, state, writers):
+        state, outputs_i = step(state, tuple(x[i] for x in inputs))
+        written = (
+            writer.write(i, output)
+            for writer, output in zip(writers, outputs_i, strict=True)
+        )
+        return i + 1, state, tuple(written)
+
+    # One step at a time: several at once would hold several blocks.
+    _, state, writers = tf.while_loop(
+        lambda i, *_: i < steps,
+        body,
+        (tf.constant(0), state, writers),
+        maximum_iterations=steps,
+        parallel_iterations=1,
+    )
+    return state, tuple(writer.stack() for writer in writers)

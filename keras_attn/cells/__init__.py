@@ -1,0 +1,14 @@
+"""Keras RNN cells: running any of them, and a few that Keras lacks."""
+
+from keras_attn.cells.gru import GRUCell as GRUCell
+from keras_attn.cells.layer_norm import LayerNormGRUCell as LayerNormGRUCell
+from keras_attn.cells.layer_norm import LayerNormLSTMCell as LayerNormLSTMCell
+from keras_attn.cells.residual import ResidualCell as ResidualCell
+from keras_attn.cells.step import dropout_drawn_before as dropout_drawn_before
+from keras_attn.cells.step import hidden_index as hidden_index
+from keras_attn.cells.step import initial_state as initial_state
+from keras_attn.cells.step import output_size as output_size
+from keras_attn.cells.step import puts_out_hidden as puts_out_hidden
+from keras_attn.cells.step import run as run
+from keras_attn.cells.step import stacked as stacked
+from keras_attn.cells.step import state_sizes as state_sizes

@@ -1,0 +1,96 @@
+"""A cell with a way round it."""
+
+import keras
+from keras import ops
+
+from keras_attn.cells.step import output_size
+from keras_attn.cells.step import run
+from keras_attn.cells.step import state_sizes
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ResidualCell(keras.layers.Layer):
+    """Adds its inputs to what a cell puts out; the states are the cell's.
+
+    Of inputs wider than the output the first part is added: behind it stands
+    the context, where a decoder feeds one to the cells of a stack. The bottom
+    cell of a stack, whose input is an embedding, mostly goes without.
+
+    Args:
+        cell: A Keras RNN cell.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, dim)`, at least as wide as the
+            output.
+        states: Those of the cell.
+
+    Reference:
+        - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 3.1
+
+    Example:
+
+    >>> stack = [keras.layers.GRUCell(8),
+    ...          keras_attn.ResidualCell(keras.layers.GRUCell(8))]
+    >>> decoder = keras_attn.AttentionDecoder(
+    ...     stack, keras_attn.BahdanauAttention(8))
+    >>> decoder(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
+    TensorShape([2, 3, 8])
+    """
+
+    def __init__(self, cell, **kwargs):
+        super().__init__(**kwargs)
+        self.cell = cell
+        self.state_size = cell.state_size
+        self.output_size = output_size(cell)
+
+    def build(self, input_shape):
+        if input_shape[-1] < self.output_size:
+            raise ValueError(
+                "A residual cell adds its inputs to its output and needs as "
+                f"many of them. Received: inputs of width {input_shape[-1]} "
+                f"for an output of width {self.output_size}. Leave the cell "
+                "without residual, or make it narrower."
+            )
+        if not self.cell.built:
+            self.cell.build(input_shape)
+
+    def call(self, inputs, states, training=False):
+        # (batch, dim) -> (batch, one beam, dim)
+        flat = keras.tree.flatten(states)
+        output, new_states = run(
+            self.cell,
+            ops.expand_dims(inputs, 1),
+            [ops.expand_dims(x, 1) for x in flat],
+            training,
+        )
+        new_states = [ops.squeeze(x, 1) for x in new_states]
+        if keras.tree.is_nested(states):
+            new_states = keras.tree.pack_sequence_as(states, new_states)
+        else:
+            (new_states,) = new_states
+        output = ops.squeeze(output, 1) + inputs[:, : self.output_size]
+        return output, new_states
+
+    def get_initial_state(self, batch_size=None):
+        """The cell's own first states, mostly zeros."""
+        if hasattr(self.cell, "get_initial_state"):
+            return self.cell.get_initial_state(batch_size=batch_size)
+        return [
+            ops.zeros((batch_size, size), dtype=self.compute_dtype)
+            for size in state_sizes(self.cell)
+        ]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "cell": keras.saving.serialize_keras_object(self.cell),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config["cell"], dict):
+            config["cell"] = keras.saving.deserialize_keras_object(
+                config["cell"]
+            )
+        return cls(**config)

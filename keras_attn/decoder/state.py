@@ -1,0 +1,28 @@
+"""What a decoder reads and what it carries, as named tuples."""
+
+from typing import NamedTuple
+
+
+class Source(NamedTuple):
+    """What a decoder reads, prepared once per source."""
+
+    memories: tuple  # the `Memory` of each attention
+    condition: object = ()  # (batch, dim), or ()
+
+
+class Past(NamedTuple):
+    """A decoder's own states so far, as its self-attention prepared them."""
+
+    keys: object  # (batch, beams, [heads,] max_length, dim)
+    values: object  # (batch, beams, [heads,] max_length, dim)
+    step: object  # (batch, beams), int32, how many there are
+
+
+class DecoderState(NamedTuple):
+    """What a decoder carries from one step to the next."""
+
+    cell: tuple  # the cell's states, each (batch, beams, width)
+    histories: tuple = ()  # each attention's `History`, or ()
+    fed: object = ()  # last output (batch, beams, dim) with input feeding
+    context: object = ()  # last context (batch, beams, dim) if queried
+    past: object = ()  # `Past` with self-attention

@@ -1,0 +1,124 @@
+"""Losses on alignments: what a model should attend to, whatever it writes.
+
+An `Attention` or `AttentionDecoder` that is given one adds it to the model's
+loss.
+"""
+
+import keras
+from keras import ops
+
+
+class _Regularizer:
+    """What both have in common: a weight."""
+
+    def __init__(self, weight):
+        if isinstance(weight, bool) or not weight > 0:
+            raise ValueError(
+                f"`weight` of a `{type(self).__name__}` must be above 0. "
+                f"Received: weight={weight!r}. For no such loss pass no "
+                "regularizer."
+            )
+        self.weight = weight
+
+    def get_config(self):
+        return {"weight": self.weight}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class DoublyStochastic(_Regularizer):
+    """Asks that each source position get weight one in all.
+
+    The loss of a sentence is `Σ_s (1 - Σ_t a[t, s])²` over its real
+    positions, that of a batch the mean of its sentences', times the weight.
+
+    Args:
+        weight: The paper's `λ`, above 0.
+
+    Call arguments:
+        alignments: Tensor of shape `(batch, target, source)`.
+        query_mask: Boolean tensor of shape `(batch, target)`, True = real,
+            or `None`.
+        value_mask: Boolean tensor of shape `(batch, source)`, likewise.
+
+    Output:
+        A float32 scalar.
+
+    Reference:
+        - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), equation 14
+
+    Example:
+
+    >>> loss = keras_attn.DoublyStochastic(1.0)
+    >>> twice_and_never = np.array([[[1.0, 0.0], [1.0, 0.0]]])
+    >>> float(loss(twice_and_never))
+    2.0
+    """
+
+    def __call__(self, alignments, query_mask=None, value_mask=None):
+        alignments = _real_queries(alignments, query_mask)
+        missing = 1 - ops.sum(alignments, axis=1)  # (batch, source)
+        if value_mask is not None:
+            missing = ops.where(value_mask, missing, 0.0)
+        by_sentence = ops.sum(ops.square(missing), axis=-1)
+        return self.weight * ops.mean(by_sentence)
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class CoverageLoss(_Regularizer):
+    """Asks that a query not look where earlier ones have looked.
+
+    The loss of a query is `Σ_s min(a[t, s], c[t, s])`, `c` being the sum of
+    the weights of the queries before it; that of a batch the mean over its
+    real queries, times the weight. It is at most 1 a query, and the first
+    query of a sentence has none.
+
+    Args:
+        weight: The paper's `λ`, above 0. The paper takes `1.0`, and adds the
+            loss only after the model has learned without.
+
+    Call arguments:
+        alignments: Tensor of shape `(batch, target, source)`.
+        query_mask: Boolean tensor of shape `(batch, target)`, True = real,
+            or `None`.
+        value_mask: Boolean tensor of shape `(batch, source)`, likewise.
+
+    Output:
+        A float32 scalar.
+
+    Reference:
+        - [See et al., 2017](https://arxiv.org/abs/1704.04368), equation 12
+
+    Example:
+
+    >>> loss = keras_attn.CoverageLoss(1.0)
+    >>> twice_and_never = np.array([[[1.0, 0.0], [1.0, 0.0]]])
+    >>> float(loss(twice_and_never))  # of the two queries the second
+    0.5
+    """
+
+    def __call__(self, alignments, query_mask=None, value_mask=None):
+        alignments = _real_queries(alignments, query_mask)
+        if value_mask is not None:
+            alignments = ops.where(
+                ops.expand_dims(value_mask, 1), alignments, 0.0
+            )
+        coverage = ops.cumsum(alignments, axis=1) - alignments
+        # A masked query has no weight, so it adds nothing.
+        total = ops.sum(ops.minimum(alignments, coverage))
+        if query_mask is None:
+            queries = ops.ones_like(alignments[:, :, 0])
+        else:
+            queries = ops.cast(query_mask, "float32")
+        return self.weight * total / ops.maximum(ops.sum(queries), 1.0)
+
+
+def _real_queries(alignments, query_mask):
+    """float32 alignments, zero where the query is padding."""
+    alignments = ops.cast(alignments, "float32")
+    if query_mask is None:
+        return alignments
+    return ops.where(ops.expand_dims(query_mask, -1), alignments, 0.0)

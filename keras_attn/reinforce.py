@@ -1,0 +1,183 @@
+"""Training hard attention by REINFORCE: a model that rewards good draws.
+
+A drawn position has no gradient. But drawing it can be made more likely
+where it helped: the gradient of the expected `log p(y)` over the draws `s` is
+that of `log p(y | s) + (log p(y | s) - b) · log p(s)` on average over draws,
+the factor being held fixed, for any `b` that does not depend on them.
+"""
+
+import keras
+from keras import ops
+
+PAD = 0  # the target id that fills short rows
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ReinforceModel(keras.Model):
+    """A functional model that teaches a `ReinforceAlignment` what to draw.
+
+    To the loss that it is compiled with, `training` adds Xu et al.'s
+    estimator. For the sentences `n` of a batch with `N` real target tokens
+    in all it is
+
+        -1 / N · Σ_n λ_r · (log p(y_n | s_n) - b) · log p(s_n) + λ_e · H_n
+
+    with the baseline `b` a moving average of `log p(y | s)`, and `H` the
+    entropy of what was drawn from. Compiled with `SequenceCrossentropy`,
+    which is `-1 / N · Σ_n log p(y_n | s_n)`, its gradient is on average that
+    of the expected log-likelihood. Evaluation leaves the estimator out.
+
+    Compile it with one loss and metrics of the logits; they see no other
+    output. To decode, take the logits alone: `keras.Model(model.inputs,
+    model.outputs[0])` shares all weights.
+
+    Args:
+        inputs: The model's inputs, as for `keras.Model`.
+        outputs: A list of three. The logits, of shape `(batch, target,
+            vocabulary)`, and what an attention returns of its draws with
+            `return_samples=True`: log-probabilities and entropies, each of
+            shape `(batch, target)`.
+        reward_weight: The paper's `λ_r`. Defaults to `1.0`, with which the
+            estimator is unbiased.
+        entropy_weight: The paper's `λ_e`, how much to keep draws open.
+            Defaults to `0.01`.
+        decay: Share of the old baseline in the new one, from 0 to below 1.
+            Defaults to `0.9`.
+
+    Targets are integer ids of shape `(batch, target)`, padded with 0, as
+    long as the logits.
+
+    Reference:
+        - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
+
+    Example:
+
+    >>> source = keras.Input((None, 4))
+    >>> target = keras.Input((None, 4))
+    >>> attention = keras_attn.Attention(
+    ...     keras_attn.DotScore(), keras_attn.ReinforceAlignment())
+    >>> context, *evidence = attention(target, source, return_samples=True)
+    >>> logits = keras.layers.Dense(7)(context)
+    >>> model = keras_attn.ReinforceModel(
+    ...     [source, target], [logits, *evidence])
+    >>> model.compile("adam", keras_attn.SequenceCrossentropy())
+    >>> inputs = [np.ones((2, 5, 4)), np.ones((2, 3, 4))]
+    >>> history = model.fit(inputs, np.ones((2, 3), "int32"), verbose=0)
+    """
+
+    def __init__(
+        self,
+        inputs,
+        outputs,
+        reward_weight=1.0,
+        entropy_weight=0.01,
+        decay=0.9,
+        **kwargs,
+    ):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        shapes = [tuple(x.shape) for x in self.outputs]
+        if [len(shape) for shape in shapes] != [3, 2, 2]:
+            raise ValueError(
+                "`outputs` must be the logits (batch, target, vocabulary) "
+                "and the log-probabilities and entropies of the draws, each "
+                f"(batch, target). Received outputs of shape {shapes}. An "
+                "attention with a `ReinforceAlignment` returns the latter two "
+                "when called with `return_samples=True`."
+            )
+        if reward_weight < 0 or entropy_weight < 0 or not 0 <= decay < 1:
+            raise ValueError(
+                "`reward_weight` and `entropy_weight` must be at least 0, and "
+                "`decay` at least 0 and below 1. Received: "
+                f"reward_weight={reward_weight!r}, "
+                f"entropy_weight={entropy_weight!r}, decay={decay!r}"
+            )
+        self.reward_weight = reward_weight
+        self.entropy_weight = entropy_weight
+        self.decay = decay
+        self.baseline = self.add_weight(
+            name="baseline",
+            shape=(),
+            initializer="zeros",
+            dtype="float32",
+            trainable=False,
+        )
+
+    def compute_loss(
+        self,
+        x=None,
+        y=None,
+        y_pred=None,
+        sample_weight=None,
+        training=True,
+    ):
+        if sample_weight is not None:
+            raise ValueError(
+                "A `ReinforceModel` rewards whole sentences and takes no "
+                "sample weights. Received: `sample_weight` or `class_weight` "
+                "in `fit` or `evaluate`. Leave rows out of the data instead."
+            )
+        logits, log_probability, entropy = y_pred
+        loss = super().compute_loss(x, y, logits, training=training)
+        if not training:
+            return loss
+        return loss + self._estimator(y, logits, log_probability, entropy)
+
+    def _estimator(self, y, logits, log_probability, entropy):
+        y = ops.convert_to_tensor(y)
+        real = ops.not_equal(y, PAD)
+
+        def by_sentence(x):  # (batch, target) -> (batch,)
+            return ops.sum(
+                ops.where(real, ops.cast(x, "float32"), 0.0), axis=-1
+            )
+
+        likelihood = by_sentence(
+            -ops.sparse_categorical_crossentropy(
+                y, ops.cast(ops.stop_gradient(logits), "float32"), True
+            )
+        )
+        # The baseline from before: not to depend on these draws.
+        reward = likelihood - self.baseline
+        self.baseline.assign(
+            self.decay * self.baseline + (1 - self.decay) * ops.mean(likelihood)
+        )
+        gain = self.reward_weight * ops.sum(
+            reward * by_sentence(log_probability)
+        ) + self.entropy_weight * ops.sum(by_sentence(entropy))
+        tokens = ops.maximum(ops.sum(ops.cast(real, "float32")), 1.0)
+        return -gain / tokens / _replicas()
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, y, y_pred[0], sample_weight)
+
+    def get_config(self):
+        functional = keras.Model(self.inputs, self.outputs, name=self.name)
+        return {
+            "functional": functional.get_config(),
+            "reward_weight": self.reward_weight,
+            "entropy_weight": self.entropy_weight,
+            "decay": self.decay,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        functional = keras.Model.from_config(
+            config.pop("functional"), custom_objects
+        )
+        return cls(
+            functional.inputs,
+            functional.outputs,
+            name=functional.name,
+            **config,
+        )
+
+
+def _replicas():
+    # Under `tf.distribute` Keras adds up the gradients of the replicas, and
+    # expects losses divided by their number.
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync

@@ -1,0 +1,229 @@
+"""Scores that add query and key inside a tanh."""
+
+import keras
+from keras import ops
+
+from keras_attn.scores.base import Score
+from keras_attn.scores.base import clone
+from keras_attn.scores.base import length
+from keras_attn.scores.base import linear
+from keras_attn.scores.base import positive
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class AdditiveScore(Score):
+    """Bahdanau's score, `v · tanh(W query + U key + b)`.
+
+    The keys' part is computed once per source sentence. The comparison
+    itself builds a tensor of shape `(batch, target, source, units)`.
+
+    With weight normalisation `v` is replaced by `g * v / |v|`, so that one
+    learned number `g` alone decides how sharp the attention may become.
+
+    Args:
+        units: Width of the space in which query and key are added.
+        use_bias: Whether there is a bias `b`, which starts at zero. The
+            paper has none.
+        normalize: Whether `v` is normalised. `g` starts at `sqrt(1 /
+            units)`. TF Addons' `BahdanauAttention(units, normalize=True)`
+            has the bias too: that is both options here.
+        kernel_initializer: Initializer of `W`, `U` and `v`. Defaults to
+            `"glorot_uniform"`.
+
+    Call arguments:
+        query: Tensor of shape `(batch, target, query_dim)`.
+        keys: Result of `project()`, of shape `(batch, source, units)`.
+
+    Output shape:
+        `(batch, target, source)`: one score per pair, not yet normalised.
+
+    Reference:
+        - [Bahdanau et al., 2015](https://arxiv.org/abs/1409.0473),
+          appendix A.1.2
+        - [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868),
+          equation 2, for the normalisation
+
+    Example:
+
+    >>> attention = keras_attn.Attention(keras_attn.AdditiveScore(8))
+    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+    TensorShape([1, 2, 6])
+    """
+
+    def __init__(
+        self,
+        units,
+        use_bias=False,
+        normalize=False,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = positive(units, "units")
+        self.use_bias = use_bias
+        self.normalize = normalize
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, key_shape):
+        # An initializer draws the same again, so each weight gets its own.
+        self.query_kernel = self.add_weight(
+            name="query_kernel",
+            shape=(query_shape[-1], self.units),
+            initializer=clone(self.kernel_initializer),
+        )
+        self.key_kernel = self.add_weight(
+            name="key_kernel",
+            shape=(key_shape[-1], self.units),
+            initializer=clone(self.kernel_initializer),
+        )
+        self.v = self.add_weight(
+            name="v",
+            shape=(self.units, 1),
+            initializer=clone(self.kernel_initializer),
+        )
+        self.bias = self.g = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.units,), initializer="zeros"
+            )
+        if self.normalize:
+            self.g = self.add_weight(
+                name="g",
+                shape=(),
+                initializer=keras.initializers.Constant(self.units**-0.5),
+            )
+
+    def project(self, key):
+        return linear(key, self.key_kernel, self.bias)
+
+    def call(self, query, keys):
+        return self.compare(query, keys)
+
+    def compare(self, query, keys, extra=None):
+        """The score with one more term inside the tanh, for subclasses.
+
+        Args:
+            query: Tensor of shape `(batch, target, query_dim)`.
+            keys: Result of `project()`, of shape `(batch, source, units)`.
+            extra: Tensor of shape `(batch, target, source, units)`.
+        """
+        v = self.v if self.g is None else self.g * _direction(self.v)
+        return additive(linear(query, self.query_kernel), keys, v, extra)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "use_bias": self.use_bias,
+            "normalize": self.normalize,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ConcatScore(Score):
+    """Luong's "concat" score, `v · tanh(W [query; key] + b)`.
+
+    One matrix `W` meets query and key laid end to end. Its rows for the key
+    are applied once per source sentence, so a decoding step costs the same
+    as with `AdditiveScore`, from which it differs only in how the one
+    matrix is initialised.
+
+    Args:
+        units: Width of the hidden layer.
+        use_bias: Whether there is a bias `b`, which starts at zero. The
+            paper has none.
+        kernel_initializer: Initializer of `W` and `v`. Defaults to
+            `"glorot_uniform"`.
+
+    Call arguments:
+        query: Tensor of shape `(batch, target, query_dim)`.
+        keys: Result of `project()`, of shape `(batch, source, units)`.
+
+    Output shape:
+        `(batch, target, source)`: one score per pair, not yet normalised.
+
+    Reference:
+        - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3.1
+
+    Example:
+
+    >>> attention = keras_attn.Attention(keras_attn.ConcatScore(8))
+    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+    TensorShape([1, 2, 6])
+    """
+
+    def __init__(
+        self,
+        units,
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = positive(units, "units")
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, query_shape, key_shape):
+        self.query_dim = query_shape[-1]
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(query_shape[-1] + key_shape[-1], self.units),
+            initializer=clone(self.kernel_initializer),
+        )
+        self.v = self.add_weight(
+            name="v",
+            shape=(self.units, 1),
+            initializer=clone(self.kernel_initializer),
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.units,), initializer="zeros"
+            )
+
+    def project(self, key):
+        return linear(key, self.kernel[self.query_dim :], self.bias)
+
+    def call(self, query, keys):
+        query = linear(query, self.kernel[: self.query_dim])
+        return additive(query, keys, self.v)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+        }
+
+
+def additive(query, keys, v, extra=None):
+    """`v · tanh(query + key + extra)` for every pair.
+
+    Args:
+        query: Tensor of shape `(batch, target, units)`.
+        keys: Tensor of shape `(batch, source, units)`.
+        v: Tensor of shape `(units, 1)`.
+        extra: Tensor of shape `(batch, target, source, units)`, or `None`.
+
+    Returns:
+        Tensor of shape `(batch, target, source)`.
+    """
+    hidden = ops.expand_dims(query, 2) + ops.expand_dims(keys, 1)
+    hidden = ops.tanh(hidden if extra is None else hidden + extra)
+    # A matrix product with `v` is 1.5 times faster than multiply and sum.
+    scores = ops.matmul(ops.reshape(hidden, (-1, v.shape[0])), v)
+    return ops.reshape(scores, (-1, length(query), length(keys)))
+
+
+def _direction(v):
+    """`v` over its length; zeros stay zeros."""
+    exact = ops.cast(v, "float32")
+    square = ops.sum(ops.square(exact))
+    return ops.cast(exact * ops.rsqrt(ops.maximum(square, 1e-12)), v.dtype)
