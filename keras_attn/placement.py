@@ -52,8 +52,9 @@ def on_device(layer, device):
             f'device={device!r}. Pass for example "gpu:1".'
         )
     for name in _METHODS:
-        if hasattr(layer, name):
-            setattr(layer, name, _within(device, getattr(layer, name)))
+        method = getattr(layer, name, None)
+        if callable(method):
+            setattr(layer, name, _within(device, method))
     return layer
 
 

@@ -35,7 +35,8 @@ def additive(query, keys, v, extra=None, block_size=None):
         keys: Tensor of shape `(batch, source, units)`.
         v: Tensor of shape `(units, 1)`.
         extra: Tensor of shape `(batch, target, source, units)`, or `None`.
-            It is itself as large as blocks avoid, so with it there are none.
+            It is itself as large as what blocks avoid, so it goes with no
+            number for `block_size`.
         block_size: How many queries of a sentence are compared with its keys
             at once, a positive integer; `"all"` compares all of the batch.
             Defaults to `None`: all while that is small, and else as many as
@@ -44,6 +45,12 @@ def additive(query, keys, v, extra=None, block_size=None):
     Returns:
         Scores, a tensor of shape `(batch, target, source)`.
     """
+    if extra is not None and block_size not in (None, "all"):
+        raise ValueError(
+            "Blocks are for scores that compare the query and the keys alone. "
+            f"Received: block_size={block_size!r} and one more term of shape "
+            f"{tuple(extra.shape)}. Leave `block_size` out."
+        )
     query, keys, v = map(ops.convert_to_tensor, (query, keys, v))
     if extra is not None or block_size == "all" or query.shape[1] == 1:
         return _plain(query, keys, v, extra)
