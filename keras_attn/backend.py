@@ -121,3 +121,15 @@ def _fold_tensorflow(step, state, inputs, outputs):
         parallel_iterations=1,
     )
     return state, tuple(writer.stack() for writer in writers)
+
+
+def replicas():
+    """How many replicas train together under `tf.distribute`.
+
+    Keras adds up their gradients, and expects losses divided by this.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync

@@ -9,6 +9,8 @@ does arrive is not applied a second time.
 import keras
 from keras import ops
 
+from keras_attn.backend import replicas
+
 PAD = 0  # the id that fills short rows; `keras_attn.Text` reserves it
 
 
@@ -69,7 +71,7 @@ class SequenceCrossentropy(keras.losses.Loss):
             if sample_weight is not None:
                 losses = losses * _per_token(sample_weight, losses)
             total, count = ops.sum(losses), ops.sum(real)
-            return total / ops.maximum(count, 1.0) / _replicas()
+            return total / ops.maximum(count, 1.0) / replicas()
 
     def call(self, y_true, y_pred):
         y_true = ops.convert_to_tensor(y_true)
@@ -115,13 +117,3 @@ def _check_shapes(true_shape, pred_shape):
         f"shape {true_shape}, y_pred of shape {pred_shape}. Targets are the "
         "decoder's inputs moved by one token: as long, and not one-hot."
     )
-
-
-def _replicas():
-    # Under `tf.distribute` Keras adds up the gradients of the replicas, and
-    # expects losses divided by their number.
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
-
-    return tf.distribute.get_strategy().num_replicas_in_sync

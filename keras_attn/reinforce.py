@@ -9,6 +9,8 @@ the factor being held fixed, for any `b` that does not depend on them.
 import keras
 from keras import ops
 
+from keras_attn.backend import replicas
+
 PAD = 0  # the target id that fills short rows
 
 
@@ -25,7 +27,9 @@ class ReinforceModel(keras.Model):
     with the baseline `b` a moving average of `log p(y | s)`, and `H` the
     entropy of what was drawn from. Compiled with `SequenceCrossentropy`,
     which is `-1 / N · Σ_n log p(y_n | s_n)`, its gradient is on average that
-    of the expected log-likelihood. Evaluation leaves the estimator out.
+    of the expected log-likelihood. Its value means nothing, and is part of
+    the loss that `fit` shows: watch a metric, or the loss of the validation,
+    which leaves the estimator out.
 
     Compile it with one loss and metrics of the logits; they see no other
     output. To decode, take the logits alone: `keras.Model(model.inputs,
@@ -145,7 +149,7 @@ class ReinforceModel(keras.Model):
             reward * by_sentence(log_probability)
         ) + self.entropy_weight * ops.sum(by_sentence(entropy))
         tokens = ops.maximum(ops.sum(ops.cast(real, "float32")), 1.0)
-        return -gain / tokens / _replicas()
+        return -gain / tokens / replicas()
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return super().compute_metrics(x, y, y_pred[0], sample_weight)
@@ -171,13 +175,3 @@ class ReinforceModel(keras.Model):
             name=functional.name,
             **config,
         )
-
-
-def _replicas():
-    # Under `tf.distribute` Keras adds up the gradients of the replicas, and
-    # expects losses divided by their number.
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
-
-    return tf.distribute.get_strategy().num_replicas_in_sync

@@ -40,7 +40,7 @@ def test_the_things_that_users_call_have_examples():
     for name in (
         "attention.base.Attention",
         "batches.pairs",
-        "decoder.AttentionDecoder",
+        "decoder.base.AttentionDecoder",
         "incremental.Incremental",
         "text.Text",
         "translator.Translator",

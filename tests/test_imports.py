@@ -50,11 +50,11 @@ LEAVES = {
     "migration",
 }
 MAY_IMPORT |= {
-    "losses": {"keras", "tensorflow"},
+    "losses": {"keras", "backend"},
     "metrics": {"numpy", "rapidfuzz"},
     "plots": {"matplotlib", "numpy"},
     "regularizers": {"keras"},
-    "reinforce": {"keras", "tensorflow"},
+    "reinforce": {"keras", "backend"},
     "migration": {
         "keras",
         "numpy",

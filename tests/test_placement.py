@@ -104,8 +104,7 @@ def run(code, *arguments):
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=ROOT,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]

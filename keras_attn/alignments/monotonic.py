@@ -40,8 +40,8 @@ class MonotonicAlignment(Alignment):
             - `"recursive"`: the recurrence above, exact, in a number of
               steps that grows with the logarithm of the source's length.
             - `"parallel"`: its closed form, in one step. It adds logarithms,
-              which costs digits on long sources: with 400 positions, all of
-              them sure, expect three.
+              which costs digits on long sources: where a walk over 400
+              positions is sure of itself, weights are off by 0.001.
             - `"hard"`: the process itself. One at the first position with
               `p >= 0.5` that is not before the last query's, or all zeros;
               after zeros, zeros for ever. It has no gradient.

@@ -1,0 +1,165 @@
+"""Every mechanism and form of a decoder, in beam search, as TF Serving runs it.
+
+A decoder may have several attentions, so that one export holds several rows
+of the table; each has its part in every score that the search compares.
+"""
+
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import toys
+from keras import layers
+from mechanisms import MECHANISMS
+from tensorflow.core.protobuf import saved_model_pb2
+
+import keras_attn
+
+LINES = ["abc", "dead", "", "edcba", "b"]
+AT_ONCE = 6  # attentions in a decoder
+GROUPS = {
+    f"{group[0].name} to {group[-1].name}": group
+    for group in (
+        MECHANISMS[i : i + AT_ONCE] for i in range(0, len(MECHANISMS), AT_ONCE)
+    )
+}
+WIRINGS = [
+    {"order": "pre"},
+    {"order": "post"},
+    {"order": "post", "input_feeding": False},
+]
+
+
+def embedded(memories=1):
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = [
+        layers.Embedding(toys.SOURCE.size, 4, mask_zero=True)(source)
+        for _ in range(memories)
+    ]
+    embedding = layers.Embedding(toys.TARGET.size, 6, mask_zero=True)(target)
+    return source, target, memory, embedding
+
+
+def translator(source, target, hidden):
+    logits = layers.Dense(toys.TARGET.size)(hidden)
+    model = keras.Model([source, target], logits)
+    toys.speak_up(model, seed=5)
+    search = keras_attn.BeamSearch(
+        3, num_hypotheses=2, min_length=3, max_length=7
+    )
+    return keras_attn.Translator(model, toys.SOURCE, toys.TARGET, search)
+
+
+def of_group(mechanisms, wiring):
+    source, target, (memory,), embedding = embedded()
+    decoder = keras_attn.AttentionDecoder(
+        layers.LSTMCell(4), [m.make() for m in mechanisms], **wiring
+    )
+    hidden = decoder(embedding, [memory] * len(mechanisms))
+    return translator(source, target, hidden)
+
+
+def of_all_forms():
+    """Bottom attention, own past, every query, two memories, a bridge."""
+    source, target, memory, embedding = embedded(memories=2)
+    pooled = layers.GlobalAveragePooling1D()(memory[0])
+    decoder = keras_attn.AttentionDecoder(
+        [layers.GRUCell(4), keras_attn.ResidualCell(layers.LSTMCell(4))],
+        [keras_attn.BahdanauAttention(3), keras_attn.LuongAttention("general")],
+        query=("state", "input", "context", "condition"),
+        attend="bottom",
+        bridge="dense",
+        self_attention=keras_attn.ScaledDotAttention(heads=2),
+    )
+    hidden = decoder(
+        embedding,
+        memory,
+        initial_state=[pooled],
+        condition=layers.Dense(2)(pooled),
+    )
+    return translator(source, target, hidden)
+
+
+def without_attention():
+    source, target, (memory,), embedding = embedded()
+    decoder = keras_attn.AttentionDecoder(
+        keras_attn.LayerNormLSTMCell(4), bridge="dense"
+    )
+    state = layers.GRU(4)(memory)
+    return translator(source, target, decoder(embedding, initial_state=state))
+
+
+MAKERS = {
+    **{
+        name: lambda group=group, i=i: of_group(group, WIRINGS[i % 3])
+        for i, (name, group) in enumerate(GROUPS.items())
+    },
+    "all forms": of_all_forms,
+    "without attention": without_attention,
+}
+
+
+@pytest.fixture(scope="module")
+def translators():
+    return {name: make() for name, make in MAKERS.items()}
+
+
+@pytest.fixture(scope="module")
+def exports(translators, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports")
+    return {
+        name: one.export(folder / str(i))
+        for i, (name, one) in enumerate(translators.items())
+    }
+
+
+@pytest.fixture(scope="module")
+def answers(exports, tmp_path_factory):
+    """What TF Serving's loader answers, in a process without Keras."""
+    folder = tmp_path_factory.mktemp("answers")
+    text = np.array([x.encode() for x in LINES], object)
+    requests = [
+        (str(path), "align", {"text": text}, "c") for path in exports.values()
+    ]
+    (folder / "requests").write_bytes(pickle.dumps(requests))
+    program = pathlib.Path(__file__).with_name("c_loader.py")
+    subprocess.run(
+        [sys.executable, program, folder / "requests", folder / "answers"],
+        check=True,
+    )
+    found = pickle.loads((folder / "answers").read_bytes())
+    return dict(zip(exports, found, strict=True))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_export_answers_as_its_translator_does(name, translators, answers):
+    expected, answer = translators[name](LINES), answers[name]
+    assert [x.decode() for x in answer["text"]] == list(expected.text)
+    assert np.std(expected.scores) > 1e-3  # they differ
+    np.testing.assert_allclose(
+        answer["score"], expected.scores, rtol=1e-4, atol=1e-4
+    )
+    for i, one in enumerate(expected):
+        alignments = answer["alignments"][i][
+            : answer["length"][i], : answer["source_length"][i]
+        ]
+        np.testing.assert_allclose(alignments, one.alignment, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_export_needs_tensorflow_and_no_more(name, exports):
+    data = (exports[name] / "saved_model.pb").read_bytes()
+    graph = saved_model_pb2.SavedModel.FromString(data).meta_graphs[0]
+    nodes = [graph.graph_def.node]
+    nodes += [x.node_def for x in graph.graph_def.library.function]
+    operations = {node.op for some in nodes for node in some}
+    # Of tensorflow-text, as in every export; no Python and no random state.
+    of_text = {"NormalizeUTF8", "TFText>WhitespaceTokenizeWithOffsetsV2"}
+    strange = {x for x in operations - of_text if ">" in x}
+    assert not strange
+    assert not {x for x in operations if "PyFunc" in x or "Random" in x}
