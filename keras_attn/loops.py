@@ -30,15 +30,14 @@ def unroll(step, inputs, state, output_dtypes, mask=None):
     Returns:
         Outputs, stacked along axis 1 to `(batch, time, ...)`.
     """
-    order = None if mask is None else _Order(mask)
-    if order:
-        inputs = order.real_first(inputs)
+    order = Order(mask)
+    inputs = order.real_first(inputs)
     inputs = keras.tree.map_structure(_time_major, inputs)
     loops = {"tensorflow": _while_loop, "jax": _scan}
     loop = loops.get(keras.backend.backend(), _python_loop)
     outputs = loop(step, inputs, state, output_dtypes)
     outputs = keras.tree.map_structure(_time_major, outputs)
-    return order.as_before(outputs) if order else outputs
+    return order.as_before(outputs)
 
 
 def _time_major(x):
@@ -46,15 +45,21 @@ def _time_major(x):
     return ops.swapaxes(x, 0, 1)
 
 
-class _Order:
+class Order:
     """Moves real positions before padding, and back.
 
     Padding at the end touches no real position, so that the loop need not
     hold the state there, which would cost a copy of it at every step. Where
     all padding is at the end already, as in most batches, nothing moves.
+
+    Args:
+        mask: Boolean tensor of shape `(batch, time)`, or `None`.
     """
 
     def __init__(self, mask):
+        self._mask = mask
+        if mask is None:
+            return
         mask = ops.cast(mask, "int32")
         time = ops.shape(mask)[1]
         self._padded_last = ops.all(mask[:, 1:] <= mask[:, :-1])
@@ -69,9 +74,15 @@ class _Order:
         self._goes_to, self._comes_from = goes_to, comes_from
 
     def real_first(self, structure):
+        """Moves a structure of tensors `(batch, time, ...)`."""
+        if self._mask is None:
+            return structure
         return self._take(structure, self._comes_from)
 
     def as_before(self, structure):
+        """Moves it back."""
+        if self._mask is None:
+            return structure
         return self._take(structure, self._goes_to)
 
     def _take(self, structure, positions):

@@ -24,7 +24,8 @@ def on_device(layer, device):
             AttentionDecoder(cell, attention), "gpu:2")
 
     The innermost wins. A placement belongs to the process, not to the model:
-    it is neither saved nor exported, so that either loads on one device.
+    it is neither saved nor exported, so that either loads on one device. A
+    model with placed parts trains without XLA, which compiles for one device.
 
     Args:
         layer: A Keras layer or model, not yet built for its weights to go
@@ -51,6 +52,8 @@ def on_device(layer, device):
             "`device` must be a device's name. Received: "
             f'device={device!r}. Pass for example "gpu:1".'
         )
+    layer.supports_jit = False  # XLA compiles for one device
+    layer.supports_jit = False  # XLA compiles for one device
     for name in _METHODS:
         method = getattr(layer, name, None)
         if callable(method):

@@ -329,7 +329,8 @@ def values(structure):
 def crossing(**axes):
     """Parametrizes by all combinations of the axes.
 
-    A cover in which every two values of two axes meet runs always; the
+    A cover in which every two values of two axes meet runs always, but that
+    those of the first, the longest, meet only those of the second; the
     others are marked `full`.
     """
     every = list(itertools.product(*axes.values()))
@@ -366,9 +367,14 @@ def in_turn(**axes):
 
 
 def _pairwise(cases):
-    """Greedily chooses cases until all pairs of values have met."""
+    """Greedily chooses cases until all these pairs of values have met."""
     pairs = {
-        case: set(itertools.combinations(enumerate(case), 2)) for case in cases
+        case: {
+            ((i, a), (j, b))
+            for (i, a), (j, b) in itertools.combinations(enumerate(case), 2)
+            if i > 0 or j == 1
+        }
+        for case in cases
     }
     missing = set().union(*pairs.values())
     while missing:

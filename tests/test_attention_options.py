@@ -258,3 +258,72 @@ def test_the_fused_kernel_is_used_where_there_is_one():
     assert attention._can_fuse(memory, training=True) == there
     learned = Attention(keras_attn.ScaledDotScore(learned_scale=True))
     assert not learned._can_fuse(memory, training=False)
+
+
+class PlacedScore(GeneralScore):
+    """Likes the key whose place is the query's position."""
+
+    def call(self, query, keys, position):
+        place = ops.arange(ops.shape(keys)[1])
+        distance = ops.abs(place - ops.expand_dims(position, -1))
+        return -9.0 * ops.cast(distance, query.dtype)
+
+
+def test_a_score_by_position_knows_the_place_of_a_key_in_a_window():
+    for alignment in (None, keras_attn.LocalMonotonicAlignment(2)):
+        _, weights = Attention(PlacedScore(), alignment)(
+            draw(1, 5, 4), draw(1, 6, 4), return_attention_scores=True
+        )
+        assert values(weights)[0].argmax(-1).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_score_may_call_its_arguments_as_it_likes():
+    class Shortened(keras_attn.Score):
+        def call(self, q, k):
+            return ops.matmul(q, ops.swapaxes(k, 1, 2))
+
+    context = Attention(Shortened())(QUERY, VALUE[..., :4])
+    expected = Attention(DotScore())(QUERY, VALUE[..., :4])
+    np.testing.assert_allclose(values(context), values(expected), atol=1e-6)
+
+
+def test_products_too_large_for_float16_make_no_nan():
+    query = ops.full((1, 1, 64), 60.0, dtype="float16")
+    attention = Attention(DotScore(dtype="float16"), dtype="float16")
+    context = attention(query, ops.concatenate([query, -query], 1))
+    np.testing.assert_allclose(values(context), 60.0)
+
+
+def test_a_window_reaches_to_the_last_real_position():
+    # Both real positions count, though there is padding between them.
+    mask = np.array([[True, False, False, True]])
+    attention = LuongAttention("general", alignment="local-p", window=4)
+    _, weights = attention(
+        draw(1, 1, 4),
+        draw(1, 4, 4),
+        value_mask=mask,
+        return_attention_scores=True,
+    )
+    assert (values(weights)[0, 0] > 0).tolist() == [True, False, False, True]
+
+
+def test_a_window_with_a_draw_is_given_it():
+    class Shifted(keras_attn.LocalMonotonicAlignment):
+        def draw(self, shape):
+            return (ops.ones((*shape[:-1], 1)),)
+
+        def call(self, scores, allowed=None, window=None, draws=()):
+            weights = super().call(scores, allowed, window)
+            return weights * 0.5 if draws else weights
+
+    attention = Attention(GeneralScore(), Shifted(2))
+    for training, expected in ((False, 1.0), (True, 0.5)):
+        _, weights = attention(
+            QUERY, VALUE, return_attention_scores=True, training=training
+        )
+        np.testing.assert_allclose(values(weights).sum(-1), expected, rtol=1e-5)
+
+
+def test_several_heads_of_a_monotonic_walk_are_refused():
+    with pytest.raises(ValueError, match="one head each"):
+        Attention(GeneralScore(), keras_attn.MonotonicAlignment(), heads=2)

@@ -344,7 +344,7 @@ def test_masks_survive_an_initial_state(wiring):
 @pytest.mark.parametrize("cell", ["gru", "stack"])
 def test_masked_targets_hold_the_state_and_emit_zeros(wiring, cell):
     # A target with holes is the target without them.
-    decoder = mechanisms.decoder(mechanisms.named("coverage"), cell, wiring)
+    decoder = mechanisms.decoder(mechanisms.named("tired"), cell, wiring)
     inputs, source = draw(1, 3, INPUT_DIM), draw(1, 5, 6)
     with_holes = 100 * draw(1, 6, INPUT_DIM, seed=1)
     real = np.array([[False, True, False, True, True, False]])
@@ -364,7 +364,7 @@ def test_masked_targets_hold_the_state_and_emit_zeros(wiring, cell):
 
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_an_empty_batch_decodes_to_an_empty_batch(wiring):
-    decoder = mechanisms.decoder(mechanisms.named("coverage"), wiring=wiring)
+    decoder = mechanisms.decoder(mechanisms.named("tired"), wiring=wiring)
     outputs, alignments = decoder(
         draw(0, 3, INPUT_DIM), draw(0, 5, 6), return_attention_scores=True
     )

@@ -140,6 +140,11 @@ FORMS = {
     "own past, several heads": form(
         self_attention=lambda: ScaledDotAttention(heads=2)
     ),
+    "own past, projected": form(
+        self_attention=lambda: keras_attn.Attention(
+            keras_attn.GeneralScore(), value_dim=3, gate=True
+        )
+    ),
     "own past alone": form(
         attention=None,
         memories=0,
@@ -431,6 +436,18 @@ def test_keras_s_own_layer_and_our_loop_compute_the_same(make):
             {"self_attention": LuongAttention("general", alignment="local-m")},
             "needs past alignments or positions",
         ),
+        (
+            {"self_attention": LuongAttention("location", max_source=9)},
+            "needs past alignments or positions",
+        ),
+        (
+            {
+                "self_attention": ScaledDotAttention(
+                    regularizer=keras_attn.CoverageLoss(1.0)
+                )
+            },
+            "a regularizer or samples would have no effect",
+        ),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(options, message):
@@ -480,6 +497,50 @@ def test_calls_that_miss_something_are_refused():
         AttentionDecoder(gru(), BahdanauAttention(4))(
             inputs, memory, return_samples=True
         )
+
+
+def test_a_decoder_returns_the_mean_of_heads_and_says_so():
+    decoder = AttentionDecoder(gru(), ScaledDotAttention(heads=2))
+    with pytest.raises(ValueError, match="the mean of several heads"):
+        decoder(draw(2, 4, 3), draw(2, 5, 4), return_attention_scores="heads")
+
+
+def test_one_mask_for_several_memories_is_refused():
+    memory = draw(2, 5, 4)
+    decoder = AttentionDecoder(
+        gru(), [BahdanauAttention(4), BahdanauAttention(4)]
+    )
+    mask = np.ones((2, 5), bool)
+    with pytest.raises(ValueError, match="`memory_mask` is a list too"):
+        decoder(draw(2, 4, 3), [memory, memory], memory_mask=mask)
+
+
+def test_a_decoder_without_a_memory_minds_the_mask_of_its_inputs():
+    ids = np.array([[1, 2, 0, 3]])
+    embedding = layers.Embedding(5, 3, mask_zero=True)
+    decoder = AttentionDecoder(gru())
+    outputs = values(decoder(embedding(ids)))
+    assert not outputs[:, 2].any()
+    expected = values(decoder(embedding(ids[:, [0, 1, 3]])))
+    np.testing.assert_allclose(outputs[:, [0, 1, 3]], expected, atol=1e-6)
+
+
+def test_a_residual_cell_in_an_rnn_of_keras_draws_dropout_anew():
+    cell = keras_attn.ResidualCell(layers.GRUCell(4, dropout=0.5, seed=1))
+    rnn = layers.RNN(cell, return_sequences=True)
+    one, two = (values(rnn(draw(2, 5, 4), training=True)) for _ in "ab")
+    assert np.abs(one - two).max() > 1e-3
+    assert rnn(draw(3, 5, 4), training=True).shape == (3, 5, 4)
+    inputs = keras.Input((None, 4))
+    model = keras.Model(inputs, layers.Bidirectional(rnn)(inputs))
+    model.compile("sgd", "mse")
+    for length in (4, 3):  # traced twice
+        model.fit(draw(2, length, 4), draw(2, length, 8), verbose=0)
+
+
+def test_a_residual_cell_goes_around_one_cell():
+    with pytest.raises(ValueError, match="goes around one cell"):
+        keras_attn.ResidualCell(layers.StackedRNNCells([gru(), gru()]))
 
 
 def test_a_past_needs_to_know_its_length():

@@ -35,7 +35,7 @@ CORE_OPERATIONS = """
 AddN AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd
 BroadcastTo Cast ConcatV2 Const Cumsum DisableCopyOnRead EnsureShape Equal Exp
 ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual HashTableV2
-Identity IdentityN If InitializeTableFromTextFileV2 Less LessEqual Log
+Identity IdentityN If InitializeTableFromTextFileV2 IsFinite Less LessEqual Log
 LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum
 Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad
 PadV2 Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range

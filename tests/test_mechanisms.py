@@ -49,7 +49,7 @@ def layer_and_inputs(mechanism, batch=BATCH, source=SOURCE, **options):
     return attention, query, value
 
 
-@crossing(mechanism=MECHANISMS, mask=MASKS)
+@in_turn(mechanism=MECHANISMS, mask=MASKS)
 def test_attending_step_by_step_is_attending_to_all_at_once(mechanism, mask):
     attention, query, value = layer_and_inputs(mechanism)
     target_mask, source_mask = mechanisms.masks(mask)

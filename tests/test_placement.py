@@ -61,10 +61,17 @@ devices = {}
 for operation in operations(graph.graph):
     devices.setdefault(operation.device[-5:], set()).add(operation.type)
 assert "MatMul" in devices["CPU:0"] and "MatMul" in devices["CPU:1"]
+cell = on_device(layers.GRUCell(4), "cpu:2")
+cell.build((None, 4))
+step = tf.function(lambda x, h: keras_attn.cells.run(cell, x, [h], False)[0])
+graph = step.get_concrete_function(*[tf.TensorSpec([2, 1, 4])] * 2).graph
+products = [x for x in graph.get_operations() if x.type == "MatMul"]
+assert {x.device[-5:] for x in products} == {"CPU:2"}
 assert "Tanh" in devices["CPU:2"], devices
 ids = [np.array([[4, 5, 2], [6, 2, 0]]), np.array([[1, 4, 5], [1, 6, 0]])]
 answer = model(ids)
 
+assert not decoder.supports_jit  # as on a machine with GPUs Keras would
 model.compile("sgd", loss=keras_attn.SequenceCrossentropy())
 model.fit(ids, ids[0], verbose=0)
 translator = keras_attn.Translator(

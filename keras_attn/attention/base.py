@@ -12,6 +12,7 @@ from keras.src.backend import AutocastScope
 
 from keras_attn import loops
 from keras_attn.alignments import Alignment
+from keras_attn.alignments import MonotonicAlignment
 from keras_attn.alignments import Sample
 from keras_attn.alignments import SoftmaxAlignment
 from keras_attn.attention.heads import Heads
@@ -139,6 +140,13 @@ class Attention(keras.layers.Layer):
                 "With one head nothing is split, so `head_dim` would have no "
                 f"effect. Received: heads=1, head_dim={head_dim!r}. Pass "
                 "`heads=8` as well, or leave it out."
+            )
+        if heads > 1 and isinstance(self.alignment, MonotonicAlignment):
+            raise ValueError(
+                "A monotonic walk stands at one position, and of several "
+                "heads only the mean is remembered. Received: "
+                f"heads={heads} with MonotonicAlignment. Pass a list of "
+                "attentions with one head each to the decoder."
             )
         if not 0 <= dropout < 1:
             raise ValueError(
@@ -297,7 +305,7 @@ class Attention(keras.layers.Layer):
             value = self.projections.split_source(self.projections.value, value)
             split, key = ops.shape(key), join_axes(key)
         elif self.value_projection:
-            value = self.value_projection(value)
+            value = apply_to_rows(self.value_projection, value)
         # The score's weights in the precision that its `call` sees, also
         # where no layer's `call` is on the way here, as in decoding.
         dtype = self.score.compute_dtype
@@ -475,6 +483,7 @@ class Attention(keras.layers.Layer):
             )
             context, weights = self._sum(aligned, values, kept)
         else:
+            given["draws"] = draws
             aligned, context, weights = self._attend_in_windows(
                 head_query, keys, values, memory.mask, allowed, given, kept
             )
@@ -512,16 +521,13 @@ class Attention(keras.layers.Layer):
             # (B, T, ...) -> (B * T, 1, ...): every query its own source.
             return ops.expand_dims(join_axes(x), 1)
 
-        if self.score.takes("history"):
-            # It may look at neighbours outside: score all, then cut.
+        if self.score.takes("history") or self.score.takes("position"):
+            # It may ask where a key is in the source: score all, then cut.
             scores = self._call_part(self.score, given, query, keys)
             scores = windows.pick(scores)
         else:
             scores = self._call_part(
-                self.score,
-                {**given, "position": rows(given["position"])},
-                rows(query),
-                windows.look(keys),
+                self.score, given, rows(query), windows.look(keys)
             )
             scores = ops.reshape(scores, (-1, target, width))
         inside = windows.inside
@@ -532,7 +538,8 @@ class Attention(keras.layers.Layer):
             self.alignment, {**given, "window": window}, scores, inside
         )
         kept = None if kept is None else rows(windows.pick(kept))
-        context, weights = self._sum(rows(aligned), windows.look(values), kept)
+        weights = aligned.weights if isinstance(aligned, Sample) else aligned
+        context, weights = self._sum(rows(weights), windows.look(values), kept)
         context = ops.reshape(context, (-1, target, context.shape[-1]))
         weights = ops.reshape(weights, (-1, target, width))
         return aligned, context, windows.spread(weights)
@@ -540,8 +547,8 @@ class Attention(keras.layers.Layer):
     def _call_part(self, part, given, first, second):
         extra = {k: x for k, x in given.items() if part.takes(k)}
         if isinstance(part, Alignment):
-            return part(first, allowed=second, **extra)
-        extra.pop("query")  # which is its first argument
+            return part(_finite(first), allowed=second, **extra)
+        extra.pop("query", None)  # its first argument
         return part(first, second, **extra)
 
     def _sum(self, aligned, values, kept):
@@ -763,6 +770,13 @@ def _share(query_dim, heads):
     return query_dim // heads
 
 
+def _finite(scores):
+    """Products in float16 may be infinite, and their difference no number."""
+    if keras.backend.standardize_dtype(scores.dtype) != "float16":
+        return scores
+    return ops.clip(scores, -65504.0, 65504.0)
+
+
 def _map(function, structure):
     """`map_structure` that leaves `None` alone."""
     return keras.tree.map_structure(
@@ -792,10 +806,15 @@ def _positions(query, query_mask):
 
 
 def _extent(mask, batch, source):
-    """Where each source begins and how long it is, each `(batch, 1)`."""
+    """Where each source begins and how long it is, each `(batch, 1)`.
+
+    From its first position that is not padding to the last.
+    """
     if mask is None:
         begin = ops.zeros((batch, 1), dtype="int32")
         return begin, begin + source
     mask = ops.cast(mask, "int32")
+    number = ops.arange(1, source + 1)  # 0 for padding
+    end = ops.max(mask * number, axis=1, keepdims=True)
     begin = ops.cast(ops.argmax(mask, axis=1, keepdims=True), "int32")
-    return begin, ops.sum(mask, axis=1, keepdims=True)
+    return begin, ops.maximum(end - begin, 0)

@@ -51,7 +51,7 @@ class Heads(keras.layers.Layer):
 
     def split_source(self, projection, x):
         """`(batch, source, dim)` -> `(batch, heads, source, width)`."""
-        x = projection(x)
+        x = apply_to_rows(projection, x)
         shape = (*ops.shape(x)[:2], self.count, self.width)
         return ops.swapaxes(ops.reshape(x, shape), 1, 2)
 

@@ -26,6 +26,8 @@ class BahdanauAttention(Attention):
         use_bias: Whether a bias is added inside the tanh.
         normalize: Whether the score has a learned scale, by weight
             normalisation: see `AdditiveScore`.
+        block_size: How many queries are compared at once: see
+            `AdditiveScore`.
         **kwargs: Those of `Attention`, such as `dropout` and `heads`.
 
     Call arguments and output: as for `Attention`.
@@ -40,9 +42,20 @@ class BahdanauAttention(Attention):
     TensorShape([2, 3, 6])
     """
 
-    def __init__(self, units, use_bias=False, normalize=False, **kwargs):
+    def __init__(
+        self,
+        units,
+        use_bias=False,
+        normalize=False,
+        block_size=None,
+        **kwargs,
+    ):
         score = AdditiveScore(
-            units, use_bias, normalize, dtype=kwargs.get("dtype")
+            units,
+            use_bias,
+            normalize,
+            block_size=block_size,
+            dtype=kwargs.get("dtype"),
         )
         super().__init__(score, **kwargs)
 
@@ -52,6 +65,7 @@ class BahdanauAttention(Attention):
             units=self.score.units,
             use_bias=self.score.use_bias,
             normalize=self.score.normalize,
+            block_size=self.score.block_size,
         )
 
 

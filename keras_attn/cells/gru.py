@@ -34,7 +34,7 @@ class GRUCell(layers.GRUCell):
 
 
 def is_plain_gru(cell, training):
-    if type(cell) not in (layers.GRUCell, GRUCell):
+    if type(cell) not in (layers.GRUCell, GRUCell) or "call" in vars(cell):
         return False
     drops = training and (cell.dropout or cell.recurrent_dropout)
     return cell.reset_after and cell.use_bias and not drops

@@ -12,7 +12,7 @@ from keras import ops
 class _LayerNormed:
     """What both cells share; their base is a Keras cell."""
 
-    def __init__(self, units, epsilon=1e-3, **kwargs):
+    def __init__(self, units, *, epsilon=1e-3, **kwargs):
         super().__init__(units, **kwargs)
         self.epsilon = epsilon
 
@@ -127,8 +127,8 @@ class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
     TensorShape([2, 8])
     """
 
-    def __init__(self, units, epsilon=1e-3, **kwargs):
-        super().__init__(units, epsilon, **kwargs)
+    def __init__(self, units, *, epsilon=1e-3, **kwargs):
+        super().__init__(units, epsilon=epsilon, **kwargs)
         if not self.reset_after:
             raise ValueError(
                 "`LayerNormGRUCell` normalises the whole recurrent "

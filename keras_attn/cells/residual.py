@@ -1,7 +1,9 @@
 """A cell with a way round it."""
 
 import keras
+from keras import layers
 from keras import ops
+from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
 from keras_attn.cells.step import output_size
 from keras_attn.cells.step import run
@@ -9,7 +11,7 @@ from keras_attn.cells.step import state_sizes
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ResidualCell(keras.layers.Layer):
+class ResidualCell(DropoutRNNCell, keras.layers.Layer):
     """Adds its inputs to what a cell puts out; the states are the cell's.
 
     Of inputs wider than the output the first part is added: behind it stands
@@ -39,6 +41,12 @@ class ResidualCell(keras.layers.Layer):
 
     def __init__(self, cell, **kwargs):
         super().__init__(**kwargs)
+        if isinstance(cell, layers.StackedRNNCells):
+            raise ValueError(
+                "`ResidualCell` goes around one cell. Received: a stack of "
+                f"{len(cell.cells)}. Pass `[ResidualCell(a), "
+                "ResidualCell(b)]` as the stack."
+            )
         self.cell = cell
         self.state_size = cell.state_size
         self.output_size = output_size(cell)
@@ -70,6 +78,40 @@ class ResidualCell(keras.layers.Layer):
             (new_states,) = new_states
         output = ops.squeeze(output, 1) + inputs[:, : self.output_size]
         return output, new_states
+
+    # Keras's RNN draws and forgets dropout masks by these.
+
+    @property
+    def dropout(self):
+        """The cell's."""
+        return getattr(self.cell, "dropout", 0.0)
+
+    @property
+    def recurrent_dropout(self):
+        """The cell's."""
+        return getattr(self.cell, "recurrent_dropout", 0.0)
+
+    def get_dropout_mask(self, step_input):
+        """The cell's."""
+        if isinstance(self.cell, DropoutRNNCell):
+            return self.cell.get_dropout_mask(step_input)
+        return None
+
+    def get_recurrent_dropout_mask(self, step_input):
+        """The cell's."""
+        if isinstance(self.cell, DropoutRNNCell):
+            return self.cell.get_recurrent_dropout_mask(step_input)
+        return None
+
+    def reset_dropout_mask(self):
+        """The cell's."""
+        if isinstance(self.cell, DropoutRNNCell):
+            self.cell.reset_dropout_mask()
+
+    def reset_recurrent_dropout_mask(self):
+        """The cell's."""
+        if isinstance(self.cell, DropoutRNNCell):
+            self.cell.reset_recurrent_dropout_mask()
 
     def get_initial_state(self, batch_size=None):
         """The cell's own first states, mostly zeros."""

@@ -154,16 +154,7 @@ class AttentionDecoder(keras.layers.Layer):
         self._several = isinstance(attention, (list, tuple))
         attentions = _attentions(attention)
         if self_attention is not None:
-            _require_attention("self_attention", self_attention)
-            if self_attention.looks_back:
-                raise ValueError(
-                    "`self_attention` reads a past that grows with every "
-                    "step; a score or alignment that needs past alignments "
-                    "or positions does not fit. Received: "
-                    f"{type(self_attention.score).__name__} and "
-                    f"{type(self_attention.alignment).__name__}. Use for "
-                    "example `ScaledDotAttention()`."
-                )
+            _check_own(self_attention)
         query = (query,) if isinstance(query, str) else tuple(query)
         for name in query or [None]:
             _require_one_of(
@@ -308,6 +299,9 @@ class AttentionDecoder(keras.layers.Layer):
     ):
         self._check_flags(return_attention_scores, return_samples)
         self._check_condition(condition)
+        if inputs_mask is None:
+            # Keras fills it in only where there are other tensors beside.
+            inputs_mask = getattr(inputs, "_keras_mask", None)
         source = self.prepare(memory, memory_mask, condition)
         batch, target = ops.shape(inputs)[0], ops.shape(inputs)[1]
         state = self.start(source, initial_state, 1, target, batch)
@@ -351,6 +345,13 @@ class AttentionDecoder(keras.layers.Layer):
         masks = [None] * len(memories)
         if memory_mask is not None:
             masks = memory_mask if self._several else [memory_mask]
+            if not isinstance(masks, (list, tuple)):
+                raise ValueError(
+                    "With a list of attentions `memory_mask` is a list too, "
+                    "a mask or None for each. Received: memory_mask="
+                    f"{memory_mask!r}. Pass `[mask] * {len(memories)}` where "
+                    "they have the same."
+                )
         prepared = tuple(
             attention.prepare(memory, value_mask=mask)
             for attention, memory, mask in zip(
@@ -621,10 +622,14 @@ class AttentionDecoder(keras.layers.Layer):
     def _unroll_cell(self, inputs, state, mask, training):
         """The hidden states and the outputs of the cell, over the target."""
         if self._run_whole:
-            states = [ops.squeeze(x, 1) for x in state.cell]
+            # Fused kernels want padding at the end, where it needs no mask.
+            order = loops.Order(mask)
             output = self._run_whole(
-                inputs, initial_state=states, mask=mask, training=training
+                order.real_first(inputs),
+                initial_state=[ops.squeeze(x, 1) for x in state.cell],
+                training=training,
             )
+            output = order.as_before(output)
             # The cell may have a dtype policy of its own.
             output = ops.cast(output, self.compute_dtype)
             return output, output
@@ -676,6 +681,13 @@ class AttentionDecoder(keras.layers.Layer):
                 "Without attention there are no scores to return. Received: "
                 "return_attention_scores=True. Pass an attention."
             )
+        if return_attention_scores not in (False, True):
+            raise ValueError(
+                "A decoder returns the mean of several heads: "
+                "`return_attention_scores` must be False or True. Received: "
+                f"return_attention_scores={return_attention_scores!r}. The "
+                "attention alone, as a layer, returns those of each head."
+            )
         samples = any(x.alignment.samples for x in self.attentions)
         if return_samples and not samples:
             raise ValueError(
@@ -700,7 +712,7 @@ class AttentionDecoder(keras.layers.Layer):
         if widths != sizes:
             raise ValueError(
                 f"The cell has {len(sizes)} state(s) of width {sizes} and"
-                f" `initial_state` must bring as "
+                f" `initial_state`, or the bridge, must bring as "
                 f"many, in this order. Received widths: {widths}. "
                 "A `Dense` layer makes a state of another width fit, "
                 '`bridge="dense"` any of them; `[h, c]` starts an LSTM.'
@@ -873,6 +885,27 @@ def _attentions(attention):
     for one in attention:
         _require_attention("attention", one)
     return tuple(attention)
+
+
+def _check_own(attention):
+    """Refuses what cannot attend to a past that grows with every step."""
+    _require_attention("self_attention", attention)
+    parts = attention.score, attention.alignment
+    names = " and ".join(type(part).__name__ for part in parts)
+    if attention.looks_back or attention.score.by_position:
+        raise ValueError(
+            "`self_attention` reads a past that grows with every step; a "
+            "score or alignment that needs past alignments or positions does "
+            f"not fit. Received: {names}. Use for example "
+            "`ScaledDotAttention()`."
+        )
+    if attention.regularizer is not None or attention.alignment.samples:
+        raise ValueError(
+            "Of `self_attention` the decoder keeps the context alone, so "
+            "that a regularizer or samples would have no effect. Received: "
+            f"{names} with regularizer={attention.regularizer!r}. Leave them "
+            "to the attention that reads the memory."
+        )
 
 
 def _require_attention(name, attention):

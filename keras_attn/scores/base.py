@@ -14,6 +14,10 @@ class Score(Part):
     source and `call()` once per step. So whatever depends on the key alone
     belongs in `project()`.
 
+    Attributes:
+        by_position: Whether `project()` tells keys apart by where they are,
+            so that it must be given all of a source at once.
+
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
         keys: Result of `project(key)`, of shape `(batch, source, dim)`.
@@ -23,6 +27,8 @@ class Score(Part):
     Output shape:
         `(batch, target, source)`: one score per pair, not yet normalised.
     """
+
+    by_position = False
 
     def build(self, query_shape, key_shape):
         """Creates the weights for queries and keys of these shapes."""

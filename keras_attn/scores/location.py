@@ -53,6 +53,8 @@ class LocationScore(Score):
     TensorShape([1, 2, 6])
     """
 
+    by_position = True
+
     def __init__(
         self, max_source, kernel_initializer="glorot_uniform", **kwargs
     ):
