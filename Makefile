@@ -30,6 +30,8 @@ format: $(VENV)/test
 
 bench: $(VENV)/test
 	$(RUN) tests/benchmarks/run.py
+	$(RUN) tests/benchmarks/additive.py
+	$(RUN) tests/benchmarks/local.py
 
 clean:
 	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .ruff_cache
