@@ -24,6 +24,7 @@ from keras_attn.attention.memory import Attended
 from keras_attn.attention.memory import History
 from keras_attn.attention.memory import Memory
 from keras_attn.attention.windows import Windows
+from keras_attn.backend import has_fused_attention
 from keras_attn.backend import zero_where_masked
 from keras_attn.scores import ScaledDotScore
 from keras_attn.scores import Score
@@ -627,7 +628,7 @@ class Attention(keras.layers.Layer):
     def _can_fuse(self, memory, training):
         """Whether the backend's own kernel computes the same, and faster."""
         return (
-            keras.backend.backend() != "tensorflow"  # has no such kernel
+            has_fused_attention()
             and type(self.score) is ScaledDotScore
             and not self.score.learned_scale
             and type(self.alignment) is SoftmaxAlignment

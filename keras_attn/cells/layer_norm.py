@@ -141,7 +141,9 @@ class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
         state = states[0] if nested else states
         projected, recurrent = self._project(inputs, state, training)
         if self.use_bias:
-            input_bias, recurrent_bias = ops.unstack(self.bias, axis=0)
+            # A tensor first: PyTorch does not unstack Keras's variables.
+            bias = ops.convert_to_tensor(self.bias)
+            input_bias, recurrent_bias = ops.unstack(bias, axis=0)
             projected = projected + input_bias
             recurrent = recurrent + recurrent_bias
         x_z, x_r, x_h = ops.split(projected, 3, axis=-1)
