@@ -14,11 +14,15 @@ from keras import ops
 
 from keras_attn import cells
 from keras_attn import loops
-from keras_attn.attention import Attention
 from keras_attn.attention.heads import apply_to_rows
 from keras_attn.backend import zero_where_masked
 from keras_attn.decoder import past
 from keras_attn.decoder.bridge import make_bridge
+from keras_attn.decoder.checks import attentions_of
+from keras_attn.decoder.checks import check_self_attention
+from keras_attn.decoder.checks import require_cell
+from keras_attn.decoder.checks import require_one_of
+from keras_attn.decoder.checks import widths_of
 from keras_attn.decoder.fused import whole_sequence
 from keras_attn.decoder.state import DecoderState
 from keras_attn.decoder.state import Source
@@ -145,19 +149,19 @@ class AttentionDecoder(keras.layers.Layer):
         super().__init__(**kwargs)
         if isinstance(cell, (list, tuple)):
             for one in cell:
-                _require_cell(one)
+                require_cell(one)
             cell = layers.StackedRNNCells(list(cell))
-        _require_cell(cell)
-        _require_one_of("order", order, ("pre", "post"))
-        _require_one_of("emit", emit, ("attentional", "concatenated"))
-        _require_one_of("attend", attend, ("top", "bottom"))
+        require_cell(cell)
+        require_one_of("order", order, ("pre", "post"))
+        require_one_of("emit", emit, ("attentional", "concatenated"))
+        require_one_of("attend", attend, ("top", "bottom"))
         self._several = isinstance(attention, (list, tuple))
-        attentions = _attentions(attention)
+        attentions = attentions_of(attention)
         if self_attention is not None:
-            _check_own(self_attention)
+            check_self_attention(self_attention)
         query = (query,) if isinstance(query, str) else tuple(query)
         for name in query or [None]:
-            _require_one_of(
+            require_one_of(
                 "query", name, ("state", "input", "context", "condition")
             )
         self.cell = cell
@@ -229,11 +233,11 @@ class AttentionDecoder(keras.layers.Layer):
         if self.bridge is not None:
             if initial_state_shape is None:
                 self._refuse_idle_bridge()
-            width = sum(_widths(initial_state_shape))
+            width = sum(widths_of(initial_state_shape))
             if not self.bridge.built:
                 self.bridge.build((inputs_shape[0], width))
         elif initial_state_shape is not None:
-            self._check_initial_state(_widths(initial_state_shape))
+            self._check_initial_state(widths_of(initial_state_shape))
         self._check_condition(condition_shape)
         batch, target, input_dim = inputs_shape
         context_dim = self._context_width([x[-1] for x in memory_shapes])
@@ -869,74 +873,3 @@ def _before(hidden, mask):
         ops.expand_dims(rows > ops.arange(target), 0), (batch, target, target)
     )
     return before if mask is None else before & ops.expand_dims(mask, 1)
-
-
-def _attentions(attention):
-    """A tuple of the attentions that an argument means."""
-    if attention is None:
-        return ()
-    if not isinstance(attention, (list, tuple)):
-        attention = [attention]
-    if not attention:
-        raise ValueError(
-            "A list of attentions must hold at least one. Received: "
-            "attention=[]. Pass None to decode without."
-        )
-    for one in attention:
-        _require_attention("attention", one)
-    return tuple(attention)
-
-
-def _check_own(attention):
-    """Refuses what cannot attend to a past that grows with every step."""
-    _require_attention("self_attention", attention)
-    parts = attention.score, attention.alignment
-    names = " and ".join(type(part).__name__ for part in parts)
-    if attention.looks_back or attention.score.by_position:
-        raise ValueError(
-            "`self_attention` reads a past that grows with every step; a "
-            "score or alignment that needs past alignments or positions does "
-            f"not fit. Received: {names}. Use for example "
-            "`ScaledDotAttention()`."
-        )
-    if attention.regularizer is not None or attention.alignment.samples:
-        raise ValueError(
-            "Of `self_attention` the decoder keeps the context alone, so "
-            "that a regularizer or samples would have no effect. Received: "
-            f"{names} with regularizer={attention.regularizer!r}. Leave them "
-            "to the attention that reads the memory."
-        )
-
-
-def _require_attention(name, attention):
-    if not isinstance(attention, Attention):
-        raise ValueError(
-            f"`{name}` must be a `keras_attn.Attention`. Received: "
-            f"{attention!r}. Pass for example `BahdanauAttention(256)`."
-        )
-
-
-def _widths(shapes):
-    """The last dimensions of a shape, or of any nesting of shapes."""
-    if not any(isinstance(shape, (list, tuple)) for shape in shapes):
-        return [shapes[-1]]
-    return [width for shape in shapes for width in _widths(shape)]
-
-
-def _require_cell(cell):
-    fits = callable(cell) and hasattr(cell, "state_size")
-    if not fits or isinstance(cell, layers.RNN):
-        raise ValueError(
-            "`cell` must be a Keras RNN cell, with `call` and `state_size`, "
-            f"or a list of such cells. Received: {cell!r}. Pass for example "
-            "`keras.layers.GRUCell(256)`; layers such as `keras.layers.GRU` "
-            "run over time by themselves and do not fit."
-        )
-
-
-def _require_one_of(name, value, choices):
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-            f"Received: {name}={value!r}"
-        )
