@@ -40,6 +40,11 @@ class Task(NamedTuple):
     start_token: int
     end_token: int
     forbidden: tuple = ()  # ids that no hypothesis may contain
+    source_mask: Any = None  # (batch, source), or None where all are real
+    source_lengths: Any = None  # (batch,), int32, the end token counted
+    prefix: Any = None  # (batch, P) ids that hypotheses begin with, 0 pads
+    seed: Any = None  # (batch,), int32, of which a row's draws are made
+    options: Any = None  # name -> (batch,) tensor, instead of the search's
 
 
 def loop(condition, body, state, max_length):
