@@ -15,6 +15,7 @@ from keras_attn import DotScore
 from keras_attn import GeneralScore
 from keras_attn import LuongAttention
 from keras_attn import ScaledDotAttention
+from keras_attn.attention.fused import can_fuse
 from keras_attn.backend import has_fused_attention
 
 QUERY, VALUE = draw(2, 3, 4, seed=3), draw(2, 5, 6, seed=4)
@@ -242,7 +243,7 @@ def test_flags_without_a_meaning_are_refused():
 def test_a_fused_kernel_computes_the_same(heads, mask, causal, monkeypatch):
     # Where the backend has none, Keras computes it from other operations.
     monkeypatch.setattr(
-        "keras_attn.attention.base.has_fused_attention", lambda: True
+        "keras_attn.attention.fused.has_fused_attention", lambda: True
     )
     attention = ScaledDotAttention(heads=heads)
     arguments = {"value_mask": mask, "use_causal_mask": causal}
@@ -259,9 +260,9 @@ def test_the_fused_kernel_is_used_where_there_is_one():
     attention = ScaledDotAttention()
     memory = attention.prepare(VALUE)
     there = has_fused_attention()
-    assert attention._can_fuse(memory, training=True) == there
+    assert can_fuse(attention, memory, training=True) == there
     learned = Attention(keras_attn.ScaledDotScore(learned_scale=True))
-    assert not learned._can_fuse(memory, training=False)
+    assert not can_fuse(learned, memory, training=False)
 
 
 class PlacedScore(GeneralScore):

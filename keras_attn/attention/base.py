@@ -10,23 +10,24 @@ from keras import layers
 from keras import ops
 from keras.src.backend import AutocastScope
 
-from keras_attn import loops
 from keras_attn.alignments import Alignment
-from keras_attn.alignments import MonotonicAlignment
-from keras_attn.alignments import Sample
 from keras_attn.alignments import SoftmaxAlignment
+from keras_attn.attention import checks
+from keras_attn.attention import masks
+from keras_attn.attention.attending import attend_at_once
+from keras_attn.attention.attending import attend_in_turn
+from keras_attn.attention.fused import can_fuse
+from keras_attn.attention.fused import fused
 from keras_attn.attention.heads import Heads
 from keras_attn.attention.heads import apply_to_rows
-from keras_attn.attention.heads import fold
 from keras_attn.attention.heads import join_axes
 from keras_attn.attention.heads import unfold
 from keras_attn.attention.memory import Attended
 from keras_attn.attention.memory import History
 from keras_attn.attention.memory import Memory
-from keras_attn.attention.windows import Windows
-from keras_attn.backend import has_fused_attention
+from keras_attn.attention.outputs import outputs_of
+from keras_attn.attention.outputs import specs_of
 from keras_attn.backend import zero_where_masked
-from keras_attn.scores import ScaledDotScore
 from keras_attn.scores import Score
 
 
@@ -126,41 +127,15 @@ class Attention(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         alignment = SoftmaxAlignment() if alignment is None else alignment
-        self.score = _instance(score, Score, "score", "GeneralScore()")
-        self.alignment = _instance(
+        self.score = checks.require_instance(
+            score, Score, "score", "GeneralScore()"
+        )
+        self.alignment = checks.require_instance(
             alignment, Alignment, "alignment", "SoftmaxAlignment()"
         )
-        for name, size in {
-            "heads": heads,
-            "head_dim": head_dim,
-            "value_dim": value_dim,
-        }.items():
-            _require_size(name, size)
-        if heads == 1 and head_dim is not None:
-            raise ValueError(
-                "With one head nothing is split, so `head_dim` would have no "
-                f"effect. Received: heads=1, head_dim={head_dim!r}. Pass "
-                "`heads=8` as well, or leave it out."
-            )
-        if heads > 1 and isinstance(self.alignment, MonotonicAlignment):
-            raise ValueError(
-                "A monotonic walk stands at one position, and of several "
-                "heads only the mean is remembered. Received: "
-                f"heads={heads} with MonotonicAlignment. Pass a list of "
-                "attentions with one head each to the decoder."
-            )
-        if not 0 <= dropout < 1:
-            raise ValueError(
-                "`dropout` is the share of weights to drop, at least 0 and "
-                f"below 1. Received: dropout={dropout!r}"
-            )
-        if regularizer is not None and not callable(regularizer):
-            raise ValueError(
-                "`regularizer` must be a function of the alignments and "
-                "their masks. Received: "
-                f"regularizer={regularizer!r}. Pass for example "
-                "`keras_attn.CoverageLoss(1.0)`."
-            )
+        checks.check_heads(heads, head_dim, value_dim, alignment)
+        checks.check_dropout(dropout)
+        checks.check_regularizer(regularizer)
         self.heads = heads
         self.head_dim = head_dim
         self.value_dim = value_dim
@@ -195,18 +170,12 @@ class Attention(keras.layers.Layer):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        shapes = {"query": query_shape, "value": value_shape, "key": key_shape}
-        for name, shape in shapes.items():
-            if len(shape) != 3:
-                raise ValueError(
-                    f"`{name}` must have three axes, (batch, length, dim). "
-                    f"Received: {name}_shape={shape}. A single vector per "
-                    "row becomes a sequence of one by "
-                    "`keras.ops.expand_dims(x, 1)`."
-                )
+        checks.check_shapes(query=query_shape, value=value_shape, key=key_shape)
         context_dim = self.context_dim(value_shape[-1])
         if self.heads > 1:
-            width = self.head_dim or _share(query_shape[-1], self.heads)
+            width = self.head_dim or checks.width_of_a_head(
+                query_shape[-1], self.heads
+            )
             self.projections = Heads(
                 self.heads, width, context_dim, dtype=self.dtype_policy
             )
@@ -247,18 +216,17 @@ class Attention(keras.layers.Layer):
         use_causal_mask=False,
         training=None,
     ):
-        self._check_flags(return_attention_scores, return_samples)
+        returned = return_attention_scores, return_samples
+        checks.check_flags(self.alignment, *returned)
         memory = self.prepare(value, key, value_mask, key_mask)
         batch, target = ops.shape(query)[0], ops.shape(query)[1]
         source = ops.shape(value)[1]
-        allowed = _expand_mask(memory.mask)
+        allowed = masks.for_each_query(memory.mask)
         if use_causal_mask:
-            causal = _causal_mask(batch, target, source)
+            causal = masks.causal(batch, target, source)
             allowed = causal if allowed is None else allowed & causal
-        if not (return_attention_scores or return_samples) and self._can_fuse(
-            memory, training
-        ):
-            context = self._fused(query, memory, allowed)
+        if not any(returned) and can_fuse(self, memory, training):
+            context = fused(self, query, memory, allowed)
             return zero_where_masked(context, query_mask)
         attended = self.attend(
             query,
@@ -269,23 +237,7 @@ class Attention(keras.layers.Layer):
             training,
         )
         self.regularize(self, attended.alignments, query_mask, memory.mask)
-        outputs = [attended.context]
-        if return_attention_scores == "heads" and self.heads > 1:
-            outputs.append(attended.by_head)
-        elif return_attention_scores:
-            outputs.append(attended.alignments)
-        if return_samples:
-            outputs += [attended.log_probability, attended.entropy]
-        outputs = [zero_where_masked(x, query_mask) for x in outputs]
-        if return_attention_scores:
-            outputs[1] = ops.cast(outputs[1], self.compute_dtype)
-            if return_attention_scores == "heads":
-                outputs[1] = (
-                    ops.swapaxes(outputs[1], 1, 2)
-                    if self.heads > 1
-                    else ops.expand_dims(outputs[1], 1)
-                )
-        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+        return outputs_of(self, attended, query_mask, *returned)
 
     def prepare(self, value, key=None, value_mask=None, key_mask=None):
         """Returns the `Memory` of a source: what does not depend on a query.
@@ -377,10 +329,10 @@ class Attention(keras.layers.Layer):
             `Attended` with `beams` for `target`, and the new history.
         """
         if allowed is None:
-            allowed = _expand_mask(memory.mask)
+            allowed = masks.for_each_query(memory.mask)
         position = history.step if isinstance(history, History) else None
-        return self._attend(
-            query, memory, allowed, history, position, draws, training
+        return attend_at_once(
+            self, query, memory, allowed, history, position, draws, training
         )
 
     def attend(
@@ -407,16 +359,16 @@ class Attention(keras.layers.Layer):
             `Attended`.
         """
         if allowed is None:
-            allowed = _expand_mask(memory.mask)
+            allowed = masks.for_each_query(memory.mask)
         if self.uses_history:
-            return self._attend_in_turn(
-                query, memory, draws, query_mask, allowed, training
+            return attend_in_turn(
+                self, query, memory, draws, query_mask, allowed, training
             )
         position = None
         if self._uses_position:
-            position = _positions(query, query_mask)
-        attended, _ = self._attend(
-            query, memory, allowed, (), position, draws, training
+            position = masks.positions(query, query_mask)
+        attended, _ = attend_at_once(
+            self, query, memory, allowed, (), position, draws, training
         )
         return attended
 
@@ -451,165 +403,6 @@ class Attention(keras.layers.Layer):
         if self.regularizer is not None:
             layer.add_loss(self.regularizer(alignments, query_mask, value_mask))
 
-    def _attend(
-        self, query, memory, allowed, history, position, draws, training
-    ):
-        """Attends for any number of queries at once.
-
-        What score and alignment see has a row for each head: `B` below is
-        the batch times the heads.
-        """
-        kept = draws["kept"] if "kept" in draws else None
-        draws = draws["alignment"] if "alignment" in draws else ()
-        head_query, keys, values = query, memory.keys, memory.values
-        head_history = history
-        if self.projections:
-            head_query = self.projections.split_query(query)
-            keys, values = join_axes(keys), join_axes(values)
-            allowed, position = self._repeat((allowed, position))
-            kept, draws = _map(fold, (kept, draws))
-            if isinstance(history, History):
-                carried = _map(fold, history.carried)
-                head_history = History(*self._repeat(history[:3]), carried)
-        given = {
-            "query": head_query,
-            "history": head_history,
-            "position": position,
-            "training": bool(training),
-        }
-        if self.alignment.window_width is None:
-            scores = self._call_part(self.score, given, head_query, keys)
-            aligned = self._call_part(
-                self.alignment, {**given, "draws": draws}, scores, allowed
-            )
-            context, weights = self._sum(aligned, values, kept)
-        else:
-            given["draws"] = draws
-            aligned, context, weights = self._attend_in_windows(
-                head_query, keys, values, memory.mask, allowed, given, kept
-            )
-        if isinstance(history, History) and self.uses_history:
-            carried = self.score.carry(
-                head_history.carried, head_query, keys, weights
-            )
-        attended = self._join(query, context, weights, aligned)
-        if not isinstance(history, History):
-            return attended, ()
-        if not self.uses_history:
-            return attended, history._replace(step=history.step + 1)
-        if self.projections:
-            carried = _map(lambda x: unfold(x, self.heads), carried)
-        return attended, History(
-            attended.alignments,
-            history.total + attended.alignments,
-            history.step + 1,
-            carried,
-        )
-
-    def _attend_in_windows(
-        self, query, keys, values, mask, allowed, given, kept
-    ):
-        """Scores and sums only what is inside of each query's window."""
-        batch, target, source = (*ops.shape(query)[:2], ops.shape(keys)[1])
-        begin, length = _extent(mask, batch, source)
-        if self.projections and mask is not None:
-            begin, length = self._repeat((begin, length))
-        window = self.alignment.choose(query, given["position"], begin, length)
-        width = self.alignment.window_width
-        windows = Windows(window.first, width, source)
-
-        def rows(x):
-            # (B, T, ...) -> (B * T, 1, ...): every query its own source.
-            return ops.expand_dims(join_axes(x), 1)
-
-        if self.score.takes("history") or self.score.takes("position"):
-            # It may ask where a key is in the source: score all, then cut.
-            scores = self._call_part(self.score, given, query, keys)
-            scores = windows.pick(scores)
-        else:
-            scores = self._call_part(
-                self.score, given, rows(query), windows.look(keys)
-            )
-            scores = ops.reshape(scores, (-1, target, width))
-        inside = windows.inside
-        if allowed is not None:
-            shape = (batch, target, source)
-            inside = inside & windows.pick(ops.broadcast_to(allowed, shape))
-        aligned = self._call_part(
-            self.alignment, {**given, "window": window}, scores, inside
-        )
-        kept = None if kept is None else rows(windows.pick(kept))
-        weights = aligned.weights if isinstance(aligned, Sample) else aligned
-        context, weights = self._sum(rows(weights), windows.look(values), kept)
-        context = ops.reshape(context, (-1, target, context.shape[-1]))
-        weights = ops.reshape(weights, (-1, target, width))
-        return aligned, context, windows.spread(weights)
-
-    def _call_part(self, part, given, first, second):
-        extra = {k: x for k, x in given.items() if part.takes(k)}
-        if isinstance(part, Alignment):
-            return part(_finite(first), allowed=second, **extra)
-        extra.pop("query", None)  # its first argument
-        return part(first, second, **extra)
-
-    def _sum(self, aligned, values, kept):
-        """The contexts and the weights before dropout."""
-        weights = aligned.weights if isinstance(aligned, Sample) else aligned
-        weights = ops.cast(weights, "float32")
-        factors = ops.cast(weights, self.compute_dtype)
-        if kept is not None:
-            factors = factors * kept
-        return ops.matmul(factors, values), weights
-
-    def _join(self, query, context, weights, aligned):
-        """Makes one of the heads, and lets the gate have its say."""
-        by_head, evidence = (), ((), ())
-        if isinstance(aligned, Sample):
-            evidence = aligned.log_probability, aligned.entropy
-        if self.projections:
-            context = self.projections.join(context)
-            by_head = unfold(weights, self.heads)
-            weights = ops.mean(by_head, axis=2)
-            # The heads draw apart from each other: log-probabilities add up.
-            evidence = _map(
-                lambda x: ops.sum(unfold(x, self.heads), axis=2), evidence
-            )
-        if self.context_gate:
-            context = context * apply_to_rows(self.context_gate, query)
-        return Attended(context, weights, by_head, *evidence)
-
-    def _attend_in_turn(
-        self, query, memory, draws, query_mask, allowed, training
-    ):
-        """Attends for one target position after another."""
-        batch, target = ops.shape(query)[0], ops.shape(query)[1]
-        inputs = {"query": query, "draws": draws}
-        if allowed is not None:
-            source = ops.shape(memory.keys)[-2]
-            shape = (batch, target, source)
-            inputs["allowed"] = ops.broadcast_to(allowed, shape)
-
-        def step(inputs, history):
-            # (batch, ...) -> (batch, one query, ...)
-            inputs = _map(lambda x: ops.expand_dims(x, 1), inputs)
-            attended, history = self.attend_step(
-                inputs["query"],
-                memory,
-                history,
-                inputs["draws"],
-                inputs.get("allowed"),
-                training,
-            )
-            return _map(lambda x: ops.squeeze(x, 1), attended), history
-
-        return loops.unroll(
-            step,
-            inputs,
-            self.initial_history(memory),
-            output_dtypes=self.attended_dtypes(),
-            mask=query_mask,
-        )
-
     def attended_dtypes(self):
         """`Attended` with the names of dtypes, as a loop needs them."""
         by_head = "float32" if self.heads > 1 else ()
@@ -617,68 +410,6 @@ class Attention(keras.layers.Layer):
         return Attended(
             self.compute_dtype, "float32", by_head, evidence, evidence
         )
-
-    def _repeat(self, structure):
-        """A row for each head."""
-        # Not `repeat`, whose gradient XLA cannot compile in a loop.
-        return _map(
-            lambda x: join_axes(ops.stack([x] * self.heads, axis=1)), structure
-        )
-
-    def _can_fuse(self, memory, training):
-        """Whether the backend's own kernel computes the same, and faster."""
-        return (
-            has_fused_attention()
-            and type(self.score) is ScaledDotScore
-            and not self.score.learned_scale
-            and type(self.alignment) is SoftmaxAlignment
-            and self.alignment.temperature == 1
-            and not (training and self.dropout)
-            and self.regularizer is None
-            and memory.keys.shape[-1] == memory.values.shape[-1]
-        )
-
-    def _fused(self, query, memory, allowed):
-        keys, values, heads = memory.keys, memory.values, max(self.heads, 1)
-        head_query = ops.expand_dims(query, 2)
-        if self.projections:
-            head_query = unfold(self.projections.split_query(query), heads)
-            # (B, H, S, D) -> (B, S, H, D)
-            keys, values = ops.swapaxes(keys, 1, 2), ops.swapaxes(values, 1, 2)
-        else:
-            keys, values = ops.expand_dims(keys, 2), ops.expand_dims(values, 2)
-        mask = None
-        if allowed is not None:
-            shape = (*ops.shape(query)[:2], ops.shape(keys)[1])
-            mask = ops.expand_dims(ops.broadcast_to(allowed, shape), 1)
-        context = ops.dot_product_attention(
-            ops.cast(head_query, self.compute_dtype), keys, values, mask=mask
-        )
-        if mask is not None:  # (B, 1, T, S) -> (B, T, 1, 1)
-            somewhere = ops.swapaxes(ops.any(mask, -1, keepdims=True), 1, 2)
-            context = ops.where(somewhere, context, 0.0)
-        if self.projections:
-            context = self.projections.join(fold(context))
-        else:
-            context = ops.squeeze(context, 2)
-        if self.context_gate:
-            context = context * apply_to_rows(self.context_gate, query)
-        return context
-
-    def _check_flags(self, return_attention_scores, return_samples):
-        if return_attention_scores not in (False, True, "heads"):
-            raise ValueError(
-                "`return_attention_scores` must be False, True or "
-                '"heads". Received: return_attention_scores='
-                f"{return_attention_scores!r}"
-            )
-        if return_samples and not self.alignment.samples:
-            raise ValueError(
-                "Only an alignment that draws positions has samples to "
-                f"return. Received: return_samples=True with "
-                f"{type(self.alignment).__name__}. Use "
-                "`ReinforceAlignment()`."
-            )
 
     def compute_mask(self, inputs, previous_mask):
         return previous_mask
@@ -699,23 +430,9 @@ class Attention(keras.layers.Layer):
         use_causal_mask=False,
         training=None,
     ):
-        self._check_flags(return_attention_scores, return_samples)
-        batch, target, _ = query.shape
-        dtype, source = self.compute_dtype, value.shape[1]
-        shape = self.compute_output_shape(query.shape, value.shape)
-        outputs = [keras.KerasTensor(shape, dtype=dtype)]
-        if return_attention_scores:
-            by_head = return_attention_scores == "heads"
-            heads = (self.heads,) if by_head else ()
-            shape = (batch, *heads, target, source)
-            outputs.append(keras.KerasTensor(shape, dtype=dtype))
-        if return_samples:
-            # Two: Keras tells the outputs of a model apart by their identity.
-            outputs += [
-                keras.KerasTensor((batch, target), dtype="float32")
-                for _ in range(2)
-            ]
-        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+        returned = return_attention_scores, return_samples
+        checks.check_flags(self.alignment, *returned)
+        return specs_of(self, query, value, *returned)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -741,81 +458,3 @@ class Attention(keras.layers.Layer):
                     config[part]
                 )
         return cls(**config)
-
-
-def _instance(value, kind, name, example):
-    if not isinstance(value, kind):
-        raise ValueError(
-            f"`{name}` must be a `{kind.__name__}` instance. Received: "
-            f"{name}={value!r}. Pass for example `{name}={example}`."
-        )
-    return value
-
-
-def _require_size(name, size):
-    if size is None and name != "heads":
-        return
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={size!r}"
-        )
-
-
-def _share(query_dim, heads):
-    if query_dim % heads:
-        raise ValueError(
-            f"Queries of width {query_dim} cannot be shared among {heads} "
-            f"heads evenly. Received: heads={heads}. Pass `head_dim`, the "
-            "width of each head."
-        )
-    return query_dim // heads
-
-
-def _finite(scores):
-    """Products in float16 may be infinite, and their difference no number."""
-    if keras.backend.standardize_dtype(scores.dtype) != "float16":
-        return scores
-    return ops.clip(scores, -65504.0, 65504.0)
-
-
-def _map(function, structure):
-    """`map_structure` that leaves `None` alone."""
-    return keras.tree.map_structure(
-        lambda x: None if x is None else function(x), structure
-    )
-
-
-def _expand_mask(mask):
-    """(batch, source) -> (batch, any target, source)."""
-    return None if mask is None else ops.expand_dims(mask, 1)
-
-
-def _causal_mask(batch, target, source):
-    """True where the column is not past the row."""
-    rows = ops.expand_dims(ops.arange(target), 1)
-    causal = ops.expand_dims(rows >= ops.arange(source), 0)
-    return ops.broadcast_to(causal, (batch, target, source))
-
-
-def _positions(query, query_mask):
-    """The number of each query among the real ones of its row."""
-    batch, target = ops.shape(query)[:2]
-    if query_mask is None:
-        return ops.broadcast_to(ops.arange(target), (batch, target))
-    numbers = ops.cumsum(ops.cast(query_mask, "int32"), axis=1) - 1
-    return ops.maximum(numbers, 0)
-
-
-def _extent(mask, batch, source):
-    """Where each source begins and how long it is, each `(batch, 1)`.
-
-    From its first position that is not padding to the last.
-    """
-    if mask is None:
-        begin = ops.zeros((batch, 1), dtype="int32")
-        return begin, begin + source
-    mask = ops.cast(mask, "int32")
-    number = ops.arange(1, source + 1)  # 0 for padding
-    end = ops.max(mask * number, axis=1, keepdims=True)
-    begin = ops.cast(ops.argmax(mask, axis=1, keepdims=True), "int32")
-    return begin, ops.maximum(end - begin, 0)

@@ -79,6 +79,21 @@ def join_axes(x):
     return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
 
+def map_tensors(function, structure):
+    """`map_structure` that leaves `None` alone."""
+    return keras.tree.map_structure(
+        lambda x: None if x is None else function(x), structure
+    )
+
+
+def repeat(structure, heads):
+    """A row of the batch for each head, all alike."""
+    # Not `ops.repeat`, whose gradient XLA cannot compile in a loop.
+    return map_tensors(
+        lambda x: join_axes(ops.stack([x] * heads, axis=1)), structure
+    )
+
+
 def apply_to_rows(layer, x):
     """Calls a dense layer on `(batch, length, dim)` as rows.
 

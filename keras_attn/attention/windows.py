@@ -2,7 +2,66 @@
 
 from keras import ops
 
+from keras_attn.attention.calling import call_alignment
+from keras_attn.attention.calling import call_score
+from keras_attn.attention.calling import weigh
+from keras_attn.attention.calling import weights_of
+from keras_attn.attention.heads import join_axes
+from keras_attn.attention.heads import repeat
+from keras_attn.attention.masks import extent
 from keras_attn.backend import take_rows
+
+
+def attend_in_windows(
+    attention, query, keys, values, mask, allowed, given, kept
+):
+    """Scores and sums only what is inside of each query's window.
+
+    Args:
+        attention: An `Attention` whose alignment has a window.
+        query: Tensor of shape `(B, target, dim)`, `B` being the batch times
+            the heads.
+        keys, values: Tensors of shape `(B, source, dim)`.
+        mask: Boolean tensor of shape `(batch, source)`, or `None`.
+        allowed: Boolean tensor that broadcasts to `(B, target, source)`, or
+            `None`.
+        given: What the parts may name, by name.
+        kept: Dropout's factors `(B, target, source)`, or `None`.
+
+    Returns:
+        What the alignment returned for the windows, the contexts and the
+        weights `(B, target, source)`.
+    """
+    batch, target, source = (*ops.shape(query)[:2], ops.shape(keys)[1])
+    begin, length = extent(mask, batch, source)
+    if attention.projections and mask is not None:
+        begin, length = repeat((begin, length), attention.heads)
+    score, alignment = attention.score, attention.alignment
+    window = alignment.choose(query, given["position"], begin, length)
+    width = alignment.window_width
+    windows = Windows(window.first, width, source)
+
+    def rows(x):
+        # (B, T, ...) -> (B * T, 1, ...): every query its own source.
+        return ops.expand_dims(join_axes(x), 1)
+
+    if score.takes("history") or score.takes("position"):
+        # It may ask where a key is in the source: score all, then cut.
+        scores = windows.pick(call_score(score, given, query, keys))
+    else:
+        scores = call_score(score, given, rows(query), windows.look(keys))
+        scores = ops.reshape(scores, (-1, target, width))
+    inside = windows.inside
+    if allowed is not None:
+        shape = (batch, target, source)
+        inside = inside & windows.pick(ops.broadcast_to(allowed, shape))
+    given = {**given, "window": window}
+    aligned = call_alignment(alignment, given, scores, inside)
+    weights = weights_of(aligned)
+    kept = None if kept is None else rows(windows.pick(kept))
+    context = weigh(rows(weights), windows.look(values), kept)
+    context = ops.reshape(context, (-1, target, context.shape[-1]))
+    return aligned, context, windows.spread(weights)
 
 
 class Windows:

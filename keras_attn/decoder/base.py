@@ -5,27 +5,23 @@ with several hypotheses a source. What does not depend on the step before is
 not looped over but computed once for the whole target.
 """
 
-import itertools
-from typing import NamedTuple
-
 import keras
 from keras import layers
 from keras import ops
 
 from keras_attn import cells
-from keras_attn import loops
-from keras_attn.attention.heads import apply_to_rows
-from keras_attn.backend import zero_where_masked
-from keras_attn.decoder import past
+from keras_attn.decoder import checks
+from keras_attn.decoder import widths
 from keras_attn.decoder.bridge import make_bridge
-from keras_attn.decoder.checks import attentions_of
-from keras_attn.decoder.checks import check_self_attention
-from keras_attn.decoder.checks import require_cell
-from keras_attn.decoder.checks import require_one_of
-from keras_attn.decoder.checks import widths_of
 from keras_attn.decoder.fused import whole_sequence
-from keras_attn.decoder.state import DecoderState
+from keras_attn.decoder.outputs import outputs_of
+from keras_attn.decoder.outputs import specs_of
+from keras_attn.decoder.start import first_state
 from keras_attn.decoder.state import Source
+from keras_attn.decoder.step import cell_below
+from keras_attn.decoder.step import emit
+from keras_attn.decoder.step import run_step
+from keras_attn.decoder.whole import unroll
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -149,19 +145,19 @@ class AttentionDecoder(keras.layers.Layer):
         super().__init__(**kwargs)
         if isinstance(cell, (list, tuple)):
             for one in cell:
-                require_cell(one)
+                checks.require_cell(one)
             cell = layers.StackedRNNCells(list(cell))
-        require_cell(cell)
-        require_one_of("order", order, ("pre", "post"))
-        require_one_of("emit", emit, ("attentional", "concatenated"))
-        require_one_of("attend", attend, ("top", "bottom"))
-        self._several = isinstance(attention, (list, tuple))
-        attentions = attentions_of(attention)
+        checks.require_cell(cell)
+        checks.require_one_of("order", order, ("pre", "post"))
+        checks.require_one_of("emit", emit, ("attentional", "concatenated"))
+        checks.require_one_of("attend", attend, ("top", "bottom"))
+        self.several = isinstance(attention, (list, tuple))
+        attentions = checks.attentions_of(attention)
         if self_attention is not None:
-            check_self_attention(self_attention)
+            checks.check_self_attention(self_attention)
         query = (query,) if isinstance(query, str) else tuple(query)
         for name in query or [None]:
-            require_one_of(
+            checks.require_one_of(
                 "query", name, ("state", "input", "context", "condition")
             )
         self.cell = cell
@@ -171,28 +167,28 @@ class AttentionDecoder(keras.layers.Layer):
         self.query = query
         self.attend = attend
         self.self_attention = self_attention
-        self._attends = bool(attentions or self_attention)
-        self._check_options(input_feeding)
+        self.attends = bool(attentions or self_attention)
+        checks.check_options(self, input_feeding)
         feeding = True if input_feeding is None else bool(input_feeding)
         self.input_feeding = order == "post" and feeding
         self.supports_masking = True
         self.bridge = make_bridge(
             bridge, cells.state_sizes(cell), self.dtype_policy
         )
-        self._queried = cells.hidden_index(self._cell_below())
-        self._recurs = self._attends and (
+        self.queried = cells.hidden_index(cell_below(self))
+        self.recurs = self.attends and (
             order == "pre"
             or self.input_feeding
             or attend == "bottom"
             or "context" in query
             or any(x.uses_history for x in attentions)
         )
-        self._run_whole = None
-        if not self._recurs and (rnn := whole_sequence(cell)):
+        self.run_whole = None
+        if not self.recurs and (rnn := whole_sequence(cell)):
             # Not the layer itself: its weights are those of the cell.
-            self._run_whole = rnn.__call__
+            self.run_whole = rnn.__call__
             self.supports_jit = rnn.supports_jit
-        if self._attends and emit == "attentional":
+        if self.attends and emit == "attentional":
             self.attentional = layers.Dense(
                 cells.output_size(cell),
                 activation="tanh",
@@ -204,14 +200,14 @@ class AttentionDecoder(keras.layers.Layer):
     @property
     def attention(self):
         """The attention, or the list of them."""
-        if self._several:
+        if self.several:
             return list(self.attentions)
         return self.attentions[0] if self.attentions else None
 
     @property
     def state_width(self):
         """Width of the hidden state that is the query."""
-        return cells.state_sizes(self.cell)[self._queried]
+        return cells.state_sizes(self.cell)[self.queried]
 
     def build(
         self,
@@ -220,40 +216,25 @@ class AttentionDecoder(keras.layers.Layer):
         initial_state_shape=None,
         condition_shape=None,
     ):
-        memory_shapes = self._per_attention(memory_shape, "memory")
-        for name, shape in [
-            ("inputs", inputs_shape),
-            *(("memory", shape) for shape in memory_shapes),
-        ]:
-            if len(shape) != 3:
-                raise ValueError(
-                    f"`{name}` must have three axes, (batch, length, dim). "
-                    f"Received: {name}_shape={shape}."
-                )
+        memory_shapes = checks.one_for_each(self, memory_shape, "memory")
+        checks.check_shapes(inputs_shape, memory_shapes)
         if self.bridge is not None:
             if initial_state_shape is None:
-                self._refuse_idle_bridge()
-            width = sum(widths_of(initial_state_shape))
+                checks.refuse_idle_bridge()
+            width = sum(widths.of_shapes(initial_state_shape))
             if not self.bridge.built:
                 self.bridge.build((inputs_shape[0], width))
         elif initial_state_shape is not None:
-            self._check_initial_state(widths_of(initial_state_shape))
-        self._check_condition(condition_shape)
+            checks.check_initial_state(
+                self, widths.of_shapes(initial_state_shape)
+            )
+        checks.check_condition(self, condition_shape)
         batch, target, input_dim = inputs_shape
-        context_dim = self._context_width([x[-1] for x in memory_shapes])
+        context_dim = widths.of_context(self, [x[-1] for x in memory_shapes])
         self.context_dim = context_dim
-        fed_dim = {
-            "pre": context_dim,
-            "post": self._output_dim(context_dim) if self.input_feeding else 0,
-        }[self.order]
-        self._build_cell(batch, input_dim + fed_dim, context_dim)
-        widths = {
-            "state": self.state_width,
-            "input": input_dim,
-            "context": context_dim,
-            "condition": condition_shape and condition_shape[-1],
-        }
-        query_shape = (batch, target, sum(widths[x] for x in self.query))
+        self._build_cell(batch, input_dim, context_dim)
+        query_dim = widths.of_query(self, input_dim, condition_shape)
+        query_shape = (batch, target, query_dim)
         own_shape = (batch, target, self.state_width)
         # A part that loading has built is locked and must not build again.
         for attention, shape in zip(
@@ -267,19 +248,11 @@ class AttentionDecoder(keras.layers.Layer):
             width = cells.output_size(self.cell) + context_dim
             self.attentional.build((batch, target, width))
 
-    def _cell_below(self):
-        """What runs before the context is there, in the order "post"."""
-        if self.attend == "bottom":
-            return cells.stacked(self.cell)[0]
-        return self.cell
-
-    def _cells_above(self):
-        """What runs after it."""
-        if self.attend == "bottom":
-            return cells.stacked(self.cell)[1:]
-        return []
-
     def _build_cell(self, batch, input_dim, context_dim):
+        if self.order == "pre":
+            input_dim += context_dim
+        elif self.input_feeding:
+            input_dim += widths.of_output(self, context_dim)
         if self.attend == "top":
             if not getattr(self.cell, "built", True):
                 self.cell.build((batch, input_dim))
@@ -301,8 +274,9 @@ class AttentionDecoder(keras.layers.Layer):
         return_samples=False,
         training=None,
     ):
-        self._check_flags(return_attention_scores, return_samples)
-        self._check_condition(condition)
+        returned = return_attention_scores, return_samples
+        checks.check_flags(self, *returned)
+        checks.check_condition(self, condition)
         if inputs_mask is None:
             # Keras fills it in only where there are other tensors beside.
             inputs_mask = getattr(inputs, "_keras_mask", None)
@@ -313,12 +287,11 @@ class AttentionDecoder(keras.layers.Layer):
 
         def first_step():
             first = keras.tree.map_structure(lambda x: x[:, :1], draws)
-            self._step(inputs[:, :1], state, source, first, training=True)
+            run_step(self, inputs[:, :1], state, source, first, training=True)
 
-        unroll = self._unroll if self._recurs else self._unroll_cell_then_attend
         with cells.dropout_drawn_before(self.cell, training and first_step):
             outputs, attended = unroll(
-                inputs, state, source, draws, inputs_mask, training
+                self, inputs, state, source, draws, inputs_mask, training
             )
         for attention, memory, found in zip(
             self.attentions, source.memories, attended, strict=True
@@ -326,36 +299,12 @@ class AttentionDecoder(keras.layers.Layer):
             attention.regularize(
                 self, found.alignments, inputs_mask, memory.mask
             )
-        results = [outputs]
-        if return_attention_scores:
-            alignments = [
-                ops.cast(found.alignments, self.compute_dtype)
-                for found in attended
-            ]
-            results.append(alignments if self._several else alignments[0])
-        if return_samples:
-            sampling = [x.alignment.samples for x in self.attentions]
-            sampled = list(itertools.compress(attended, sampling))
-            results.append(sum(x.log_probability for x in sampled))
-            results.append(sum(x.entropy for x in sampled))
-        results = keras.tree.map_structure(
-            lambda x: zero_where_masked(x, inputs_mask), results
-        )
-        return tuple(results) if len(results) > 1 else results[0]
+        return outputs_of(self, outputs, attended, inputs_mask, *returned)
 
     def prepare(self, memory=None, memory_mask=None, condition=None):
         """Returns the `Source` of the memories and the condition."""
-        memories = self._per_attention(memory, "memory")
-        masks = [None] * len(memories)
-        if memory_mask is not None:
-            masks = memory_mask if self._several else [memory_mask]
-            if not isinstance(masks, (list, tuple)):
-                raise ValueError(
-                    "With a list of attentions `memory_mask` is a list too, "
-                    "a mask or None for each. Received: memory_mask="
-                    f"{memory_mask!r}. Pass `[mask] * {len(memories)}` where "
-                    "they have the same."
-                )
+        memories = checks.one_for_each(self, memory, "memory")
+        masks = checks.masks_for_each(self, memory_mask)
         prepared = tuple(
             attention.prepare(memory, value_mask=mask)
             for attention, memory, mask in zip(
@@ -380,51 +329,9 @@ class AttentionDecoder(keras.layers.Layer):
             batch: Number of sources, where there is neither a memory nor an
                 initial state to tell it.
         """
-        if initial_state is None:
-            if self.bridge is not None:
-                self._refuse_idle_bridge()
-            if source.memories:
-                batch = ops.shape(source.memories[0].keys)[0]
-            states = cells.initial_state(self.cell, batch, self.compute_dtype)
-        else:
-            states = keras.tree.flatten(initial_state)
-            if self.bridge is not None:
-                states = self.bridge(_join(states))
-        states = keras.tree.flatten(states)
-        self._check_initial_state([x.shape[-1] for x in states])
-        cell = tuple(
-            ops.repeat(
-                ops.expand_dims(ops.cast(x, self.compute_dtype), 1), beams, 1
-            )
-            for x in states
+        return first_state(
+            self, source, initial_state, beams, max_length, batch
         )
-        batch = ops.shape(cell[0])[0]
-
-        def zeros(width):
-            return ops.zeros((batch, beams, width), dtype=self.compute_dtype)
-
-        fed = context = own_past = ()
-        if self.input_feeding:
-            fed = zeros(self._output_dim(self.context_dim))
-        if "context" in self.query:
-            context = zeros(self.context_dim)
-        if self.self_attention:
-            if max_length is None:
-                raise ValueError(
-                    "With `self_attention` the decoder keeps its past states "
-                    "and must know how many there may be. Received: "
-                    "max_length=None. Pass the longest length of an output."
-                )
-            own_past = past.empty(
-                self.self_attention, cell[self._queried], max_length
-            )
-        histories = tuple(
-            attention.initial_history(memory, beams)
-            for attention, memory in zip(
-                self.attentions, source.memories, strict=True
-            )
-        )
-        return DecoderState(cell, histories, fed, context, own_past)
 
     def step(self, inputs, state, source):
         """Decodes one step of each hypothesis.
@@ -440,114 +347,13 @@ class AttentionDecoder(keras.layers.Layer):
             `(batch, beams, source)` in float32 (a list of them with a list
             of attentions, empty without any), and the new state.
         """
-        outputs, attended, state = self._step(inputs, state, source)
+        outputs, attended, state = run_step(self, inputs, state, source)
         if not self.input_feeding:
-            outputs = self._emit(*outputs)
+            outputs = emit(self, *outputs)
         alignments = [found.alignments for found in attended]
-        if len(alignments) == 1 and not self._several:
+        if len(alignments) == 1 and not self.several:
             (alignments,) = alignments
         return outputs, alignments, state
-
-    def _step(self, inputs, state, source, draws=(), training=False):
-        """A step up to what is emitted.
-
-        With input feeding the output belongs to the recurrence; without, it
-        is left as `(output of the cell, context)`, for `_emit` to take all
-        steps at once.
-        """
-
-        def attend(cell):
-            return self._attend(inputs, state, cell, source, draws, training)
-
-        joined = None
-        if self.order == "pre" and self._attends:
-            found = attend(state.cell)
-            if self.attend == "bottom":
-                joined = found.context
-            both = ops.concatenate([inputs, found.context], axis=-1)
-            output, cell = cells.run(
-                self.cell, both, state.cell, training, joined
-            )
-        else:
-            both = inputs
-            if self.input_feeding:
-                both = ops.concatenate([inputs, state.fed], axis=-1)
-            below, above = self._cell_below(), self._cells_above()
-            count = len(cells.state_sizes(below)) if above else len(state.cell)
-            output, cell = cells.run(below, both, state.cell[:count], training)
-            found = attend(cell)
-            if above:
-                joined = found.context
-                both = ops.concatenate([output, joined], axis=-1)
-                output, upper = cells.run(
-                    above, both, state.cell[count:], training, joined
-                )
-                cell += upper
-        outputs, fed = (output, found.context), ()
-        if self.input_feeding:
-            outputs = fed = self._emit(*outputs)
-        own_past = state.past
-        if self.self_attention:
-            hidden = cell[self._queried]
-            own_past = past.append(own_past, self.self_attention, hidden)
-        state = DecoderState(
-            cell,
-            found.histories,
-            fed,
-            found.context if "context" in self.query else (),
-            own_past,
-        )
-        return outputs, found.attended, state
-
-    def _attend(self, inputs, state, cell, source, draws, training):
-        """What all attentions find, by the query of these states."""
-        if not self._attends:
-            return _Found((), (), ())
-        parts = {
-            "state": cell[self._queried],
-            "input": inputs,
-            "context": state.context,
-        }
-        if "condition" in self.query:
-            parts["condition"] = _for_each(inputs, source.condition)
-        query = _join([parts[name] for name in self.query])
-        draws = draws or [()] * (len(self.attentions) + 1)
-        results = [
-            attention.attend_step(
-                query, memory, history, draw, training=training
-            )
-            for attention, memory, history, draw in zip(
-                self.attentions,
-                source.memories,
-                state.histories,
-                draws[:-1],
-                strict=True,
-            )
-        ]
-        contexts = [attended.context for attended, _ in results]
-        if self.self_attention:
-            contexts.append(
-                past.attend(
-                    state.past, self.self_attention, query, draws[-1], training
-                )
-            )
-        return _Found(
-            self._join_contexts(contexts),
-            tuple(_without_context(attended) for attended, _ in results),
-            tuple(history for _, history in results),
-        )
-
-    def _join_contexts(self, contexts):
-        # The attentions may have dtype policies of their own.
-        return _join([ops.cast(x, self.compute_dtype) for x in contexts])
-
-    def _emit(self, output, context):
-        if not self._attends:
-            return output
-        both = ops.concatenate([output, context], axis=-1)
-        if self.emit == "concatenated":
-            return both
-        return apply_to_rows(self.attentional, both)
 
     def _draw(self, source, batch, target, training):
         """All that is random, for each attention and the self-attention."""
@@ -562,207 +368,6 @@ class AttentionDecoder(keras.layers.Layer):
             own = self.self_attention.draw(batch, target, target, training)
         return [*draws, own]
 
-    def _unroll(self, inputs, state, source, draws, mask, training):
-        """Steps through the target; emits for all steps at once if it can."""
-
-        def step(over_time, state):
-            # (batch, ...) -> (batch, one beam, ...)
-            inputs, draws = keras.tree.map_structure(
-                lambda x: ops.expand_dims(x, 1), over_time
-            )
-            outputs, attended, state = self._step(
-                inputs, state, source, draws, training
-            )
-            outputs = keras.tree.map_structure(
-                lambda x: ops.squeeze(x, 1), (outputs, attended)
-            )
-            return outputs, state
-
-        dtype = self.compute_dtype
-        outputs, attended = loops.unroll(
-            step,
-            (inputs, draws),
-            state,
-            output_dtypes=(
-                dtype if self.input_feeding else (dtype, dtype),
-                tuple(
-                    _without_context(attention.attended_dtypes())
-                    for attention in self.attentions
-                ),
-            ),
-            mask=mask,
-        )
-        if not self.input_feeding:
-            outputs = self._emit(*outputs)
-        return outputs, attended
-
-    def _unroll_cell_then_attend(
-        self, inputs, state, source, draws, mask, training
-    ):
-        """Steps through the cell alone; then target positions are beams."""
-        hidden, output = self._unroll_cell(inputs, state, mask, training)
-        if not self._attends:
-            return output, ()
-        parts = {"state": hidden, "input": inputs}
-        if "condition" in self.query:
-            parts["condition"] = _for_each(inputs, source.condition)
-        query = _join([parts[name] for name in self.query])
-        *draws, own_draws = draws
-        attended = [
-            attention.attend(query, memory, draw, mask, training=training)
-            for attention, memory, draw in zip(
-                self.attentions, source.memories, draws, strict=True
-            )
-        ]
-        contexts = [found.context for found in attended]
-        if self.self_attention:
-            own = self.self_attention.prepare(hidden, value_mask=mask)
-            found = self.self_attention.attend(
-                query, own, own_draws, mask, _before(hidden, mask), training
-            )
-            contexts.append(found.context)
-        return self._emit(output, self._join_contexts(contexts)), attended
-
-    def _unroll_cell(self, inputs, state, mask, training):
-        """The hidden states and the outputs of the cell, over the target."""
-        if self._run_whole:
-            # Fused kernels want padding at the end, where it needs no mask.
-            order = loops.Order(mask)
-            output = self._run_whole(
-                order.real_first(inputs),
-                initial_state=[ops.squeeze(x, 1) for x in state.cell],
-                training=training,
-            )
-            output = order.as_before(output)
-            # The cell may have a dtype policy of its own.
-            output = ops.cast(output, self.compute_dtype)
-            return output, output
-        alike = cells.puts_out_hidden(self.cell)
-
-        def step(inputs, cell):
-            output, cell = cells.run(
-                self.cell, ops.expand_dims(inputs, 1), cell, training
-            )
-            hidden, output = (
-                ops.squeeze(x, 1) for x in (cell[self._queried], output)
-            )
-            return hidden if alike else (hidden, output), cell
-
-        dtype = self.compute_dtype
-        outputs = loops.unroll(
-            step, inputs, state.cell, dtype if alike else (dtype, dtype), mask
-        )
-        return (outputs, outputs) if alike else outputs
-
-    def _check_options(self, input_feeding):
-        if self.order == "pre" and input_feeding is not None:
-            raise ValueError(
-                'In the order "pre" the context enters the cell, so '
-                "`input_feeding` would have no effect. Received: "
-                f"input_feeding={input_feeding!r}. Leave it out, or decode "
-                'with order="post".'
-            )
-        if self.attend == "bottom" and len(cells.stacked(self.cell)) < 2:
-            raise ValueError(
-                'To attend at the "bottom" there must be cells above. '
-                f"Received: attend='bottom' with the one cell {self.cell!r}. "
-                "Pass a list of cells."
-            )
-        given = self.order, self.emit, self.query, self.attend
-        usual = "pre", "attentional", ("state",), "top"
-        if not self._attends and given != usual:
-            raise ValueError(
-                "Without attention the decoder emits what the cell puts out, "
-                "and order, emit, query and attend would have no effect. "
-                f"Received: order={self.order!r}, emit={self.emit!r}, "
-                f"query={self.query!r}, attend={self.attend!r}. Leave them "
-                "out, or pass an attention."
-            )
-
-    def _check_flags(self, return_attention_scores, return_samples):
-        if return_attention_scores and not self.attentions:
-            raise ValueError(
-                "Without attention there are no scores to return. Received: "
-                "return_attention_scores=True. Pass an attention."
-            )
-        if return_attention_scores not in (False, True):
-            raise ValueError(
-                "A decoder returns the mean of several heads: "
-                "`return_attention_scores` must be False or True. Received: "
-                f"return_attention_scores={return_attention_scores!r}. The "
-                "attention alone, as a layer, returns those of each head."
-            )
-        samples = any(x.alignment.samples for x in self.attentions)
-        if return_samples and not samples:
-            raise ValueError(
-                "Only an alignment that draws positions has samples to "
-                "return. Received: return_samples=True with "
-                f"{[type(x.alignment).__name__ for x in self.attentions]}. "
-                "Use `ReinforceAlignment()`."
-            )
-
-    def _check_condition(self, condition):
-        if (condition is not None) != ("condition" in self.query):
-            raise ValueError(
-                "`condition` is needed if and only if the query names it. "
-                f"Received: query={self.query} and "
-                f"{'a' if condition is not None else 'no'} condition. Pass "
-                'for example `query=("state", "condition")` and '
-                "`decoder(..., condition=language)`."
-            )
-
-    def _check_initial_state(self, widths):
-        sizes = cells.state_sizes(self.cell)
-        if widths != sizes:
-            raise ValueError(
-                f"The cell has {len(sizes)} state(s) of width {sizes} and"
-                f" `initial_state`, or the bridge, must bring as "
-                f"many, in this order. Received widths: {widths}. "
-                "A `Dense` layer makes a state of another width fit, "
-                '`bridge="dense"` any of them; `[h, c]` starts an LSTM.'
-            )
-
-    def _refuse_idle_bridge(self):
-        raise ValueError(
-            "`bridge` makes the first states of `initial_state`. Received: "
-            "no initial_state. Pass the encoder's last states, or leave the "
-            "bridge out to start with zeros."
-        )
-
-    def _per_attention(self, memory, name):
-        """As many memories, or shapes, as there are attentions."""
-        # A shape is itself a list, of numbers.
-        several = isinstance(memory, (list, tuple)) and any(
-            hasattr(x, "shape") or isinstance(x, (list, tuple)) for x in memory
-        )
-        found = memory if several else [] if memory is None else [memory]
-        if len(found) != len(self.attentions) or several != self._several:
-            raise ValueError(
-                f"The decoder has {len(self.attentions)} attention(s)"
-                f"{' in a list' if self._several else ''} and needs a "
-                f"`{name}` for each. Received: {len(found)}"
-                f"{' in a list' if several else ''}. "
-                "`AttentionDecoder(cell, [a, b])(target, [memory_a, "
-                "memory_b])` reads two."
-            )
-        return list(found)
-
-    def _context_width(self, memory_dims):
-        """Width of all contexts laid end to end."""
-        width = sum(
-            attention.context_dim(dim)
-            for attention, dim in zip(self.attentions, memory_dims, strict=True)
-        )
-        if self.self_attention:
-            width += self.self_attention.context_dim(self.state_width)
-        return width
-
-    def _output_dim(self, context_dim):
-        width = cells.output_size(self.cell)
-        if self._attends and self.emit == "concatenated":
-            width += context_dim
-        return width
-
     def compute_mask(self, inputs, previous_mask):
         return previous_mask
 
@@ -773,9 +378,9 @@ class AttentionDecoder(keras.layers.Layer):
         initial_state_shape=None,
         condition_shape=None,
     ):
-        shapes = self._per_attention(memory_shape, "memory")
-        context_dim = self._context_width([shape[-1] for shape in shapes])
-        return (*inputs_shape[:2], self._output_dim(context_dim))
+        shapes = checks.one_for_each(self, memory_shape, "memory")
+        context_dim = widths.of_context(self, [x[-1] for x in shapes])
+        return (*inputs_shape[:2], widths.of_output(self, context_dim))
 
     def compute_output_spec(
         self,
@@ -789,22 +394,9 @@ class AttentionDecoder(keras.layers.Layer):
         return_samples=False,
         training=None,
     ):
-        self._check_flags(return_attention_scores, return_samples)
-        memories = self._per_attention(memory, "memory")
-        context_dim = self._context_width([x.shape[-1] for x in memories])
-        batch, target, _ = inputs.shape
-
-        def spec(dtype, *shape):
-            return keras.KerasTensor((batch, target, *shape), dtype=dtype)
-
-        dtype = self.compute_dtype
-        results = [spec(dtype, self._output_dim(context_dim))]
-        if return_attention_scores:
-            alignments = [spec(dtype, x.shape[1]) for x in memories]
-            results.append(alignments if self._several else alignments[0])
-        if return_samples:
-            results += [spec("float32"), spec("float32")]
-        return tuple(results) if len(results) > 1 else results[0]
+        returned = return_attention_scores, return_samples
+        checks.check_flags(self, *returned)
+        return specs_of(self, inputs, memory, *returned)
 
     def get_config(self):
         def serialize(x):
@@ -839,37 +431,3 @@ class AttentionDecoder(keras.layers.Layer):
         for part in ("cell", "attention", "bridge", "self_attention"):
             config[part] = deserialize(config.get(part))
         return cls(**config)
-
-
-class _Found(NamedTuple):
-    """What all attentions of a decoder found in a step."""
-
-    context: object  # (batch, beams, dim), all contexts laid end to end
-    attended: tuple  # each attention's `Attended`, without its context
-    histories: tuple
-
-
-def _without_context(attended):
-    """What a loop need not write down a second time."""
-    return attended._replace(context=(), by_head=())
-
-
-def _join(tensors):
-    """Lays tensors `(..., dim)` end to end."""
-    return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, -1)
-
-
-def _for_each(inputs, condition):
-    """`(batch, dim)` -> `(batch, length, dim)`, as long as the inputs."""
-    # An addition: XLA cannot compile the gradient of `repeat` in a loop.
-    return ops.expand_dims(condition, 1) + ops.zeros_like(inputs[..., :1])
-
-
-def _before(hidden, mask):
-    """Which states stand before each: `(batch, target, target)`."""
-    batch, target = ops.shape(hidden)[:2]
-    rows = ops.expand_dims(ops.arange(target), 1)
-    before = ops.broadcast_to(
-        ops.expand_dims(rows > ops.arange(target), 0), (batch, target, target)
-    )
-    return before if mask is None else before & ops.expand_dims(mask, 1)

@@ -2,6 +2,7 @@
 
 from keras import layers
 
+from keras_attn import cells
 from keras_attn.attention import Attention
 
 
@@ -50,13 +51,6 @@ def require_attention(name, attention):
         )
 
 
-def widths_of(shapes):
-    """The last dimensions of a shape, or of any nesting of shapes."""
-    if not any(isinstance(shape, (list, tuple)) for shape in shapes):
-        return [shapes[-1]]
-    return [width for shape in shapes for width in widths_of(shape)]
-
-
 def require_cell(cell):
     fits = callable(cell) and hasattr(cell, "state_size")
     if not fits or isinstance(cell, layers.RNN):
@@ -74,3 +68,130 @@ def require_one_of(name, value, choices):
             f"`{name}` must be one of {', '.join(map(repr, choices))}. "
             f"Received: {name}={value!r}"
         )
+
+
+def check_options(decoder, input_feeding):
+    if decoder.order == "pre" and input_feeding is not None:
+        raise ValueError(
+            'In the order "pre" the context enters the cell, so '
+            "`input_feeding` would have no effect. Received: "
+            f"input_feeding={input_feeding!r}. Leave it out, or decode "
+            'with order="post".'
+        )
+    if decoder.attend == "bottom" and len(cells.stacked(decoder.cell)) < 2:
+        raise ValueError(
+            'To attend at the "bottom" there must be cells above. '
+            f"Received: attend='bottom' with the one cell {decoder.cell!r}. "
+            "Pass a list of cells."
+        )
+    given = decoder.order, decoder.emit, decoder.query, decoder.attend
+    usual = "pre", "attentional", ("state",), "top"
+    if not decoder.attends and given != usual:
+        raise ValueError(
+            "Without attention the decoder emits what the cell puts out, "
+            "and order, emit, query and attend would have no effect. "
+            f"Received: order={decoder.order!r}, emit={decoder.emit!r}, "
+            f"query={decoder.query!r}, attend={decoder.attend!r}. Leave them "
+            "out, or pass an attention."
+        )
+
+
+def check_flags(decoder, return_attention_scores, return_samples):
+    if return_attention_scores and not decoder.attentions:
+        raise ValueError(
+            "Without attention there are no scores to return. Received: "
+            "return_attention_scores=True. Pass an attention."
+        )
+    if return_attention_scores not in (False, True):
+        raise ValueError(
+            "A decoder returns the mean of several heads: "
+            "`return_attention_scores` must be False or True. Received: "
+            f"return_attention_scores={return_attention_scores!r}. The "
+            "attention alone, as a layer, returns those of each head."
+        )
+    samples = any(x.alignment.samples for x in decoder.attentions)
+    if return_samples and not samples:
+        raise ValueError(
+            "Only an alignment that draws positions has samples to "
+            "return. Received: return_samples=True with "
+            f"{[type(x.alignment).__name__ for x in decoder.attentions]}. "
+            "Use `ReinforceAlignment()`."
+        )
+
+
+def check_condition(decoder, condition):
+    if (condition is not None) != ("condition" in decoder.query):
+        raise ValueError(
+            "`condition` is needed if and only if the query names it. "
+            f"Received: query={decoder.query} and "
+            f"{'a' if condition is not None else 'no'} condition. Pass "
+            'for example `query=("state", "condition")` and '
+            "`decoder(..., condition=language)`."
+        )
+
+
+def check_initial_state(decoder, widths):
+    sizes = cells.state_sizes(decoder.cell)
+    if widths != sizes:
+        raise ValueError(
+            f"The cell has {len(sizes)} state(s) of width {sizes} and"
+            f" `initial_state`, or the bridge, must bring as "
+            f"many, in this order. Received widths: {widths}. "
+            "A `Dense` layer makes a state of another width fit, "
+            '`bridge="dense"` any of them; `[h, c]` starts an LSTM.'
+        )
+
+
+def refuse_idle_bridge():
+    raise ValueError(
+        "`bridge` makes the first states of `initial_state`. Received: "
+        "no initial_state. Pass the encoder's last states, or leave the "
+        "bridge out to start with zeros."
+    )
+
+
+def one_for_each(decoder, memory, name):
+    """As many memories, or shapes, as there are attentions."""
+    # A shape is itself a list, of numbers.
+    several = isinstance(memory, (list, tuple)) and any(
+        hasattr(x, "shape") or isinstance(x, (list, tuple)) for x in memory
+    )
+    found = memory if several else [] if memory is None else [memory]
+    if len(found) != len(decoder.attentions) or several != decoder.several:
+        raise ValueError(
+            f"The decoder has {len(decoder.attentions)} attention(s)"
+            f"{' in a list' if decoder.several else ''} and needs a "
+            f"`{name}` for each. Received: {len(found)}"
+            f"{' in a list' if several else ''}. "
+            "`AttentionDecoder(cell, [a, b])(target, [memory_a, "
+            "memory_b])` reads two."
+        )
+    return list(found)
+
+
+def masks_for_each(decoder, mask):
+    """As many masks as there are attentions, some of them `None`."""
+    count = len(decoder.attentions)
+    if mask is None:
+        return [None] * count
+    masks = mask if decoder.several else [mask]
+    if not isinstance(masks, (list, tuple)):
+        raise ValueError(
+            "With a list of attentions `memory_mask` is a list too, "
+            "a mask or None for each. Received: memory_mask="
+            f"{mask!r}. Pass `[mask] * {count}` where "
+            "they have the same."
+        )
+    return masks
+
+
+def check_shapes(inputs_shape, memory_shapes):
+    for name, shape in [
+        ("inputs", inputs_shape),
+        *(("memory", shape) for shape in memory_shapes),
+    ]:
+        if len(shape) != 3:
+            raise ValueError(
+                f"`{name}` must have three axes, (batch, length, dim). "
+                f"Received: {name}_shape={shape}."
+            )

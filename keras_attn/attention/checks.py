@@ -1,0 +1,94 @@
+"""What an attention refuses of its arguments, and how it says so."""
+
+from keras_attn.alignments import MonotonicAlignment
+
+
+def require_instance(value, kind, name, example):
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"`{name}` must be a `{kind.__name__}` instance. Received: "
+            f"{name}={value!r}. Pass for example `{name}={example}`."
+        )
+    return value
+
+
+def check_heads(heads, head_dim, value_dim, alignment):
+    _require_size("heads", heads)
+    for name, size in {"head_dim": head_dim, "value_dim": value_dim}.items():
+        if size is not None:
+            _require_size(name, size)
+    if heads == 1 and head_dim is not None:
+        raise ValueError(
+            "With one head nothing is split, so `head_dim` would have no "
+            f"effect. Received: heads=1, head_dim={head_dim!r}. Pass "
+            "`heads=8` as well, or leave it out."
+        )
+    if heads > 1 and isinstance(alignment, MonotonicAlignment):
+        raise ValueError(
+            "A monotonic walk stands at one position, and of several "
+            "heads only the mean is remembered. Received: "
+            f"heads={heads} with MonotonicAlignment. Pass a list of "
+            "attentions with one head each to the decoder."
+        )
+
+
+def check_dropout(dropout):
+    if not 0 <= dropout < 1:
+        raise ValueError(
+            "`dropout` is the share of weights to drop, at least 0 and "
+            f"below 1. Received: dropout={dropout!r}"
+        )
+
+
+def check_regularizer(regularizer):
+    if regularizer is not None and not callable(regularizer):
+        raise ValueError(
+            "`regularizer` must be a function of the alignments and "
+            "their masks. Received: "
+            f"regularizer={regularizer!r}. Pass for example "
+            "`keras_attn.CoverageLoss(1.0)`."
+        )
+
+
+def check_shapes(**shapes):
+    for name, shape in shapes.items():
+        if len(shape) != 3:
+            raise ValueError(
+                f"`{name}` must have three axes, (batch, length, dim). "
+                f"Received: {name}_shape={shape}. A single vector per "
+                "row becomes a sequence of one by "
+                "`keras.ops.expand_dims(x, 1)`."
+            )
+
+
+def check_flags(alignment, return_attention_scores, return_samples):
+    if return_attention_scores not in (False, True, "heads"):
+        raise ValueError(
+            "`return_attention_scores` must be False, True or "
+            '"heads". Received: return_attention_scores='
+            f"{return_attention_scores!r}"
+        )
+    if return_samples and not alignment.samples:
+        raise ValueError(
+            "Only an alignment that draws positions has samples to "
+            f"return. Received: return_samples=True with "
+            f"{type(alignment).__name__}. Use "
+            "`ReinforceAlignment()`."
+        )
+
+
+def width_of_a_head(query_dim, heads):
+    if query_dim % heads:
+        raise ValueError(
+            f"Queries of width {query_dim} cannot be shared among {heads} "
+            f"heads evenly. Received: heads={heads}. Pass `head_dim`, the "
+            "width of each head."
+        )
+    return query_dim // heads
+
+
+def _require_size(name, size):
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={size!r}"
+        )

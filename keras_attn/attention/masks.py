@@ -1,0 +1,39 @@
+"""Where a query may look, and which number it has among the others."""
+
+from keras import ops
+
+
+def for_each_query(mask):
+    """(batch, source) -> (batch, any target, source)."""
+    return None if mask is None else ops.expand_dims(mask, 1)
+
+
+def causal(batch, target, source):
+    """True where the column is not past the row."""
+    rows = ops.expand_dims(ops.arange(target), 1)
+    not_past = ops.expand_dims(rows >= ops.arange(source), 0)
+    return ops.broadcast_to(not_past, (batch, target, source))
+
+
+def positions(query, query_mask):
+    """The number of each query among the real ones of its row."""
+    batch, target = ops.shape(query)[:2]
+    if query_mask is None:
+        return ops.broadcast_to(ops.arange(target), (batch, target))
+    numbers = ops.cumsum(ops.cast(query_mask, "int32"), axis=1) - 1
+    return ops.maximum(numbers, 0)
+
+
+def extent(mask, batch, source):
+    """Where each source begins and how long it is, each `(batch, 1)`.
+
+    From its first position that is not padding to the last.
+    """
+    if mask is None:
+        begin = ops.zeros((batch, 1), dtype="int32")
+        return begin, begin + source
+    mask = ops.cast(mask, "int32")
+    number = ops.arange(1, source + 1)  # 0 for padding
+    end = ops.max(mask * number, axis=1, keepdims=True)
+    begin = ops.cast(ops.argmax(mask, axis=1, keepdims=True), "int32")
+    return begin, ops.maximum(end - begin, 0)
