@@ -51,6 +51,33 @@ def cumulative_logsumexp(x):
     return torch.logcumsumexp(x, dim=-1)
 
 
+def tanh_gradient(y, upstream):
+    """The gradient of `x`, given that of `y = tanh(x)`."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # One pass over the numbers instead of three.
+        return tf.raw_ops.TanhGrad(y=y, dy=upstream)
+    return upstream * (1 - y * y)
+
+
+def as_one_operation(function):
+    """A function of tensors that a graph calls, instead of taking it in.
+
+    A branch of `cond` that is not taken costs time for every operation in
+    it.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    return tf.function(
+        function,
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    )
+
+
 def require(condition, message):
     """Raises `message` where a condition on tensors does not hold.
 

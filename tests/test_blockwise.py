@@ -190,20 +190,49 @@ def test_half_precision_is_kept_and_close(dtype, score):
 
 
 @tensorflow_only
-def test_an_empty_batch_has_no_scores(small_blocks):
+@pytest.mark.parametrize("large", [0, 2**22])
+def test_an_empty_batch_has_no_scores(large, small_blocks, monkeypatch):
     import tensorflow as tf
 
-    free = tf.TensorSpec((None, None, 3))
-    scores = tf.function(
-        additive, input_signature=[free, free, tf.TensorSpec((3, 1))]
-    )
+    monkeypatch.setattr(blockwise, "LARGE", large)
+    free = tf.TensorSpec((None, None, None))
+    wide = tf.TensorSpec((None, None, 3))
+    signature = [free, wide, wide, tf.TensorSpec((3, 1))]
     for batch, target, source in ((0, 2, 4), (2, 0, 4), (0, 0, 0)):
-        found = scores(
-            tf.zeros((batch, target, 3)),
-            tf.zeros((batch, source, 3)),
-            tf.zeros((3, 1)),
-        )
-        assert found.shape == (batch, target, source)
+        drawn = draw(batch, target, source, 3)
+        for function in (additive, plain):
+            scores, dq, dk, dv = with_gradients(
+                function, *drawn, input_signature=signature
+            )
+            assert scores.shape == (batch, target, source)
+            assert dq.shape == (batch, target, 3)
+            assert not dk.any() and not dv.any()
+
+
+@tensorflow_only
+@pytest.mark.parametrize("large, loops", [(0, True), (2**22, False)])
+def test_xla_compiles_the_one_form_that_the_sizes_want(
+    large, loops, small_blocks, monkeypatch
+):
+    import tensorflow as tf
+
+    monkeypatch.setattr(blockwise, "LARGE", large)
+    free = tf.TensorSpec((None, None, 4))
+
+    @tf.function(
+        jit_compile=True,
+        input_signature=[free, free, tf.TensorSpec((4, 1))],
+    )
+    def both(*inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            scores = additive(*inputs)
+        return tape.gradient(scores, inputs)
+
+    *inputs, _ = map(tf.constant, draw(3, 9, 5, 4))
+    compiled = both.experimental_get_compiler_ir(*inputs)(stage="hlo")
+    # Such as `%while.2 = (s32[], ...) while(...)`; names in it may say more.
+    assert (") while(" in compiled) == loops
 
 
 @tensorflow_only
