@@ -46,6 +46,8 @@ from keras_attn.migration import (
 )
 from keras_attn.placement import on_device as on_device
 from keras_attn.plots import plot_attention as plot_attention
+from keras_attn.positions import PositionEmbedding as PositionEmbedding
+from keras_attn.positions import SinePositionEncoding as SinePositionEncoding
 from keras_attn.regularizers import CoverageLoss as CoverageLoss
 from keras_attn.regularizers import DoublyStochastic as DoublyStochastic
 from keras_attn.reinforce import ReinforceModel as ReinforceModel

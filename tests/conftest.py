@@ -21,6 +21,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_docstrings.py",
         "test_export.py",
         "test_fixtures.py",
+        "test_incremental_graph.py",
         "test_translator.py",
     ]
 

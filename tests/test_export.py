@@ -33,20 +33,21 @@ LONG = "é" * 50_000  # 100 kB
 # from 2.20.0 on, those of tensorflow-text 2.20.
 CORE_OPERATIONS = """
 AddN AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd
-BroadcastTo Cast ConcatV2 Const Cumsum DisableCopyOnRead EnsureShape Equal Exp
-ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual HashTableV2
-Identity IdentityN If InitializeTableFromTextFileV2 IsFinite Less LessEqual Log
-LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum
-Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad
-PadV2 Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range
-ReadVariableOp RealDiv Reshape ResourceGather RestoreV2 ReverseV2 Rsqrt SaveV2
-Select SelectV2 Shape ShardedFilename Sigmoid Slice Softmax Split SplitV Sqrt
-Squeeze StatefulPartitionedCall StatelessIf StatelessWhile StaticRegexFullMatch
-StaticRegexReplace StopGradient StridedSlice StringJoin StringLower Sub Sum
-Tanh TensorListFromTensor TensorListGetItem TensorListReserve
-TensorListSetItem TensorListStack TensorScatterUpdate Tile TopKV2 Transpose
-UnicodeDecode UnicodeEncode UnicodeTranscode Unpack UnsortedSegmentJoin
-VarHandleOp VarIsInitializedOp Where While ZerosLike
+BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead Einsum EnsureShape
+Equal Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual
+HashTableV2 Identity IdentityN If InitializeTableFromTextFileV2 IsFinite Less
+LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2
+MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual
+OneHot Pack Pad PadV2 Placeholder Pow Prod RaggedGather RaggedRange
+RaggedTensorToTensor Range ReadVariableOp RealDiv Reshape ResourceGather
+RestoreV2 ReverseV2 Rsqrt SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid
+Sin Slice Softmax Split SplitV Sqrt SquaredDifference Squeeze
+StatefulPartitionedCall StatelessIf StatelessWhile StaticRegexFullMatch
+StaticRegexReplace StopGradient StridedSlice StringJoin StringLower Sub Sum Tanh
+TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
+TensorListStack TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode
+UnicodeEncode UnicodeTranscode Unpack UnsortedSegmentJoin VarHandleOp
+VarIsInitializedOp Where While ZerosLike
 """.split()
 TEXT_OPERATIONS = """
 NormalizeUTF8 TFText>WhitespaceTokenizeWithOffsetsV2

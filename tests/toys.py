@@ -132,6 +132,28 @@ def words():
     )
 
 
+def transformer():
+    """Keras's own layers: a Transformer whose decoder begins with a GRU."""
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = layers.Embedding(SOURCE.size, 8, mask_zero=True)(source)
+    memory = keras_attn.PositionEmbedding(30)(memory)
+    x = layers.LayerNormalization()(memory)
+    x = layers.MultiHeadAttention(2, 4)(x, x)
+    memory = layers.Add()([memory, x])
+    x = layers.Embedding(TARGET.size, 8, mask_zero=True)(target)
+    x = keras_attn.SinePositionEncoding()(x)
+    x = layers.GRU(8, return_sequences=True)(x)
+    own = layers.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)
+    x = layers.LayerNormalization()(layers.Add()([x, own]))
+    x = layers.Add()([x, layers.MultiHeadAttention(4, 2)(x, memory)])
+    logits = layers.Dense(TARGET.size)(layers.LayerNormalization()(x))
+    made = keras.Model([source, target], logits)
+    speak_up(made, seed=36)
+    search = keras_attn.BeamSearch(3, num_hypotheses=2, max_length=9)
+    return keras_attn.Translator(made, SOURCE, TARGET, search)
+
+
 def compiled():
     return keras_attn.Translator(
         _pre_model(),
@@ -156,5 +178,6 @@ MAKERS = {
     "feeding": feeding,
     "stack": stack,
     "words": words,
+    "transformer": transformer,
     "compiled": compiled,
 }

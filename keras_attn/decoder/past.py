@@ -1,4 +1,4 @@
-"""Attention of a decoder to its own past states (intra-attention).
+"""Attention to one's own past (intra-attention, causal self-attention).
 
 What was decoded differs between hypotheses, so the past has a beam axis and
 a search gathers it with the rest of the state. Its buffers have the length of
@@ -12,13 +12,15 @@ from keras_attn.attention.heads import join_axes
 from keras_attn.decoder.state import Past
 
 
-def empty(attention, state, max_length):
+def empty(attention, state, max_length, key=None):
     """The past before the first step.
 
     Args:
         attention: The `Attention` that reads it.
         state: A state like those it will hold, `(batch, beams, dim)`.
         max_length: How many it must have room for.
+        key: What it compares with queries, `(batch, beams, key_dim)`, or
+            `None` for the state itself.
     """
     batch, beams = ops.shape(state)[:2]
 
@@ -27,14 +29,14 @@ def empty(attention, state, max_length):
         shape = (batch, beams, *ops.shape(x)[1:-2], max_length, x.shape[-1])
         return ops.zeros(shape, dtype=x.dtype)
 
-    one = attention.prepare(ops.reshape(state, (-1, 1, state.shape[-1])))
+    one = attention.prepare(_row_each(state), _row_each(key))
     step = ops.zeros((batch, beams), dtype="int32")
     return Past(buffer(one.keys), buffer(one.values), step)
 
 
-def append(past, attention, state):
-    """The past with one more state `(batch, beams, dim)`."""
-    one = attention.prepare(ops.reshape(state, (-1, 1, state.shape[-1])))
+def append(past, attention, state, key=None):
+    """The past with one more state `(batch, beams, dim)`, and its key."""
+    one = attention.prepare(_row_each(state), _row_each(key))
 
     def write(buffer, x):
         shape = (*ops.shape(buffer)[:-2], 1, x.shape[-1])
@@ -51,11 +53,13 @@ def append(past, attention, state):
     )
 
 
-def attend(past, attention, query, draws, training):
+def attend(past, attention, query, draws=(), training=False, window=None):
     """What each hypothesis finds in its own past.
 
     Args:
         query: Tensor of shape `(batch, beams, dim)`.
+        window: How many of the last states it may look at, or `None` for
+            all.
 
     Returns:
         The contexts `(batch, beams, dim)`; zeros before the first step.
@@ -63,15 +67,21 @@ def attend(past, attention, query, draws, training):
     batch, beams = ops.shape(query)[:2]
     length = ops.shape(past.keys)[-2]
     step = ops.reshape(past.step, (-1, 1))
-    memory = Memory(
-        join_axes(past.keys), join_axes(past.values), ops.arange(length) < step
-    )
+    there = ops.arange(length) < step
+    if window is not None:
+        there = there & (ops.arange(length) >= step - window)
+    memory = Memory(join_axes(past.keys), join_axes(past.values), there)
     # Every hypothesis is a row of the batch, with one query.
     attended, _ = attention.attend_step(
-        ops.reshape(query, (-1, 1, query.shape[-1])),
+        _row_each(query),
         memory,
         draws=draws,
         training=training,
     )
     context = attended.context
     return ops.reshape(context, (batch, beams, context.shape[-1]))
+
+
+def _row_each(x):
+    """`(batch, beams, dim)` -> `(batch * beams, 1, dim)`."""
+    return None if x is None else ops.reshape(x, (-1, 1, x.shape[-1]))

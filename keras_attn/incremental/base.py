@@ -1,0 +1,208 @@
+"""Cuts a trained functional model into `encode()` and `step()`.
+
+The functional graph is the model: there is no second one to write for
+inference. Whatever depends on the target input runs a token at a time, each
+call of a layer by a stepper of its own; what does not runs once.
+"""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_attn.incremental.path import Path
+from keras_attn.incremental.verify import verify
+
+
+class Encoded(NamedTuple):
+    """What does not depend on the target, computed once per source.
+
+    A structure of tensors, batch first, and of `None` where a mask is not
+    needed: masks are tensors here, not attributes of others.
+    """
+
+    prepared: tuple  # what each stepper needs of the source
+
+
+class Incremental:
+    """A functional encoder-decoder model, run a target token at a time.
+
+    Between the target's ids and the logits there may stand any number of
+    `AttentionDecoder`s, of `keras.layers.RNN`, `GRU`, `LSTM` and
+    `SimpleRNN`, of attentions to the source and, with
+    `use_causal_mask=True`, to the target itself: `keras_attn.Attention` or
+    `keras.layers.MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
+    `AdditiveAttention`; KerasHub's `TransformerDecoder`; functional models of
+    these. A layer whose `call` takes `start_index` is told the number of the
+    position. Every other layer must treat each target position alone. It is
+    called as it is, with hypotheses where it expects positions.
+
+    Args:
+        model: A functional `keras.Model` with one output, the logits of
+            shape `(batch, target, vocabulary)`. Its last input holds the
+            target's token ids, shifted right by one; the others are the
+            source.
+
+    Raises:
+        ValueError: If the model cannot be cut. The message names the layer
+            that is in the way.
+
+    Example:
+
+    >>> source, target = keras.Input((None, 4)), keras.Input((None,))
+    >>> hidden = keras_attn.AttentionDecoder(
+    ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+    ...     keras.layers.Embedding(10, 8)(target), source)
+    >>> model = keras.Model([source, target], keras.layers.Dense(10)(hidden))
+    >>> cut = keras_attn.Incremental(model)
+    >>> encoded = cut.encode(np.ones((2, 5, 4), "float32"))
+    >>> state = cut.start(encoded, beams=3)
+    >>> logits, alignments, state = cut.step(
+    ...     np.ones((2, 3), "int32"), state, encoded)
+    >>> logits.shape, alignments.shape
+    (TensorShape([2, 3, 10]), TensorShape([2, 3, 5]))
+    """
+
+    def __init__(self, model: keras.Model):
+        _require_functional(model)
+        self.model = model
+        follows = [False] * (len(model.inputs) - 1) + [True]
+        self._path = Path(model.inputs, model.outputs, follows)
+        if self._path.position_wise:
+            raise ValueError(
+                "The model has no `AttentionDecoder`, recurrent layer or "
+                "attention between its last input, "
+                f"'{model.inputs[-1].name}', and its output, so there is "
+                "nothing to decode. The last input must hold the target's "
+                "ids."
+            )
+        if not self._path.border:
+            raise ValueError(
+                "The model's output depends on the target alone, its last "
+                f"input, '{model.inputs[-1].name}'. Received the sources "
+                f"{[x.name for x in model.inputs[:-1]]}, which must reach it: "
+                "by attention, or as the first state of a decoder."
+            )
+
+    def encode(self, *sources) -> Encoded:
+        """Runs the part of the model that does not depend on the target.
+
+        Args:
+            *sources: The model's inputs but the last, batch first.
+        """
+        return Encoded(self._path.prepare(list(sources)))
+
+    def start(
+        self, encoded: Encoded, beams: int = 1, max_length: int | None = None
+    ) -> tuple:
+        """Returns the decoding state before the first token.
+
+        Args:
+            encoded: What `encode()` returned.
+            beams: Number of hypotheses a source.
+            max_length: How many steps there may be; needed where a layer
+                attends to the positions so far.
+
+        Returns:
+            A structure of tensors whose first two axes are batch and beams.
+        """
+        tensors = [x for x in keras.tree.flatten(encoded) if x is not None]
+        batch = ops.shape(tensors[0])[0]
+        position = ()
+        if self._path.uses_position:
+            position = ops.zeros((batch, beams), dtype="int32")
+        states = self._path.start(encoded.prepared, batch, beams, max_length)
+        return position, states
+
+    def step(self, tokens, state: tuple, encoded: Encoded) -> tuple:
+        """Extends each hypothesis by one token.
+
+        Args:
+            tokens: Ids of the last tokens, of shape `(batch, beams)`.
+            state: What `start()` or the last step returned.
+            encoded: What `encode()` returned.
+
+        Returns:
+            Logits `(batch, beams, vocabulary)` of the next token, alignments
+            `(batch, beams, source)` in float32 of the last attention to the
+            source on the way to them (of an `AttentionDecoder`'s first one,
+            of several heads their mean; `None` if there is none), and the
+            new state.
+        """
+        position, states = state
+        number = None
+        if self._path.uses_position:
+            # All rows are at the same; there may be no row.
+            number = ops.max(position, initial=0)
+            position = position + 1
+        (logits,), alignments, states = self._path.step(
+            [tokens], encoded.prepared, states, number
+        )
+        return logits, alignments, (position, states)
+
+    def source_mask(self, encoded: Encoded):
+        """The mask of what the alignments of `step()` are over.
+
+        Args:
+            encoded: What `encode()` returned.
+
+        Returns:
+            Boolean tensor `(batch, source)`, `True` where the source is real,
+            or `None` where all of it is or nothing attends to it.
+        """
+        return self._path.source_mask(encoded.prepared)
+
+    def check(self, *inputs) -> None:
+        """Compares decoding step by step with the whole model.
+
+        Two hypotheses are decoded, the target given and its reverse, which
+        must not see of each other.
+
+        Args:
+            *inputs: All the model's inputs, the target's ids last; none of
+                these is padding, over which a search never steps.
+
+        Raises:
+            ValueError: If they differ. The message names the first layer
+                whose output does.
+        """
+        *sources, target = map(ops.convert_to_tensor, inputs)
+        logits = self.model([*sources, target], training=False)
+        if not np.isfinite(ops.convert_to_numpy(logits)).all():
+            raise ValueError(
+                "The model's logits are not finite numbers, so there is "
+                "nothing to decode. Did training diverge? A lower learning "
+                "rate, warm-up or `clipnorm` in the optimizer helps."
+            )
+        reverse = ops.flip(target, axis=1)
+        verify(self._path, [[*sources, target], [*sources, reverse]])
+
+
+def _require_functional(model):
+    if not (
+        isinstance(model, keras.Model)
+        and hasattr(model, "inputs")
+        and model.inputs
+        and hasattr(model.outputs[0], "_keras_history")
+    ):
+        raise ValueError(
+            "A functional model is needed, `keras.Model(inputs, outputs)`: "
+            "its graph shows what depends on the target. Received: "
+            f"{model!r}."
+        )
+    if isinstance(model.input, dict):
+        raise ValueError(
+            "The model's inputs must be a list, the target's ids last. "
+            f"Received a dict with the keys {list(model.input)}, which has "
+            "no order. Build `keras.Model([source, target], logits)`; the "
+            "weights are shared."
+        )
+    if len(model.inputs) < 2 or len(model.outputs) != 1:
+        raise ValueError(
+            "The model must have at least two inputs, the source and, last, "
+            "the target's ids, and one output, the logits. Received: "
+            f"{len(model.inputs)} input(s) "
+            f"{[x.name for x in model.inputs]} and {len(model.outputs)} "
+            "output(s)."
+        )

@@ -1,0 +1,23 @@
+"""How a model that cannot be cut is refused: by the layer in the way."""
+
+
+class Refused(ValueError):
+    """A model cannot be cut."""
+
+
+def refuse(operation, reason):
+    """Raises an error that names a layer, or an operation.
+
+    Args:
+        operation: The Keras operation in the way.
+        reason: What it does, and what would work, without a full stop.
+    """
+    raise Refused(
+        f"This model cannot be decoded token by token: '{operation.name}' "
+        f"({type(operation).__name__}) {reason}. Between the target input "
+        "and the logits there may stand `AttentionDecoder` and recurrent "
+        "layers, attention to the source, self-attention with "
+        "`use_causal_mask=True`, layers that take `start_index`, functional "
+        "models of all these, and layers that treat each position alone, "
+        "such as `Embedding`, `Dense`, `Dropout` and `LayerNormalization`."
+    )

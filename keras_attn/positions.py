@@ -1,0 +1,151 @@
+"""Telling positions apart, where attention alone would not.
+
+`call` takes `start_index`, the number of the first position, which is how
+decoding step by step says where it stands. KerasHub's layers take it too.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.backend import require
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class PositionEmbedding(keras.layers.Layer):
+    """Adds a learned vector for each position.
+
+    KerasHub's layer of this name returns the vectors alone. This one returns
+    the sum, so that the mask of the inputs is kept.
+
+    Args:
+        max_length: How many positions there are vectors for. No sequence may
+            be longer.
+        embeddings_initializer: Initializer of the vectors. Defaults to
+            `"uniform"`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, length, dim)`.
+        start_index: Number of the first position: an integer or an integer
+            scalar.
+
+    Output:
+        Tensor like `inputs`.
+
+    Raises:
+        ValueError: If a sequence ends past the last position. Where lengths
+            are not known before, TensorFlow raises it when it runs.
+
+    Reference:
+        - [Gehring et al., 2017](https://arxiv.org/abs/1705.03122), section
+          3.1
+
+    Example:
+
+    >>> embedding = keras_attn.PositionEmbedding(10)
+    >>> embedding(np.ones((2, 3, 4))).shape
+    TensorShape([2, 3, 4])
+    """
+
+    def __init__(self, max_length, embeddings_initializer="uniform", **kwargs):
+        super().__init__(**kwargs)
+        if (
+            isinstance(max_length, bool)
+            or not isinstance(max_length, int)
+            or max_length < 1
+        ):
+            raise ValueError(
+                "`max_length` must be a positive integer, the length of the "
+                f"longest sequence. Received: max_length={max_length!r}"
+            )
+        self.max_length = max_length
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer
+        )
+        self.supports_masking = True
+
+    def build(self, inputs_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_length, inputs_shape[-1]),
+            initializer=self.embeddings_initializer,
+        )
+
+    def call(self, inputs, start_index=0):
+        length, dim = ops.shape(inputs)[1], inputs.shape[-1]
+        require(
+            start_index + length <= self.max_length,
+            f"'{self.name}' (PositionEmbedding) has vectors for "
+            f"{self.max_length} positions, and a sequence is longer. Build "
+            "it with a higher `max_length`.",
+        )
+        positions = ops.slice(
+            ops.cast(self.embeddings, self.compute_dtype),
+            (start_index, 0),
+            (length, dim),
+        )
+        return inputs + positions
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "max_length": self.max_length,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class SinePositionEncoding(keras.layers.Layer):
+    """Adds sines and cosines of the position, for any length.
+
+    Even dimensions `2i` get `sin(position / max_wavelength^(2i / dim))`, odd
+    ones `2i + 1` the cosine of the same angle. KerasHub's layer of this name
+    returns them alone. This one returns the sum, so that the mask of the
+    inputs is kept.
+
+    Args:
+        max_wavelength: What the angles of the last dimensions approach.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, length, dim)`.
+        start_index: Number of the first position: an integer or an integer
+            scalar.
+
+    Output:
+        Tensor like `inputs`.
+
+    Reference:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section
+          3.5
+
+    Example:
+
+    >>> keras_attn.SinePositionEncoding()(np.zeros((1, 1, 4)))[0, 0].numpy()
+    array([0., 1., 0., 1.], dtype=float32)
+    """
+
+    def __init__(self, max_wavelength=10_000, **kwargs):
+        super().__init__(**kwargs)
+        self.max_wavelength = max_wavelength
+        self.supports_masking = True
+
+    def call(self, inputs, start_index=0):
+        length, dim = ops.shape(inputs)[1], inputs.shape[-1]
+        # In float32: float16 cannot tell 2049 from 2048.
+        positions = ops.cast(start_index + ops.arange(length), "float32")
+        pair = ops.cast(ops.arange(dim) // 2 * 2, "float32")
+        frequencies = ops.power(float(self.max_wavelength), -pair / dim)
+        angles = ops.expand_dims(positions, 1) * frequencies  # (length, dim)
+        even = ops.arange(dim) % 2 == 0
+        encoding = ops.where(even, ops.sin(angles), ops.cos(angles))
+        return inputs + ops.cast(encoding, self.compute_dtype)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}

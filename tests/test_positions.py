@@ -1,0 +1,81 @@
+"""Positions: added, counted from any first one, never past the last.
+
+These tests run on every backend that Keras runs on.
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from keras import ops
+
+from keras_attn import PositionEmbedding
+from keras_attn import SinePositionEncoding
+
+LAYERS = [PositionEmbedding(7), SinePositionEncoding()]
+
+
+def test_sines_and_cosines_are_those_of_the_paper():
+    found = SinePositionEncoding()(np.zeros((2, 3, 5), "float32"))
+    expected = np.zeros((3, 5))
+    for position in range(3):
+        for i in range(5):
+            angle = position / 10_000 ** (2 * (i // 2) / 5)
+            expected[position, i] = np.cos(angle) if i % 2 else np.sin(angle)
+    np.testing.assert_allclose(found, [expected] * 2, atol=1e-6)
+
+
+def test_a_learned_vector_is_added_to_each_position():
+    layer = PositionEmbedding(4)
+    inputs = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
+    found = layer(inputs)
+    table = ops.convert_to_numpy(layer.embeddings)
+    assert table.shape == (4, 5) and table.any()
+    np.testing.assert_allclose(found, inputs + table[:3], atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_sequence_in_parts_gets_what_the_whole_gets(layer):
+    inputs = np.zeros((1, 6, 4), "float32")
+    whole = layer(inputs)
+    for t in range(6):
+        start = ops.convert_to_tensor(t, "int32")
+        part = layer(inputs[:, t : t + 1], start_index=start)
+        np.testing.assert_allclose(part[:, 0], whole[:, t], atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_mask_of_the_inputs_is_kept_and_the_layer_is_saved(layer, tmp_path):
+    ids = keras.Input((None,), dtype="int32")
+    x = layers.Embedding(5, 4, mask_zero=True)(ids)
+    outputs = layers.LSTM(3)(layer(x))
+    model = keras.Model(ids, outputs)
+    padded, alone = np.array([[1, 2, 0, 0]]), np.array([[1, 2]])
+    np.testing.assert_allclose(model(padded), model(alone), atol=1e-6)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(padded), model(padded), atol=1e-6)
+
+
+def test_far_positions_differ_in_half_precision():
+    layer = SinePositionEncoding(dtype="float16")
+    far = layer(np.zeros((1, 2, 4), "float16"), start_index=4096)
+    assert keras.backend.standardize_dtype(far.dtype) == "float16"
+    exact = SinePositionEncoding()(np.zeros((1, 2, 4)), start_index=4096)
+    np.testing.assert_allclose(far, exact, atol=1e-3)
+    layer = PositionEmbedding(3, dtype="mixed_float16")
+    assert "float16" in str(layer(np.zeros((1, 2, 4), "float16")).dtype)
+
+
+def test_a_sequence_past_the_last_position_is_refused():
+    layer = PositionEmbedding(3, name="places")
+    with pytest.raises(ValueError, match="'places' .* 3 positions"):
+        layer(np.zeros((1, 4, 2)))
+    with pytest.raises(ValueError, match="higher `max_length`"):
+        layer(np.zeros((1, 2, 2)), start_index=2)
+
+
+@pytest.mark.parametrize("max_length", [0, 2.0, True, None])
+def test_a_length_that_is_none_is_refused(max_length):
+    with pytest.raises(ValueError, match="`max_length` must be a positive"):
+        PositionEmbedding(max_length)
