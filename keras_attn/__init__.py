@@ -37,6 +37,7 @@ from keras_attn.decoder import AttentionDecoder as AttentionDecoder
 from keras_attn.decoder import DecoderState as DecoderState
 from keras_attn.decoder import Source as Source
 from keras_attn.incremental import Encoded as Encoded
+from keras_attn.incremental import Ensemble as Ensemble
 from keras_attn.incremental import Incremental as Incremental
 from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
 from keras_attn.metrics import edit_distance as edit_distance
@@ -68,7 +69,10 @@ _NEED_TENSORFLOW = {
     "BeamSearch": "search",
     "GreedySearch": "search",
     "Hypotheses": "search",
+    "Sampling": "search",
+    "Scores": "translator",
     "Text": "text",
+    "Token": "translator",
     "pairs": "batches",
     "Translation": "translator",
     "Translations": "translator",

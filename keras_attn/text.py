@@ -174,23 +174,25 @@ class Text:
             return tf.strings.unicode_split(strings, "UTF-8")
         return tensorflow_text.WhitespaceTokenizer().tokenize(strings)
 
-    def ids(self, strings, start: bool = False) -> tf.Tensor:
+    def ids(self, strings, start: bool = False, end: bool = True) -> tf.Tensor:
         """Turns strings into ids.
 
         Args:
             strings: Tensor or list of strings, of shape `(batch,)`.
             start: Whether each row begins with the start token.
+            end: Whether each row ends with the end token.
 
         Returns:
-            int32 tensor of shape `(batch, longest)`, each row ended by the
-            end token and padded with 0.
+            int32 tensor of shape `(batch, longest)`, padded with 0.
         """
-        ids = self.ragged_ids(strings, start).to_tensor(PAD)
+        ids = self.ragged_ids(strings, start, end).to_tensor(PAD)
         # An empty batch has one column too: RNNs refuse a length of zero.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
         return tf.pad(ids, [[0, 0], [0, missing]], constant_values=PAD)
 
-    def ragged_ids(self, strings, start: bool = False) -> tf.RaggedTensor:
+    def ragged_ids(
+        self, strings, start: bool = False, end: bool = True
+    ) -> tf.RaggedTensor:
         """Like `ids()`, but ragged instead of padded."""
         pieces = self._cut(self.pieces(strings))
         to_id, _ = self.tables()
@@ -198,9 +200,9 @@ class Text:
         # A word spelled like a special token is a word nobody knows.
         found = tf.where(found < len(SPECIAL_TOKENS), UNKNOWN, found)
         ids = pieces.with_flat_values(found)
-        column = tf.fill([pieces.nrows(), 1], END)
-        rows = [tf.fill([pieces.nrows(), 1], START)] if start else []
-        return tf.concat([*rows, ids, column], axis=1)
+        first = [tf.fill([pieces.nrows(), 1], START)] if start else []
+        last = [tf.fill([pieces.nrows(), 1], END)] if end else []
+        return tf.concat([*first, ids, *last], axis=1)
 
     def tokens_of(self, strings) -> tf.RaggedTensor:
         """The tokens behind `ids()`: as written, also where unknown.
@@ -234,13 +236,26 @@ class Text:
         Padding, start and end are left out; unknown reads `<unk>`.
         """
         ids = tf.convert_to_tensor(ids)
-        flat = tf.reshape(ids, [-1, tf.shape(ids)[-1]])
-        ids_left = tf.ragged.boolean_mask(flat, ~_is_silent(flat))
-        tokens = ids_left.with_flat_values(self.lookup(ids_left.flat_values))
+        return self.join(self.lookup(ids), ids)
+
+    def join(self, tokens, ids) -> tf.Tensor:
+        """Joins tokens `(..., time)` to strings `(...)`.
+
+        Where the ids are padding, start or end, tokens are left out.
+        """
+        size = [-1, tf.shape(ids)[-1]]
+        flat, tokens = tf.reshape(ids, size), tf.reshape(tokens, size)
         joined = tf.strings.reduce_join(
-            tokens, axis=-1, separator=_SPLITS[self.split]
+            tf.ragged.boolean_mask(tokens, ~_is_silent(flat)),
+            axis=-1,
+            separator=self.separator,
         )
         return tf.reshape(joined, tf.shape(ids)[:-1])
+
+    @property
+    def separator(self) -> str:
+        """What stands between two tokens of a string."""
+        return _SPLITS[self.split]
 
     def lookup(self, ids) -> tf.Tensor:
         """Turns ids of any shape into tokens, the special ones too."""

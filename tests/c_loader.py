@@ -1,14 +1,16 @@
 """Runs SavedModels as TensorFlow Serving does, in a process of their own.
 
-    python c_loader.py REQUESTS ANSWERS
+    python c_loader.py REQUESTS ANSWERS [--xla]
 
 `CLoader` is TensorFlow's C API by ctypes, out of the TensorFlow wheel: the
 same `LoadSavedModel` and `Session::Run` as in the server, with XLA switched
-off as there. `tf.saved_model.load` is more lenient and hides what the server
-refuses. As a program it takes a pickled list of requests `(path, signature,
-inputs, loader)`, where the loader is "c" or "python" and the inputs are a
-dictionary of arrays, and pickles a list of answers: dictionaries of arrays,
-or `(code, message)` of an error. Neither Keras nor keras_attn can be imported
+off as there unless it is told otherwise. `tf.saved_model.load` is more
+lenient and hides what the server refuses. As a program it takes a pickled
+list of requests `(path, signature, inputs, loader)`, where the loader is "c"
+or "python" and the inputs are a dictionary of arrays, and pickles a list of
+answers: dictionaries of arrays, or `(code, message)` of an error. In the
+place of a signature may stand a number, the maximum length of a client's own
+search; see `client_loop.py`. Neither Keras nor keras_attn can be imported
 there.
 """
 
@@ -20,6 +22,7 @@ import pathlib
 import pickle
 import sys
 
+import client_loop
 import numpy as np
 
 UNREACHABLE = ("keras", "keras_attn", "tf_keras")
@@ -157,7 +160,7 @@ class CLoaderError(Exception):
 INVALID_ARGUMENT = 3
 _TF_STRING = 7
 _STRING_SIZE = 24  # of a TF_TString
-_NUMBERS = {"float32": 1, "int32": 3, "int64": 9, "bool": 10}
+_NUMBERS = {"float32": 1, "int32": 3, "uint8": 4, "int64": 9, "bool": 10}
 
 
 class _Output(ctypes.Structure):
@@ -189,7 +192,8 @@ def _api():
     register_text_operations()
     (library,) = _folder("tensorflow").glob("libtensorflow_cc.*")
     api = ctypes.CDLL(str(library))
-    api._ZN10tensorflow21DisableXlaCompilationEv()
+    if "--xla" not in sys.argv:
+        api._ZN10tensorflow21DisableXlaCompilationEv()
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     for name, result, arguments in (
         ("TF_NewSessionOptions", pointer, []),
@@ -268,7 +272,11 @@ def answer(requests):
         try:
             if (path, loader) not in loaded:
                 loaded[path, loader] = loaders[loader](path)
-            yield loaded[path, loader].run(signature, inputs)
+            run = loaded[path, loader].run
+            if isinstance(signature, int):
+                yield client_loop.greedy(run, inputs, signature)
+            else:
+                yield run(signature, inputs)
         except CLoaderError as error:
             yield error.args
 

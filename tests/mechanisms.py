@@ -196,6 +196,15 @@ MECHANISMS = [
         ),
     ),
     Mechanism(
+        "several heads that walk alone",
+        _aligned(
+            lambda: keras_attn.MonotonicAlignment(initial_bias=0.0),
+            heads=2,
+            head_dim=3,
+        ),
+        sums_to_one=False,
+    ),
+    Mechanism(
         "several local heads",
         lambda **k: keras_attn.LuongAttention(
             "concat", units=5, alignment="local-p", window=1, heads=2, **k

@@ -1,10 +1,12 @@
 """Search as the documentation tells it, in plain Python, one row at a time.
 
 It is slow and keeps whole hypotheses in lists, so that it can be read beside
-the docstring of `BeamSearch`; the tests hold the real searches equal to it.
+the docstrings of `keras_attn.search`; the tests hold the real searches equal
+to it.
 """
 
-import itertools
+import collections
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -15,7 +17,10 @@ class Found(NamedTuple):
     finished: bool
 
 
-class Options(NamedTuple):
+@dataclasses.dataclass
+class Options:
+    """What a search may ask for, by the names that searches have."""
+
     width: int = 1
     num_hypotheses: int = 1
     length_penalty: float = 0.0
@@ -23,6 +28,101 @@ class Options(NamedTuple):
     early_stopping: bool | str = False
     max_length: int = 5
     min_length: int = 1
+    max_per_source: tuple | None = None
+    min_per_source: tuple | None = None
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+    coverage_penalty: float = 0.0
+    groups: int = 1
+    diversity: float = 0.0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+@dataclasses.dataclass
+class Row:
+    """A model and what a task says of one row.
+
+    `logits` and `attention` are functions of the tokens so far: what the
+    next one is chosen by, and where the step looked that chooses it.
+    """
+
+    logits: collections.abc.Callable
+    attention: collections.abc.Callable
+    end: int
+    forbidden: tuple = ()
+    source_length: int | None = None
+    source_mask: tuple | None = None
+    prefix: tuple = ()
+
+
+def longest(row, options):
+    """The most tokens that this row may have."""
+    if options.max_per_source is None:
+        return options.max_length
+    limit = _per_source(options.max_per_source, row)
+    return max(1, min(limit, options.max_length))
+
+
+def shortest(row, options):
+    """The fewest tokens that this row may have."""
+    limit = options.min_length
+    if options.min_per_source is not None:
+        limit = max(limit, _per_source(options.min_per_source, row))
+    return min(limit, longest(row, options))
+
+
+def _per_source(pair, row):
+    a, b = pair
+    return math.floor(a * row.source_length + b + 1e-3)
+
+
+def continuations(row, tokens, options):
+    """`{token: log-probability}` of all that may come next."""
+    logits = row.logits(tokens)
+    forced = row.prefix[len(tokens) :][:1]
+    if forced:
+        may_come = forced
+    else:
+        logits = [
+            _penalised(logit, options) if token in tokens else logit
+            for token, logit in enumerate(logits)
+        ]
+        may_come = [
+            token
+            for token in range(len(logits))
+            if token not in row.forbidden
+            and not _repeats(tokens, token, options.no_repeat_ngram)
+            and (token != row.end or len(tokens) + 1 >= shortest(row, options))
+        ]
+    total = math.log(math.fsum(math.exp(logit) for logit in logits))
+    return {
+        token: logits[token] - total
+        for token in may_come
+        if logits[token] > -math.inf
+    }
+
+
+def _penalised(logit, options):
+    penalty = options.repetition_penalty
+    return logit / penalty if logit > 0 else logit * penalty
+
+
+def _repeats(tokens, token, n):
+    """Whether the token completes an n-gram that came before."""
+    if not n:
+        return False
+    grown = (*tokens, token)
+    earlier = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
+    return len(grown) >= n and grown[-n:] in earlier
+
+
+def score(row, tokens, logp, options):
+    """The score of a hypothesis that ends here."""
+    return normalise(logp, len(tokens), options) + coverage(
+        row, tokens, options
+    )
 
 
 def normalise(logp, length, options):
@@ -30,88 +130,166 @@ def normalise(logp, length, options):
     return logp / base**options.length_penalty
 
 
-def beam_search(logps, end, forbidden, options):
-    """Searches one row.
-
-    Args:
-        logps: Function from a tuple of tokens to the list of the next
-            token's log-probabilities.
-        end: Id of the end token.
-        forbidden: Ids that may not come.
-        options: `Options`.
-
-    Returns:
-        List of `Found`, best first, at most `num_hypotheses`.
-    """
-    beams, pool = [((), 0.0)], []
-    for length in range(1, options.max_length + 1):
-        candidates = [
-            ((*tokens, token), total + logp)
-            for tokens, total in beams
-            for token, logp in enumerate(logps(tokens))
-            if token not in forbidden
-            and (token != end or length >= options.min_length)
-        ]
-        candidates.sort(key=lambda candidate: -candidate[1])
-        candidates = candidates[: 2 * options.width]
-        for tokens, total in candidates[: options.width]:
-            if tokens[-1] == end:
-                score = normalise(total, length, options)
-                pool.append(Found(tokens, score, True))
-        pool.sort(key=lambda found: -found.score)
-        pool = pool[: options.width]
-        beams = [x for x in candidates if x[0][-1] != end][: options.width]
-        if not beams or _stops(beams[0][1], pool, length, options):
-            break
-    cut = [
-        Found(tokens, normalise(total, length, options), False)
-        for tokens, total in beams
+def coverage(row, tokens, options):
+    """`beta * sum(log(min(c, 1)))` over the real source positions."""
+    if not options.coverage_penalty:
+        return 0.0
+    attended = [row.attention(tokens[:t]) for t in range(len(tokens))]
+    positions = [
+        math.fsum(position) for position in zip(*attended, strict=True)
     ]
-    return [*pool, *cut][: options.num_hypotheses]
+    real = row.source_mask or [True] * len(positions)
+    return options.coverage_penalty * math.fsum(
+        math.log(min(max(c, 1e-6), 1.0))
+        for c, is_real in zip(positions, real, strict=True)
+        if is_real
+    )
 
 
-def _stops(best, pool, length, options):
-    if len(pool) < options.width:
+@dataclasses.dataclass
+class _Group:
+    beams: list
+    pool: list = dataclasses.field(default_factory=list)
+    going: bool = True
+
+
+def beam_search(row, options):
+    """The best hypotheses of one row, at most `num_hypotheses`."""
+    width = options.width // options.groups
+    groups = [_Group([((), 0.0)]) for _ in range(options.groups)]
+    for length in range(1, longest(row, options) + 1):
+        chosen = collections.Counter()
+        for group in groups:
+            if group.going:
+                _advance(row, group, width, chosen, options)
+                group.going = group.going and not _stops(
+                    row, group, width, length, options
+                )
+    results = []
+    for group in groups:
+        cut = [
+            Found(tokens, score(row, tokens, logp, options), False)
+            for tokens, logp in group.beams
+            if tokens
+        ]
+        cut.sort(key=lambda found: -found.score)
+        results += [*group.pool, *cut][:width]
+    results.sort(key=lambda found: (not found.finished, -found.score))
+    return results[: options.num_hypotheses]
+
+
+def _advance(row, group, width, chosen, options):
+    candidates = [
+        ((*tokens, token), total + logp)
+        for tokens, total in group.beams
+        for token, logp in continuations(row, tokens, options).items()
+    ]
+    if not candidates:  # the beams stay as they are, and are cut here
+        group.going = False
+        return
+
+    def value(candidate):
+        tokens, total = candidate
+        return total - options.diversity * chosen[tokens[-1]]
+
+    candidates.sort(key=lambda candidate: -value(candidate))
+    candidates = candidates[: 2 * width]
+    for tokens, total in candidates[:width]:
+        if tokens[-1] == row.end:
+            found = score(row, tokens, total, options)
+            group.pool.append(Found(tokens, found, True))
+    group.pool.sort(key=lambda found: -found.score)
+    del group.pool[width:]
+    group.beams = [x for x in candidates if x[0][-1] != row.end][:width]
+    chosen.update(tokens[-1] for tokens, _ in group.beams)
+
+
+def _stops(row, group, width, length, options):
+    if not group.beams:
+        return True
+    if len(group.pool) < width:
         return False
     if options.early_stopping is True:
         return True
-    at = options.max_length if options.early_stopping == "never" else length
-    return pool[-1].score >= normalise(best, at, options)
+    never = options.early_stopping == "never"
+    at = longest(row, options) if never else length
+    best = max(total for _, total in group.beams)
+    return group.pool[-1].score >= normalise(best, at, options)
 
 
-def greedy_search(logps, end, forbidden, max_length, min_length=1):
-    """The likeliest token at every step, one row: a `Found`."""
-    tokens, score = (), 0.0
-    for length in range(1, max_length + 1):
-        allowed = [
-            (logp, token)
-            for token, logp in enumerate(logps(tokens))
-            if token not in forbidden and (token != end or length >= min_length)
-        ]
-        logp, token = max(allowed)
-        tokens, score = (*tokens, token), score + logp
-        if token == end:
-            return Found(tokens, score, True)
-    return Found(tokens, score, False)
+def greedy_search(row, options):
+    """The likeliest token at every step: a list of one, or none."""
+    return _chain(row, options, lambda logps, t: max(logps, key=logps.get))
 
 
-def every_sequence(logps, end, forbidden, options):
-    """All that end within the lengths allowed, best first: exhaustive."""
-    letters = [
-        token
-        for token in range(len(logps(())))
-        if token != end and token not in forbidden
+def sampling(row, options, numbers):
+    """Draws hypotheses with uniform `numbers[hypothesis][time]`."""
+    found = [
+        hypothesis
+        for own in numbers[: options.num_hypotheses]
+        for hypothesis in _chain(
+            row, options, lambda logps, t, own=own: draw(logps, own[t], options)
+        )
     ]
-    found = []
-    for length in range(options.min_length, options.max_length + 1):
-        for beginning in itertools.product(letters, repeat=length - 1):
-            tokens = (*beginning, end)
-            logp = log_probability(logps, tokens)
-            score = normalise(logp, length, options)
-            found.append(Found(tokens, score, True))
     return sorted(found, key=lambda found: -found.score)
 
 
-def log_probability(logps, tokens):
-    """Of a sequence of tokens, recomputed token by token."""
-    return math.fsum(logps(tokens[:i])[x] for i, x in enumerate(tokens))
+def _chain(row, options, pick):
+    tokens, total = (), 0.0
+    while len(tokens) < longest(row, options):
+        logps = continuations(row, tokens, options)
+        if not logps:
+            break
+        token = pick(logps, len(tokens))
+        tokens, total = (*tokens, token), total + logps[token]
+        if token == row.end:
+            return [Found(tokens, total, True)]
+    return [Found(tokens, total, False)] if tokens else []
+
+
+def draw(logps, number, options):
+    """The token that a uniform number picks."""
+    tokens = sorted(logps, key=lambda token: -logps[token])
+    if options.top_k:
+        tokens = tokens[: options.top_k]
+    mass = {
+        token: math.exp((logps[token] - logps[tokens[0]]) / options.temperature)
+        for token in tokens
+    }
+    stays, share = {}, options.top_p * math.fsum(mass.values())
+    for token in tokens:
+        if options.top_p == 1 or math.fsum(stays.values()) < share:
+            stays[token] = mass[token]
+    at, passed = number * math.fsum(stays.values()), 0.0
+    for token in sorted(stays):
+        passed += stays[token]
+        if passed > at:
+            return token
+    raise ValueError(f"number={number} is not less than 1")
+
+
+def every_hypothesis(row, options):
+    """All that end within the rules, best first, by trying everything."""
+    found = []
+
+    def grow(tokens, total):
+        for token, logp in continuations(row, tokens, options).items():
+            grown, sum_ = (*tokens, token), total + logp
+            if token == row.end:
+                found.append(
+                    Found(grown, score(row, grown, sum_, options), True)
+                )
+            elif len(grown) < longest(row, options):
+                grow(grown, sum_)
+
+    grow((), 0.0)
+    return sorted(found, key=lambda found: -found.score)
+
+
+def log_probability(row, tokens):
+    """Of a sequence of tokens by the model alone, recomputed."""
+    everything = Options()
+    return math.fsum(
+        continuations(row, tokens[:i], everything)[token]
+        for i, token in enumerate(tokens)
+    )

@@ -265,6 +265,61 @@ def test_the_fused_kernel_is_used_where_there_is_one():
     assert not can_fuse(learned, memory, training=False)
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("alignment", ["global", "local-m", "local-p"])
+def test_a_source_without_positions_has_zeros_for_contexts(
+    alignment, masked, heads
+):
+    attention = LuongAttention("general", alignment=alignment, heads=heads)
+    built(attention)
+    mask = np.zeros((2, 0), bool) if masked else None
+    context, weights = attention(
+        QUERY, VALUE[:, :0], value_mask=mask, return_attention_scores=True
+    )
+    assert weights.shape == (2, 3, 0)
+    np.testing.assert_array_equal(values(context), np.zeros((2, 3, 6)))
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="tf.function"
+)
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("alignment", ["local-m", "local-p"])
+def test_whether_a_source_has_positions_may_be_unknown(alignment, jit_compile):
+    import tensorflow as tf
+
+    attention = built(LuongAttention("general", alignment=alignment, window=2))
+
+    @tf.function(
+        jit_compile=jit_compile,
+        input_signature=[tf.TensorSpec((None, None, 6))],
+    )
+    def both(value):
+        with tf.GradientTape() as tape:
+            tape.watch(value)
+            context = attention(QUERY, value)
+        return context, tape.gradient(context, value)
+
+    for source in (0, 1, 5):
+        value = VALUE[:, :source]
+        context, gradient = both(value)
+        np.testing.assert_allclose(context, attention(QUERY, value), atol=1e-6)
+        assert gradient.shape == value.shape
+
+
+def test_a_seed_without_dropout_is_refused():
+    with pytest.raises(ValueError, match="seed=3, dropout=0.0.*seed of its"):
+        Attention(GeneralScore(), seed=3)
+
+
+def test_a_config_with_a_seed_of_version_0_1_loads():
+    config = Attention(GeneralScore(), dropout=0.5, seed=3).get_config()
+    assert Attention.from_config(config).seed == 3
+    config["dropout"] = 0.0
+    assert Attention.from_config(config).seed is None
+
+
 class PlacedScore(GeneralScore):
     """Likes the key whose place is the query's position."""
 
@@ -329,6 +384,51 @@ def test_a_window_with_a_draw_is_given_it():
         np.testing.assert_allclose(values(weights).sum(-1), expected, rtol=1e-5)
 
 
-def test_several_heads_of_a_monotonic_walk_are_refused():
-    with pytest.raises(ValueError, match="one head each"):
-        Attention(GeneralScore(), keras_attn.MonotonicAlignment(), heads=2)
+@pytest.mark.parametrize("hard", [False, True])
+def test_each_of_several_heads_walks_alone(hard):
+    alignment = keras_attn.MonotonicAlignment(
+        initial_bias=0.0, hard_inference=hard
+    )
+    heads = built(Attention(GeneralScore(), alignment, heads=2, head_dim=3))
+    _, found = heads(QUERY, VALUE, return_attention_scores="heads")
+    part = heads.projections
+    keys = part.split_source(part.key, VALUE)  # (batch, heads, source, 3)
+    queries = part.split_query(QUERY)  # (batch * heads, target, 3)
+    one = Attention(heads.score, heads.alignment)
+    for head in (0, 1):
+        _, expected = one(
+            queries[head::2], keys[:, head], return_attention_scores=True
+        )
+        np.testing.assert_allclose(
+            values(found)[:, head], values(expected), atol=1e-6
+        )
+    assert np.abs(values(found)[:, 0] - values(found)[:, 1]).max() > 0.1
+
+
+def test_an_alignment_sees_its_own_head_and_a_score_the_mean():
+    class Recall(keras_attn.Alignment):
+        """What it is shown of the past, added to what it finds."""
+
+        def call(self, scores, allowed=None, history=()):
+            past = history.previous + 10.0 * history.total
+            return past + ops.cast(scores, "float32")
+
+    class Own(keras_attn.Score):
+        """Scores of 1 in the first head and of 3 in the other, at first."""
+
+        def call(self, query, keys, history):
+            rows = ops.shape(query)[0]
+            of_head = 1.0 + 2.0 * ops.cast(ops.arange(rows) % 2, "float32")
+            shape = ops.shape(history.previous)
+            of_head = ops.broadcast_to(of_head[:, None, None], shape)
+            return of_head + 100.0 * history.total
+
+    attention = built(Attention(Own(), Recall(), heads=2, head_dim=3))
+    memory = attention.prepare(VALUE)
+    query, history = QUERY[:, :1], attention.initial_history(memory)
+    for expected in ([1, 3], [1 + 200 + 11, 3 + 200 + 33]):
+        attended, history = attention.attend_step(query, memory, history)
+        np.testing.assert_allclose(
+            values(attended.by_head)[0, 0, :, 0], expected
+        )
+    np.testing.assert_allclose(values(history.total)[0, 0, 0], 2 + 224)

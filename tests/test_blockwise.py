@@ -323,6 +323,17 @@ def test_block_size_must_be_a_positive_integer_or_all(score, block_size):
         score(4, block_size=block_size)
 
 
+@pytest.mark.parametrize(
+    "score",
+    [keras_attn.LocationSensitiveScore, keras_attn.CoverageScore],
+)
+@pytest.mark.parametrize("block_size", [4, "all"])
+def test_scores_of_more_than_query_and_keys_have_no_blocks(score, block_size):
+    with pytest.raises(ValueError, match=f"alone; what {score.__name__} adds"):
+        score(4, block_size=block_size)
+    assert score.from_config(score(4).get_config()).block_size is None
+
+
 def test_blocks_with_one_more_term_are_refused():
     query, keys, v, _ = draw(1, 2, 3, 4)
     with pytest.raises(ValueError, match="Blocks are for scores that compare"):

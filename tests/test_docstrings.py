@@ -43,6 +43,6 @@ def test_the_things_that_users_call_have_examples():
         "decoder.base.AttentionDecoder",
         "incremental.base.Incremental",
         "text.Text",
-        "translator.Translator",
+        "translator.base.Translator",
     ):
         assert f"keras_attn.{name}" in EXAMPLES

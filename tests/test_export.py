@@ -23,7 +23,8 @@ import keras_attn
 from keras_attn.export import export
 
 LINES = toy_models.LINES
-NAMES = list(toy_models.MAKERS)
+# Other models are exported in test_mechanism_exports.py.
+NAMES = ["pre", "words", "compiled"]
 # TF Serving's loader for all; the lenient one of TensorFlow for some.
 LOADERS = {name: ["c"] for name in NAMES} | {"pre": ["c", "python"]}
 TEXTS = ["serving_default", "nbest", "align"]
@@ -32,19 +33,20 @@ LONG = "é" * 50_000  # 100 kB
 # All operations that an export may use. TF Serving links TensorFlow's own and,
 # from 2.20.0 on, those of tensorflow-text 2.20.
 CORE_OPERATIONS = """
-AddN AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd
-BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead Einsum EnsureShape
-Equal Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual
-HashTableV2 Identity IdentityN If InitializeTableFromTextFileV2 IsFinite Less
-LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2
-MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual
-OneHot Pack Pad PadV2 Placeholder Pow Prod RaggedGather RaggedRange
-RaggedTensorToTensor Range ReadVariableOp RealDiv Reshape ResourceGather
-RestoreV2 ReverseV2 Rsqrt SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid
+AddN AddV2 All Any ArgMax AsString Assert AssignVariableOp BatchMatMulV2
+BiasAdd Bitcast BitwiseOr BitwiseXor BroadcastTo Cast ConcatV2 Const Cos Cumsum
+DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill FloorDiv
+FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN If
+InitializeTableFromTextFileV2 IsFinite LeftShift Less LessEqual Log LogSoftmax
+LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum Mean
+MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2
+Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor
+RandomUniformInt Range ReadVariableOp RealDiv Reshape ResourceGather RestoreV2
+ReverseV2 RightShift Rsqrt SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid
 Sin Slice Softmax Split SplitV Sqrt SquaredDifference Squeeze
 StatefulPartitionedCall StatelessIf StatelessWhile StaticRegexFullMatch
-StaticRegexReplace StopGradient StridedSlice StringJoin StringLower Sub Sum Tanh
-TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
+StaticRegexReplace StopGradient StridedSlice StringJoin StringLower Sub Sum
+Tanh TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
 TensorListStack TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode
 UnicodeEncode UnicodeTranscode Unpack UnsortedSegmentJoin VarHandleOp
 VarIsInitializedOp Where While ZerosLike
@@ -63,7 +65,24 @@ def as_bytes(lines):
 @pytest.fixture(scope="session")
 def exports(toys, tmp_path_factory):
     base = tmp_path_factory.mktemp("exports")
-    return {name: toys[name].export(base / name) for name in NAMES}
+    paths = {name: toys[name].export(base / name) for name in NAMES}
+    paths["moved"] = base / "elsewhere" / "7"
+    shutil.copytree(paths["pre"], paths["moved"])
+    return paths
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """An export after training, and what the translator says then."""
+    translator = toy_models.greedy()
+    before = translator(LINES)  # traced before the weights change
+    old = translator.model.get_weights()
+    toy_models.speak_up(translator.model, seed=33)
+    path = translator.export(tmp_path_factory.mktemp("model"), version=20261121)
+    after = translator(LINES)
+    translator.model.set_weights(old)
+    assert after.text != before.text
+    return path, after
 
 
 HOSTILE = {
@@ -81,7 +100,7 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="session")
-def answers(toys, exports, tmp_path_factory):
+def answers(toys, exports, trained, tmp_path_factory):
     """What a fresh process answers to `(name, signature, case, loader)`."""
     cases = {}
     for name in NAMES:
@@ -94,6 +113,12 @@ def answers(toys, exports, tmp_path_factory):
         cases[name, "ids", "lines", "c"] = ids_of(text, LINES)
         cases[name, "ids", "no rows", "c"] = ids_of(text, [])
         cases[name, "align", "no rows", "c"] = {"text": as_bytes([])}
+    cases["moved", "serving_default", "lines", "c"] = {"text": as_bytes(LINES)}
+    cases["trained", "serving_default", "lines", "c"] = {
+        "text": as_bytes(LINES)
+    }
+    for signature, inputs in warm_ups(exports["pre"]):
+        cases["pre", signature, "warm up", "c"] = inputs
     for signature in TEXTS:
         for case, lines in HOSTILE.items():
             cases["pre", signature, case, "c"] = {"text": as_bytes(lines)}
@@ -114,19 +139,32 @@ def answers(toys, exports, tmp_path_factory):
             "lengths": np.array(lengths, "int32"),
         }
     folder = tmp_path_factory.mktemp("answers")
+    paths = {**exports, "trained": trained[0]}
     requests = [
-        (str(exports[name]), signature, inputs, loader)
+        (str(paths[name]), signature, inputs, loader)
         for (name, signature, _, loader), inputs in cases.items()
     ]
     return dict(zip(cases, ask(requests, folder), strict=True))
 
 
-def ask(requests, folder):
+def ask(requests, folder, *flags):
     program = pathlib.Path(__file__).with_name("c_loader.py")
     asked, answered = folder / "requests", folder / "answers"
     asked.write_bytes(pickle.dumps(requests))
-    subprocess.run([sys.executable, program, asked, answered], check=True)
+    command = [sys.executable, program, asked, answered, *flags]
+    subprocess.run(command, check=True)
     return pickle.loads(answered.read_bytes())
+
+
+def warm_ups(path):
+    """Signatures and inputs of an export's warm-up requests."""
+    file = path / "assets.extra" / "tf_serving_warmup_requests"
+    for record in tf.data.TFRecordDataset(str(file)):
+        log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
+        yield request.model_spec.signature_name, inputs
 
 
 def ids_of(text, lines):
@@ -337,7 +375,13 @@ def test_all_outputs_are_batch_first(name, toys, answers):
                 assert answer[output].dtype == dtype
 
 
-def test_versions_count_up_and_are_never_written_over(toys, tmp_path):
+def test_versions_count_up_and_are_never_written_over(
+    toys, tmp_path, monkeypatch
+):
+    def write(translator, directory, *options):
+        (directory / "saved_model.pb").write_bytes(b"complete")
+
+    monkeypatch.setattr(keras_attn.export.base, "_write", write)
     translator = toys["greedy"]
     base = tmp_path / "models" / "toy"
     assert export(translator, base) == base / "1"
@@ -364,11 +408,12 @@ def test_an_export_that_fails_leaves_nothing_behind(
 ):
     names = []
 
-    def full_disk(directory):
+    def full_disk(translator, directory, *options):
+        (directory / "saved_model.pb").touch()
         names.extend(x.name for x in tmp_path.iterdir())
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(keras_attn.export, "_write_warm_up", full_disk)
+    monkeypatch.setattr(keras_attn.export.base, "_write", full_disk)
     with pytest.raises(OSError, match="No space left"):
         toys["greedy"].export(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -452,58 +497,51 @@ def test_vocabularies_are_assets_and_nothing_points_elsewhere(toys, exports):
     assert files == {"source.txt", "target.txt"}
 
 
-def test_an_export_answers_where_it_was_moved_to(toys, exports, tmp_path):
-    moved = tmp_path / "7"
-    shutil.copytree(exports["greedy"], moved)
-    inputs = {"text": as_bytes(LINES)}
-    (answer,) = ask([(str(moved), "serving_default", inputs, "c")], tmp_path)
-    assert [x.decode() for x in answer["text"]] == toys["greedy"](LINES).text
+def test_an_export_answers_where_it_was_moved_to(answers):
+    expected = answers["pre", "serving_default", "lines", "c"]
+    found = answers["moved", "serving_default", "lines", "c"]
+    np.testing.assert_array_equal(found["text"], expected["text"])
 
 
-def test_every_warm_up_request_is_answered(exports, tmp_path):
-    path = exports["pre"] / "assets.extra" / "tf_serving_warmup_requests"
-    requests = []
-    for record in tf.data.TFRecordDataset(str(path)):
-        log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
-        assert log.WhichOneof("log_type") == "predict_log"
-        request = log.predict_log.request
-        inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
-        signature = request.model_spec.signature_name
-        requests.append((str(exports["pre"]), signature, inputs, "c"))
-    assert [x[1] for x in requests] == list(SIGNATURES)
-    for answer in ask(requests, tmp_path):
+def test_every_warm_up_request_is_answered(answers):
+    for signature in SIGNATURES:
+        answer = answers["pre", signature, "warm up", "c"]
         assert isinstance(answer, dict), answer
 
 
-def test_cudnn_is_switched_back_on_after_an_export(tmp_path):
-    translator = toy_models.feeding()
-    (encoder,) = [x for x in translator.model.layers if hasattr(x, "use_cudnn")]
-    encoder.use_cudnn = "auto"
-    translator.export(tmp_path)
-    assert encoder.use_cudnn == "auto"
+def test_cudnn_is_off_while_tracing_and_on_again(toys, tmp_path, monkeypatch):
+    translator = toys["greedy"]
+    cells = [
+        x for x in translator.model._flatten_layers() if hasattr(x, "use_cudnn")
+    ]
+    seen = []
+
+    def trace(graph, inputs, request):
+        seen.extend(x.use_cudnn for x in cells)
+        raise InterruptedError
+
+    monkeypatch.setattr(type(translator.graph), "decode_inputs", trace)
+    with pytest.raises(InterruptedError):
+        translator.export(tmp_path)
+    assert cells and seen == [False] * len(cells)
+    assert [x.use_cudnn for x in cells] == ["auto"] * len(cells)
 
 
-def test_a_trained_translator_exports_what_it_has_learnt(tmp_path):
-    translator = toy_models.greedy()
-    translator(LINES)  # traced before the weights change
-    old = translator.model.get_weights()
-    toy_models.speak_up(translator.model, seed=33)
-    path = translator.export(tmp_path / "model", version=20261121)
-    assert path == tmp_path / "model" / "20261121"
-    inputs = {"text": as_bytes(LINES)}
-    (answer,) = ask([(str(path), "serving_default", inputs, "c")], tmp_path)
-    new = translator(LINES)
-    translator.model.set_weights(old)
-    assert [x.decode() for x in answer["text"]] == new.text
-    np.testing.assert_allclose(answer["score"], new.scores, atol=1e-5)
-    assert new.text != translator(LINES).text
+def test_a_trained_translator_exports_what_it_has_learnt(trained, answers):
+    path, expected = trained
+    assert path.name == "20261121"
+    answer = answers["trained", "serving_default", "lines", "c"]
+    assert [x.decode() for x in answer["text"]] == expected.text
+    np.testing.assert_allclose(answer["score"], expected.scores, atol=1e-5)
 
 
 def test_the_signature_ids_wants_one_length_for_each_row(toys):
-    from keras_attn.export import _Signatures
+    from keras_attn.export.signatures import Signatures
 
-    ids = tf.function(_Signatures(toys["pre"]).ids, autograph=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one length for"):
+    ids = tf.function(Signatures(toys["pre"].graph).ids, autograph=False)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="needs one of len"
+    ):
         ids(tf.constant([[4, 2], [5, 2]]), tf.constant([2]))
     nothing = ids(tf.zeros([2, 0], tf.int32), tf.constant([0, 0]))
     assert nothing["ids"].shape[0] == 2

@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "decoder": {"keras", "attention", "loops", "cells", "backend"},
     "incremental": {"keras", "numpy", "attention", "decoder", "cells"},
     "search": {"tensorflow"},
+    "structures": {"tensorflow"},
     "text": {"tensorflow", "tensorflow_text"},
     "batches": {"tensorflow", "numpy", "text"},
     "placement": {"keras"},
@@ -36,10 +37,17 @@ MAY_IMPORT = {
         "incremental",
         "placement",
         "search",
+        "structures",
         "text",
         "export",
     },
-    "export": {"keras", "tensorflow", "tensorflow_serving", "text"},
+    "export": {
+        "keras",
+        "tensorflow",
+        "tensorflow_serving",
+        "structures",
+        "text",
+    },
 }
 LEAVES = {
     "losses",

@@ -1,11 +1,7 @@
-"""Search, shown on models that spell words.
+"""Search, shown on models that spell words: lengths, pool and stopping.
 
-A model here is an automaton: in a state it gives letters log-probabilities,
-and each letter leads to the next state. It attends to the state it is in,
-so an alignment tells the path that its hypothesis really took.
+What else the searches can is shown in the other `test_search_*.py`.
 """
-
-import dataclasses
 
 import numpy as np
 import pytest
@@ -14,142 +10,17 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
+from spelling import FORBIDDEN
+from spelling import PAD
+from spelling import START
+from spelling import as_reference
+from spelling import assert_found
+from spelling import random_automaton
+from spelling import spell
+from spelling import speller
 
 from keras_attn import BeamSearch
 from keras_attn import GreedySearch
-from keras_attn.search import Task
-
-PAD, START, END = 0, 1, 2
-FORBIDDEN = (PAD, START)
-LETTERS = {letter: i for i, letter in enumerate("_^.abcdefghijklmnopqrst")}
-
-
-class Automaton:
-    """Rows of logits `(batch, states, V)`, and where tokens lead."""
-
-    def __init__(self, logits, leads_to):
-        self.logits = np.asarray(logits, "float32")
-        self.leads_to = np.asarray(leads_to, "int32")
-        # The start token finds the model in its first state.
-        self.leads_to[:, START] = np.arange(len(self.leads_to))
-        self.steps = 0
-
-    def task(self, rows=None):
-        logits = tf.constant(self.logits if rows is None else self.logits[rows])
-        leads_to = tf.constant(self.leads_to)
-        batch, states, _ = logits.shape
-
-        def step(tokens, state):
-            self.steps += 1
-            flat = state * leads_to.shape[1] + tokens
-            state = tf.gather(tf.reshape(leads_to, [-1]), flat)
-            return (
-                tf.gather(logits, state, batch_dims=1),
-                tf.one_hot(state, states),
-                state,
-            )
-
-        def start(beams):
-            return tf.zeros([batch, beams], tf.int32)
-
-        return Task(step, start, batch, START, END, FORBIDDEN)
-
-    def logps(self, row):
-        """What the reference asks: tokens so far -> log-probabilities."""
-        logits = self.logits[row].astype("float64")
-        table = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        return lambda tokens: table[self.path(tokens)[-1]]
-
-    def path(self, tokens):
-        states = [0]
-        for token in tokens:
-            states.append(int(self.leads_to[states[-1], token]))
-        return states
-
-
-def speller(*rows):
-    """A model for each row's words: `{word: probability}`."""
-    beginnings = {""}
-    for row in rows:
-        for word in row:
-            beginnings.update(word[:i] for i in range(len(word) + 1))
-    states = {beginning: i for i, beginning in enumerate(sorted(beginnings))}
-    nowhere = len(states)  # behind letters of probability zero
-    logits = np.full([len(rows), nowhere + 1, len(LETTERS)], -np.inf)
-    logits[:, nowhere] = 0.0
-    leads_to = np.full([nowhere + 1, len(LETTERS)], nowhere)
-    for beginning, state in states.items():
-        for letter, token in LETTERS.items():
-            leads_to[state, token] = states.get(beginning + letter, nowhere)
-            for row, words in enumerate(rows):
-                here = _share(words, beginning)
-                if letter == ".":
-                    there = words.get(beginning, 0.0)
-                else:
-                    there = _share(words, beginning + letter)
-                if there:
-                    logits[row, state, token] = np.log(there / here)
-    return Automaton(logits, leads_to)
-
-
-def _share(words, beginning):
-    return sum(p for word, p in words.items() if word.startswith(beginning))
-
-
-def spell(hypotheses, row=0):
-    """The words found for a row; what was cut ends in a dash."""
-    words = []
-    for tokens, length, finished in zip(
-        hypotheses.tokens.numpy()[row],
-        hypotheses.lengths.numpy()[row],
-        hypotheses.finished.numpy()[row],
-        strict=True,
-    ):
-        word = "".join(list(LETTERS)[token] for token in tokens[:length])
-        assert finished == word.endswith(".")
-        words.append(word[:-1] if finished else word + "-")
-    return words
-
-
-def random_automaton(seed, batch=1, letters=2, sharpness=1.5, layers=7):
-    """Four states for each length, so that no two sums are equal."""
-    random = np.random.default_rng(seed)
-    states, size = 4 * layers, 3 + letters
-    layer = np.minimum(np.arange(states) // 4 + 1, layers - 1)
-    return Automaton(
-        sharpness * random.normal(size=[batch, states, size]),
-        4 * layer[:, None] + random.integers(4, size=[states, size]),
-    )
-
-
-def assert_found(hypotheses, row, expected, automaton):
-    """Tokens, lengths, scores, flags and alignments, all of them."""
-    number = hypotheses.tokens.shape[1]
-    for n in range(number):
-        length = int(hypotheses.lengths[row, n])
-        tokens = hypotheses.tokens.numpy()[row, n]
-        alignment = hypotheses.alignments.numpy()[row, n]
-        if n >= len(expected):  # there are no more: missing
-            assert length == 0
-            assert hypotheses.scores[row, n] == -np.inf
-            assert not hypotheses.finished[row, n]
-        else:
-            found = expected[n]
-            assert tuple(tokens[:length]) == found.tokens
-            assert bool(hypotheses.finished[row, n]) == found.finished
-            np.testing.assert_allclose(
-                hypotheses.scores[row, n], found.score, rtol=1e-5, atol=1e-5
-            )
-            states = np.argmax(alignment[:length], axis=-1)
-            assert list(states) == automaton.path(found.tokens[:-1])
-            np.testing.assert_allclose(alignment[:length].sum(-1), 1.0)
-        assert not tokens[length:].any()
-        assert not alignment[length:].any()
-
-
-def as_reference(search):
-    return reference.Options(**dataclasses.asdict(search))
-
 
 WORDS = {"cat": 0.4, "car": 0.3, "dog": 0.2, "do": 0.1}
 
@@ -328,40 +199,11 @@ def test_logits_of_minus_infinity_are_as_good_as_forbidden():
         assert np.all(np.isfinite(found.scores))
 
 
-OPTIONS = {
-    "width": st.integers(1, 5),
-    "length_penalty": st.sampled_from([0.0, 0.6, 1.0, 2.0]),
-    "penalty": st.sampled_from(["gnmt", "power"]),
-    "early_stopping": st.sampled_from([True, False, "never"]),
-    "max_length": st.integers(1, 6),
-}
-
-
-@st.composite
-def searches(draw):
-    options = {name: draw(each) for name, each in OPTIONS.items()}
-    return BeamSearch(
-        num_hypotheses=draw(st.integers(1, options["width"])),
-        min_length=draw(st.integers(1, options["max_length"])),
-        **options,
-    )
-
-
 def check_against_reference(search, model):
     found = search(model.task())
     for row in range(len(model.logits)):
-        expected = reference.beam_search(
-            model.logps(row), END, FORBIDDEN, as_reference(search)
-        )
+        expected = reference.beam_search(model.row(row), as_reference(search))
         assert_found(found, row, expected, model)
-
-
-@given(searches(), st.integers(0, 10**6), st.integers(1, 4))
-@settings(max_examples=40)
-def test_beam_search_is_what_its_documentation_says(search, seed, letters):
-    check_against_reference(
-        search, random_automaton(seed, batch=3, letters=letters)
-    )
 
 
 @pytest.mark.full
@@ -399,8 +241,8 @@ def test_a_beam_wide_enough_is_exhaustive(penalty, alpha, lengths):
     search = BeamSearch(24, 15, alpha, penalty, "never", max_length, min_length)
     found = search(model.task())
     for row in range(8):
-        expected = reference.every_sequence(
-            model.logps(row), END, FORBIDDEN, as_reference(search)
+        expected = reference.every_hypothesis(
+            model.row(row), as_reference(search)
         )
         ended = int(np.sum(found.finished[row]))
         assert ended == len(expected)
@@ -410,24 +252,6 @@ def test_a_beam_wide_enough_is_exhaustive(penalty, alpha, lengths):
             np.testing.assert_allclose(
                 found.scores[row, n], score, rtol=1e-5, atol=1e-5
             )
-
-
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 6),
-    st.integers(1, 6),
-    st.integers(1, 4),
-)
-@settings(max_examples=20)
-def test_greedy_search_is_what_its_documentation_says(seed, a, b, letters):
-    min_length, max_length = sorted((a, b))
-    model = random_automaton(seed, batch=3, letters=letters)
-    found = GreedySearch(max_length, min_length)(model.task())
-    for row in range(3):
-        expected = reference.greedy_search(
-            model.logps(row), END, FORBIDDEN, max_length, min_length
-        )
-        assert_found(found, row, [expected], model)
 
 
 @given(
@@ -456,86 +280,6 @@ def test_one_beam_is_greedy_if_it_stops_at_once_or_has_no_penalty(seed, how):
     )
 
 
-SEARCHES = [
-    GreedySearch(max_length=6),
-    GreedySearch(max_length=5, min_length=3),
-    BeamSearch(1, max_length=5),
-    BeamSearch(3, 3, 0.6, "gnmt", False, 6, 2),
-    BeamSearch(4, 2, 1.0, "power", True, 6),
-    BeamSearch(6, 6, 1.0, "power", "never", 4),
-]
-search_options = pytest.mark.parametrize("search", SEARCHES, ids=str)
-
-
-def assert_same(left, right):
-    for name, x, y in zip(left._fields, left, right, strict=True):
-        if x.dtype.is_floating:
-            np.testing.assert_allclose(x, y, atol=1e-5, err_msg=name)
-        else:
-            np.testing.assert_array_equal(x, y, err_msg=name)
-
-
-@search_options
-def test_a_row_alone_finds_what_it_finds_in_a_batch(search):
-    model = random_automaton(5, batch=5, letters=3)
-    together = search(model.task())
-    for row in range(5):
-        alone = search(model.task([row]))
-        assert_same(
-            alone,
-            tf.nest.map_structure(lambda x, row=row: x[row, None], together),
-        )
-
-
-@search_options
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_graph_finds_what_eager_execution_finds(search, jit_compile):
-    model = random_automaton(6, batch=3, letters=3)
-    eager = search(model.task())
-    graph = tf.function(
-        lambda: search(model.task()), jit_compile=jit_compile, autograph=False
-    )
-    assert_same(graph(), eager)
-
-
-@search_options
-@pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
-def test_a_batch_without_rows_finds_nothing(search, graph):
-    model = random_automaton(7, batch=2, letters=2)
-    number, length = search.num_hypotheses, search.max_length
-
-    def run():
-        return search(model.task(slice(0, 0)))
-
-    found = tf.function(run, autograph=False)() if graph else run()
-    assert found.tokens.shape == (0, number, length)
-    assert found.scores.shape == (0, number)
-    assert found.lengths.shape == (0, number)
-    assert found.finished.shape == (0, number)
-    assert found.alignments.shape == (0, number, length, 28)
-
-
-@search_options
-def test_shapes_and_dtypes_are_as_documented(search):
-    found = search(random_automaton(8, batch=2).task())
-    number, length = search.num_hypotheses, search.max_length
-    shapes = [x.shape for x in found]
-    assert shapes == [
-        (2, number, length),
-        (2, number),
-        (2, number),
-        (2, number),
-        (2, number, length, 28),
-    ]
-    assert [x.dtype for x in found] == [
-        tf.int32,
-        tf.int32,
-        tf.float32,
-        tf.bool,
-        tf.float32,
-    ]
-
-
 def test_half_precision_logits_are_summed_in_float32():
     # In float16 a sum of 60 steps of ln 0.05 and more would lose digits.
     model = random_automaton(9, batch=2, letters=3, sharpness=4.0, layers=60)
@@ -555,7 +299,7 @@ def test_half_precision_logits_are_summed_in_float32():
         assert found.scores.dtype == tf.float32
         for row in range(2):
             tokens = found.tokens.numpy()[row, 0, : found.lengths[row, 0]]
-            logp = reference.log_probability(model.logps(row), tuple(tokens))
+            logp = reference.log_probability(model.row(row), tuple(tokens))
             np.testing.assert_allclose(found.scores[row, 0], logp, rtol=1e-5)
 
 

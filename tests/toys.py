@@ -1,5 +1,8 @@
 """Small translators with seeded weights, one for each shape of a model.
 
+`MAKERS` are those that read `LINES` and find the same every time; `OTHERS`
+sample, or read the arrays of `sources(name)`.
+
 They are not trained: their outputs mean nothing, but they vary in length and
 some are cut, which is what the tests need. Each is made in about a second.
 """
@@ -34,7 +37,7 @@ class Toys:
 
     def __getitem__(self, name):
         if name not in self._made:
-            self._made[name] = MAKERS[name]()
+            self._made[name] = (MAKERS | OTHERS)[name]()
         return self._made[name]
 
 
@@ -137,7 +140,7 @@ def transformer():
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     memory = layers.Embedding(SOURCE.size, 8, mask_zero=True)(source)
-    memory = keras_attn.PositionEmbedding(30)(memory)
+    memory = keras_attn.PositionEmbedding(40)(memory)
     x = layers.LayerNormalization()(memory)
     x = layers.MultiHeadAttention(2, 4)(x, x)
     memory = layers.Add()([memory, x])
@@ -164,6 +167,78 @@ def compiled():
     )
 
 
+def ensemble():
+    """Two models that attend in different ways."""
+    decoder = keras_attn.AttentionDecoder(
+        layers.LSTMCell(8), keras_attn.LuongAttention("general"), order="post"
+    )
+    models = [_pre_model(), model(decoder, lstm_encoder, seed=12)]
+    search = keras_attn.BeamSearch(3, num_hypotheses=2, max_length=9)
+    return keras_attn.Translator(models, SOURCE, TARGET, search)
+
+
+def sampling():
+    search = keras_attn.Sampling(max_length=12, num_hypotheses=2)
+    return keras_attn.Translator(_pre_model(), SOURCE, TARGET, search)
+
+
+def spectra():
+    """Frames of which those that are all zero are padding."""
+    source = keras.Input((None, 3), name="frames")
+    memory = layers.Masking()(source)
+    memory, states = gru_encoder(memory)
+    return keras_attn.Translator(
+        _model_of([source], memory, states, seed=3),
+        None,
+        TARGET,
+        keras_attn.BeamSearch(3, num_hypotheses=2, max_length=8),
+    )
+
+
+def images():
+    """Images of a fixed size, and numbers that tell what is wanted."""
+    image = keras.Input((6, 4, 1), dtype="uint8", name="image")
+    style = keras.Input((2,), name="style")
+    memory = layers.Rescaling(1 / 128)(image)
+    memory = layers.Conv2D(5, 3, strides=2, padding="same")(memory)
+    memory = layers.Reshape((6, 5))(memory)  # 3 x 2 places
+    state = layers.Dense(8)(style)
+    return keras_attn.Translator(
+        _model_of([image, style], memory, state, seed=6),
+        None,
+        TARGET,
+        keras_attn.GreedySearch(max_length=7),
+    )
+
+
+def _model_of(sources, memory, states, seed):
+    target = keras.Input((None,), dtype="int32", name="target")
+    hidden = keras_attn.AttentionDecoder(
+        layers.GRUCell(8), keras_attn.BahdanauAttention(8)
+    )(
+        layers.Embedding(TARGET.size, 6, mask_zero=True)(target),
+        memory,
+        initial_state=states,
+    )
+    made = keras.Model([*sources, target], layers.Dense(TARGET.size)(hidden))
+    speak_up(made, seed)
+    return made
+
+
+def sources(name):
+    """What a toy reads."""
+    random = np.random.default_rng(1)
+    if name == "spectra":
+        frames = random.normal(size=(4, 7, 3)).astype("float32")
+        for row, length in enumerate([7, 3, 5, 1]):
+            frames[row, length:] = 0
+        return frames
+    if name == "images":
+        image = random.integers(0, 256, (4, 6, 4, 1), "uint8")
+        return image, random.normal(size=(4, 2)).astype("float32")
+    return LINES
+
+
 @functools.cache
 def _pre_model():
     decoder = keras_attn.AttentionDecoder(
@@ -180,4 +255,10 @@ MAKERS = {
     "words": words,
     "transformer": transformer,
     "compiled": compiled,
+}
+OTHERS = {
+    "ensemble": ensemble,
+    "sampling": sampling,
+    "spectra": spectra,
+    "images": images,
 }

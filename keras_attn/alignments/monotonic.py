@@ -31,6 +31,9 @@ class MonotonicAlignment(Alignment):
     sum to less than one: what is missing is the probability of walking off
     the end. They are not made to sum to one, or decoding could not be hard.
 
+    Each of several heads walks alone (Ma et al., 2020), though all with the
+    same `r`.
+
     The paper trains by these expected weights and decodes by the process
     itself: `hard_inference=True`. For both to agree the model must learn to
     be sure, and noise in training makes it.
@@ -69,6 +72,8 @@ class MonotonicAlignment(Alignment):
     Reference:
         - [Raffel et al., 2017](https://arxiv.org/abs/1704.00784), equations
           11 to 14, algorithm 1
+        - [Ma et al., 2020](https://arxiv.org/abs/1909.12406), section 2.2,
+          of several heads
 
     Example:
 

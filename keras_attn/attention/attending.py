@@ -19,6 +19,7 @@ from keras_attn.attention.heads import map_tensors
 from keras_attn.attention.heads import repeat
 from keras_attn.attention.heads import unfold
 from keras_attn.attention.memory import Attended
+from keras_attn.attention.memory import ByHead
 from keras_attn.attention.memory import History
 from keras_attn.attention.windows import attend_in_windows
 
@@ -54,17 +55,18 @@ def attend_at_once(
         allowed, position = repeat((allowed, position), heads)
         kept, draws = map_tensors(fold, (kept, draws))
         if remembers:
-            head_history = _history_of_heads(history, heads)
+            head_history = _shared(history, heads)
     given = {
         "query": head_query,
         "history": head_history,
         "position": position,
-        "draws": draws,
         "training": bool(training),
     }
+    own = _own(history, head_history) if remembers else history
+    aligning = {**given, "history": own, "draws": draws}
     if attention.alignment.window_width is None:
         scores = call_score(attention.score, given, head_query, keys)
-        aligned = call_alignment(attention.alignment, given, scores, allowed)
+        aligned = call_alignment(attention.alignment, aligning, scores, allowed)
         weights = weights_of(aligned)
         context = weigh(weights, values, kept)
     else:
@@ -76,6 +78,7 @@ def attend_at_once(
             memory.mask,
             allowed,
             given,
+            aligning,
             kept,
         )
     attended = _join(attention, query, context, weights, aligned)
@@ -88,11 +91,16 @@ def attend_at_once(
     )
     if attention.projections:
         carried = map_tensors(lambda x: unfold(x, heads), carried)
+    by_head = history.by_head
+    if by_head:
+        total = by_head.total + attended.by_head
+        by_head = ByHead(attended.by_head, total)
     return attended, History(
         attended.alignments,
         history.total + attended.alignments,
         history.step + 1,
         carried,
+        by_head,
     )
 
 
@@ -129,11 +137,19 @@ def attend_in_turn(
     )
 
 
-def _history_of_heads(history, heads):
+def _shared(history, heads):
     """A row for each head; all are given the same alignments."""
     return History(
         *repeat(history[:3], heads), map_tensors(fold, history.carried)
     )
+
+
+def _own(history, shared):
+    """As shared among the heads, but each with its own alignments."""
+    if not history.by_head:
+        return shared
+    previous, total = map_tensors(fold, history.by_head)
+    return shared._replace(previous=previous, total=total)
 
 
 def _join(attention, query, context, weights, aligned):

@@ -23,6 +23,7 @@ from keras_attn.attention.heads import apply_to_rows
 from keras_attn.attention.heads import join_axes
 from keras_attn.attention.heads import unfold
 from keras_attn.attention.memory import Attended
+from keras_attn.attention.memory import ByHead
 from keras_attn.attention.memory import History
 from keras_attn.attention.memory import Memory
 from keras_attn.attention.outputs import outputs_of
@@ -71,7 +72,7 @@ class Attention(keras.layers.Layer):
             model's loss: `DoublyStochastic(...)`, `CoverageLoss(...)` or any
             function of `(alignments, query_mask, value_mask)`.
         dropout: Share of the weights to drop in training, between 0 and 1.
-        seed: Integer that seeds the dropout, or `None`.
+        seed: Integer that seeds the dropout, where there is some, or `None`.
 
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
@@ -133,8 +134,8 @@ class Attention(keras.layers.Layer):
         self.alignment = checks.require_instance(
             alignment, Alignment, "alignment", "SoftmaxAlignment()"
         )
-        checks.check_heads(heads, head_dim, value_dim, alignment)
-        checks.check_dropout(dropout)
+        checks.check_heads(heads, head_dim, value_dim)
+        checks.check_dropout(dropout, seed)
         checks.check_regularizer(regularizer)
         self.heads = heads
         self.head_dim = head_dim
@@ -290,12 +291,16 @@ class Attention(keras.layers.Layer):
             return History((), (), step)
         nothing = ops.zeros((batch, beams, source), dtype="float32")
         keys = join_axes(memory.keys) if self.projections else memory.keys
-        carried = self.score.initial_carry(keys, beams)
+        carried, by_head = self.score.initial_carry(keys, beams), ()
         if self.projections:
             carried = keras.tree.map_structure(
                 lambda x: unfold(x, self.heads), carried
             )
-        return History(nothing, nothing, step, carried)
+            if self.alignment.takes("history"):
+                shape = (batch, beams, self.heads, source)
+                nowhere = ops.zeros(shape, dtype="float32")
+                by_head = ByHead(nowhere, nowhere)
+        return History(nothing, nothing, step, carried, by_head)
 
     def step(self, query, memory, history=()):
         """Attends once for each of several queries a source.
@@ -452,6 +457,8 @@ class Attention(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
+        if not config.get("dropout"):
+            config.pop("seed", None)  # version 0.1 took one to no effect
         for part in ("score", "alignment", "regularizer"):
             if isinstance(config.get(part), dict):
                 config[part] = keras.saving.deserialize_keras_object(

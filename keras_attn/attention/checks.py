@@ -1,7 +1,5 @@
 """What an attention refuses of its arguments, and how it says so."""
 
-from keras_attn.alignments import MonotonicAlignment
-
 
 def require_instance(value, kind, name, example):
     if not isinstance(value, kind):
@@ -12,7 +10,7 @@ def require_instance(value, kind, name, example):
     return value
 
 
-def check_heads(heads, head_dim, value_dim, alignment):
+def check_heads(heads, head_dim, value_dim):
     _require_size("heads", heads)
     for name, size in {"head_dim": head_dim, "value_dim": value_dim}.items():
         if size is not None:
@@ -23,20 +21,20 @@ def check_heads(heads, head_dim, value_dim, alignment):
             f"effect. Received: heads=1, head_dim={head_dim!r}. Pass "
             "`heads=8` as well, or leave it out."
         )
-    if heads > 1 and isinstance(alignment, MonotonicAlignment):
-        raise ValueError(
-            "A monotonic walk stands at one position, and of several "
-            "heads only the mean is remembered. Received: "
-            f"heads={heads} with MonotonicAlignment. Pass a list of "
-            "attentions with one head each to the decoder."
-        )
 
 
-def check_dropout(dropout):
+def check_dropout(dropout, seed):
     if not 0 <= dropout < 1:
         raise ValueError(
             "`dropout` is the share of weights to drop, at least 0 and "
             f"below 1. Received: dropout={dropout!r}"
+        )
+    if seed is not None and not dropout:
+        raise ValueError(
+            "`seed` seeds the dropout, and there is none. Received: "
+            f"seed={seed!r}, dropout={dropout!r}. Pass for example "
+            "`dropout=0.1`, or leave it out; an alignment that draws at "
+            "random takes a seed of its own."
         )
 
 

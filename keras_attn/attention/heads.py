@@ -70,13 +70,16 @@ def fold(x):
 
 def unfold(x, heads):
     """`(batch * heads, target, ...)` -> `(batch, target, heads, ...)`."""
-    x = ops.reshape(x, (-1, heads, *ops.shape(x)[1:]))
+    rows, *rest = ops.shape(x)
+    x = ops.reshape(x, (rows // heads, heads, *rest))
     return ops.swapaxes(x, 1, 2)
 
 
 def join_axes(x):
     """Makes one of the first two axes."""
-    return ops.reshape(x, (-1, *ops.shape(x)[2:]))
+    # Not -1, which a source without positions would leave open.
+    rows, columns, *rest = ops.shape(x)
+    return ops.reshape(x, (rows * columns, *rest))
 
 
 def map_tensors(function, structure):
@@ -100,4 +103,7 @@ def apply_to_rows(layer, x):
     XLA cannot compile the gradient of a product of three axes in a loop.
     """
     rows = layer(ops.reshape(x, (-1, x.shape[-1])))
-    return ops.reshape(rows, (-1, ops.shape(x)[1], rows.shape[-1]))
+    batch, length = ops.shape(x)[:2]
+    if isinstance(length, int) and length:
+        batch = -1  # a number less to look up at every step
+    return ops.reshape(rows, (batch, length, rows.shape[-1]))

@@ -34,6 +34,8 @@ def extent(mask, batch, source):
         return begin, begin + source
     mask = ops.cast(mask, "int32")
     number = ops.arange(1, source + 1)  # 0 for padding
-    end = ops.max(mask * number, axis=1, keepdims=True)
-    begin = ops.cast(ops.argmax(mask, axis=1, keepdims=True), "int32")
+    # Neither `argmax` nor a bare `max` take a source without positions.
+    end = ops.max(mask * number, axis=1, keepdims=True, initial=0)
+    before = ops.cast(ops.cumsum(mask, axis=1) == 0, "int32")
+    begin = ops.sum(before, axis=1, keepdims=True)
     return begin, ops.maximum(end - begin, 0)

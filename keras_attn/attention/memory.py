@@ -19,13 +19,22 @@ class History(NamedTuple):
     """What an attention remembers of its past steps, one row a query.
 
     What no part of the attention looks at is not kept: it is `()`. With
-    several heads the alignments are their mean.
+    several heads the score is shown the mean of their alignments, and the
+    alignment those of the head itself.
     """
 
     previous: object  # (batch, beams, source), float32, the last alignments
     total: object  # (batch, beams, source), float32, their sum so far
     step: object  # (batch, beams), int32, the number of steps taken
     carried: object = ()  # what the score carries, each (batch, beams, ...)
+    by_head: object = ()  # `ByHead`, where the alignment of several looks
+
+
+class ByHead(NamedTuple):
+    """Past alignments, each `(batch, beams, heads, source)`."""
+
+    previous: object  # float32, the last
+    total: object  # float32, their sum so far
 
 
 class Attended(NamedTuple):

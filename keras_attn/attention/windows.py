@@ -13,7 +13,7 @@ from keras_attn.backend import take_rows
 
 
 def attend_in_windows(
-    attention, query, keys, values, mask, allowed, given, kept
+    attention, query, keys, values, mask, allowed, given, aligning, kept
 ):
     """Scores and sums only what is inside of each query's window.
 
@@ -25,7 +25,8 @@ def attend_in_windows(
         mask: Boolean tensor of shape `(batch, source)`, or `None`.
         allowed: Boolean tensor that broadcasts to `(B, target, source)`, or
             `None`.
-        given: What the parts may name, by name.
+        given: What the score may name, by name.
+        aligning: What the alignment may name.
         kept: Dropout's factors `(B, target, source)`, or `None`.
 
     Returns:
@@ -50,13 +51,13 @@ def attend_in_windows(
         scores = windows.pick(call_score(score, given, query, keys))
     else:
         scores = call_score(score, given, rows(query), windows.look(keys))
-        scores = ops.reshape(scores, (-1, target, width))
+        scores = ops.reshape(scores, (batch, target, width))
     inside = windows.inside
     if allowed is not None:
         shape = (batch, target, source)
         inside = inside & windows.pick(ops.broadcast_to(allowed, shape))
-    given = {**given, "window": window}
-    aligned = call_alignment(alignment, given, scores, inside)
+    aligning = {**aligning, "window": window}
+    aligned = call_alignment(alignment, aligning, scores, inside)
     weights = weights_of(aligned)
     kept = None if kept is None else rows(windows.pick(kept))
     context = weigh(rows(weights), windows.look(values), kept)
@@ -76,20 +77,23 @@ class Windows:
 
     def __init__(self, first, width, source):
         self._first, self._width, self._source = first, width, source
+        self._rows = ops.shape(first)[0] * ops.shape(first)[1]
         positions = ops.expand_dims(first, -1) + ops.arange(width)
         self.inside = ops.logical_and(positions >= 0, positions < source)
-        self._positions = ops.clip(positions, 0, source - 1)
+        last = ops.maximum(source - 1, 0)
+        self._positions = ops.clip(positions, 0, last)
 
     def look(self, x):
         """`(batch, source, dim)` -> `(batch * target, window, dim)`."""
-        x = take_rows(x, self._positions)
+        x = take_rows(_never_empty(x, self._source), self._positions)
         return ops.reshape(x, (-1, self._width, x.shape[-1]))
 
     def pick(self, x):
         """`(batch, target, source)` -> `(batch, target, window)`."""
         shape = ops.shape(self._positions)
-        rows = ops.reshape(x, (-1, self._source))
+        rows = ops.reshape(x, (self._rows, self._source))
         positions = ops.reshape(self._positions, (-1, self._width))
+        rows = _never_empty(rows, self._source)
         return ops.reshape(take_rows(rows, positions), shape)
 
     def spread(self, weights):
@@ -100,7 +104,22 @@ class Windows:
         spread = take_rows(
             ops.reshape(weights, (-1, self._width)),
             ops.reshape(
-                ops.clip(place, 0, self._width - 1), (-1, self._source)
+                ops.clip(place, 0, self._width - 1), (self._rows, self._source)
             ),
         )
         return ops.where(inside, ops.reshape(spread, shape), 0.0)
+
+
+def _never_empty(x, length):
+    """One more position in axis 1 where there is none to take.
+
+    Nothing is copied where there are some.
+    """
+    if isinstance(length, int):
+        missing = int(length == 0)
+        if not missing:
+            return x
+    else:
+        missing = ops.cast(length == 0, "int32")
+    rest = [(0, 0)] * (len(x.shape) - 2)
+    return ops.pad(x, [(0, 0), (0, missing), *rest])

@@ -2,3 +2,4 @@
 
 from keras_attn.incremental.base import Encoded as Encoded
 from keras_attn.incremental.base import Incremental as Incremental
+from keras_attn.incremental.ensemble import Ensemble as Ensemble

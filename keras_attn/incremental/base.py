@@ -141,6 +141,11 @@ class Incremental:
         )
         return logits, alignments, (position, states)
 
+    @property
+    def attends(self) -> bool:
+        """Whether there is attention to the source, and so alignments."""
+        return self._path.attends
+
     def source_mask(self, encoded: Encoded):
         """The mask of what the alignments of `step()` are over.
 

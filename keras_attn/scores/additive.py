@@ -56,6 +56,9 @@ class AdditiveScore(Score):
     TensorShape([1, 2, 6])
     """
 
+    # Whether queries and keys alone are compared, which can be in blocks.
+    _can_split = True
+
     def __init__(
         self,
         units,
@@ -66,6 +69,13 @@ class AdditiveScore(Score):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if block_size is not None and not self._can_split:
+            raise ValueError(
+                "Blocks are for scores that compare the query and the keys "
+                f"alone; what {type(self).__name__} adds is as large as what "
+                f"they avoid. Received: block_size={block_size!r}. Leave it "
+                "out, or use `AdditiveScore(units)`."
+            )
         self.units = positive(units, "units")
         self.use_bias = use_bias
         self.normalize = normalize

@@ -61,6 +61,8 @@ class CoverageScore(AdditiveScore):
     TensorShape([1, 2, 6])
     """
 
+    _can_split = False
+
     def __init__(
         self,
         units,

@@ -155,6 +155,8 @@ class LocationSensitiveScore(AdditiveScore):
     TensorShape([1, 2, 6])
     """
 
+    _can_split = False
+
     def __init__(
         self,
         units,

@@ -11,9 +11,39 @@ score `sum of log-probabilities / penalty(n)`, normalised once, when it ends:
 - `"power"`: `penalty(n) = n ** alpha`
 
 With `alpha = 0` the score is the log-probability itself.
+
+Rules of what may come next, the same in all searches. None of them moves
+probability to other tokens: the score is what the model itself gives.
+
+- Lengths. A row's maximum is `max_length`, or `a * source + b` of
+  `max_per_source` where that is less, but at least 1. Its minimum is
+  `min_length`, or that of `min_per_source` where it is more, but at most the
+  maximum. Before the minimum the end token may not come; at the maximum a
+  hypothesis is cut and flagged as not finished.
+- Prefix. Where a row has a token in `Task.prefix`, nothing else comes, no
+  other rule applies, and its log-probability counts. An end token in it ends
+  the hypothesis there; a prefix longer than the row's maximum is cut.
+- `no_repeat_ngram = n` (Paulus et al., 2018): a token that would complete an
+  n-gram which the hypothesis has already, the prefix counted, may not come.
+  The start token is in no n-gram. The end token ends a hypothesis, so it
+  never comes twice and is never ruled out by this, as in fairseq.
+- `repetition_penalty` (Keskar et al., 2019): before the softmax, logits of
+  tokens that the hypothesis has already, the prefix counted, are divided by
+  it where positive and multiplied by it where negative. The one rule that
+  changes log-probabilities: scores are those after the penalty.
+- Where nothing may come any more, a hypothesis is cut and flagged as not
+  finished. A beam gives way to others first: a source is cut only when none
+  of its beams can go on. A hypothesis cut before its first token does not
+  exist.
+
+References:
+    - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14
+    - [Paulus et al., 2018](https://arxiv.org/abs/1705.04304), section 2.5
+    - [Keskar et al., 2019](https://arxiv.org/abs/1909.05858), section 4.1
 """
 
 from keras_attn.search.beam import BeamSearch as BeamSearch
 from keras_attn.search.greedy import GreedySearch as GreedySearch
+from keras_attn.search.sampling import Sampling as Sampling
 from keras_attn.search.task import Hypotheses as Hypotheses
 from keras_attn.search.task import Task as Task

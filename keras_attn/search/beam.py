@@ -6,14 +6,20 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_attn.search.candidates import extend
-from keras_attn.search.task import IMPOSSIBLE
+from keras_attn.search.group import Beams
+from keras_attn.search.group import Step
+from keras_attn.search.options import Range
+from keras_attn.search.options import check_common
+from keras_attn.search.options import check_ranges
+from keras_attn.search.options import require_integers
+from keras_attn.search.options import require_number
+from keras_attn.search.pool import merged
+from keras_attn.search.pool import normalise
+from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
-from keras_attn.search.task import banned
-from keras_attn.search.task import check_lengths
+from keras_attn.search.task import gather
 from keras_attn.search.task import loop
-from keras_attn.search.task import require_integers
 from keras_attn.search.task import zero_past
 
 
@@ -39,6 +45,23 @@ class BeamSearch:
     If fewer hypotheses than asked for have ended, the best beginnings, cut
     at the maximum length, come after those and are flagged as not finished.
 
+    The coverage penalty of Wu et al. (2016) adds to the score of a
+    hypothesis, when it ends or is cut, `coverage_penalty * sum(log(min(c,
+    1)))` over the real source positions, where `c` is all the attention a
+    position has had, the end token's step counted, and at least 1e-6. It is
+    never positive, and the rules of stopping leave it out.
+
+    Diverse beam search (Vijayakumar et al., 2018) splits the beams into
+    `groups` of equal width. Each is a beam search with a pool of its own. At
+    every step the candidates of a group are ranked by their log-probability
+    less `diversity` times the number of beams of the groups before it that
+    go on with the same token (Hamming diversity; a group that has stopped
+    has none). The log-probabilities and scores themselves stay the model's.
+    The results of all groups are ranked together; groups may find the same.
+
+    What the rules on lengths, prefix and repetition mean in detail stands in
+    `keras_attn.search`.
+
     Args:
         width: Number of beginnings kept, the beams.
         num_hypotheses: Number of results a source, at most `width`.
@@ -47,9 +70,33 @@ class BeamSearch:
         early_stopping: `True`, `False` or `"never"`.
         max_length: Longest output in tokens, the end token counted.
         min_length: Fewest tokens, the end token counted.
+        max_per_source: `(a, b)`: at most `a * source + b` tokens, rounded
+            down, where that is less than `max_length`.
+        min_per_source: `(a, b)`: at least `a * source + b` tokens, rounded
+            down, where that is more than `min_length`.
+        no_repeat_ngram: No n-gram of so many tokens comes twice. 0 lets all.
+        repetition_penalty: Makes tokens less likely that came already, if
+            greater than 1.
+        coverage_penalty: The weight `beta` of the coverage penalty, at
+            least 0.
+        groups: Number of groups, which divides the width.
+        diversity: What a token costs a group for each beam before that has
+            it. Above 0 with several groups, else 0.
+
+    Request options: `width`, at most the search's own and not with several
+    groups, `length_penalty`, `coverage_penalty`, `max_length` and
+    `min_length`. A row with a width finds what a search of that width finds.
 
     References:
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14
+        - [Vijayakumar et al., 2018](https://arxiv.org/abs/1610.02424),
+          algorithm 1
+
+    Example:
+
+    >>> search = keras_attn.BeamSearch(5, num_hypotheses=3, length_penalty=1.0)
+    >>> float(search.normalise(-6.0, length=13))  # 6 / ((5 + 13) / 6)
+    -2.0
     """
 
     width: int = 5
@@ -59,10 +106,17 @@ class BeamSearch:
     early_stopping: bool | str = False
     max_length: int = 100
     min_length: int = 1
+    max_per_source: tuple | None = None
+    min_per_source: tuple | None = None
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+    coverage_penalty: float = 0.0
+    groups: int = 1
+    diversity: float = 0.0
 
     def __post_init__(self):
-        check_lengths(self)
-        require_integers(self, "width", "num_hypotheses")
+        check_common(self)
+        require_integers(self, "width", "num_hypotheses", "groups")
         if self.width < 1:
             raise ValueError(
                 "`width` is the number of beams, at least 1. Received: "
@@ -91,173 +145,178 @@ class BeamSearch:
                 '`early_stopping` must be True, False or "never". Received: '
                 f"early_stopping={self.early_stopping!r}"
             )
+        for name in ("length_penalty", "coverage_penalty", "diversity"):
+            require_number(self, name)
+        if self.coverage_penalty < 0:
+            raise ValueError(
+                "`coverage_penalty` must be at least 0. Received: "
+                f"coverage_penalty={self.coverage_penalty!r}. 0 leaves "
+                "coverage alone, 0.2 is about what Wu et al. (2016) found."
+            )
+        self._check_groups()
+
+    def _check_groups(self):
+        if self.groups < 1 or self.width % self.groups:
+            raise ValueError(
+                "`groups` must divide the width, so that all have as many "
+                f"beams. Received: groups={self.groups!r}, "
+                f"width={self.width!r}"
+            )
+        if (self.diversity > 0) != (self.groups > 1) or self.diversity < 0:
+            raise ValueError(
+                "`diversity` is what a group pays for a token that groups "
+                "before it took: above 0 with several groups, 0 with one. "
+                f"Received: groups={self.groups!r}, "
+                f"diversity={self.diversity!r}. Without it all groups would "
+                "find the same."
+            )
+
+    @property
+    def request_options(self):
+        """Options that a `Task` may hold for every row, and their dtypes."""
+        options = {
+            "width": tf.int32,
+            "length_penalty": tf.float32,
+            "coverage_penalty": tf.float32,
+            "max_length": tf.int32,
+            "min_length": tf.int32,
+        }
+        if self.groups > 1:
+            del options["width"]
+        return options
+
+    def check_options(self, options):
+        """Returns the options as tensors that fail where out of range."""
+        ranges = {
+            "width": Range(1, self.width),
+            "length_penalty": Range(0),
+            "coverage_penalty": Range(0),
+            "max_length": Range(1, self.max_length),
+            "min_length": Range(1, self.max_length),
+        }
+        return check_ranges(self, options, ranges)
 
     def normalise(self, log_probability, length):
         """Returns the score of a hypothesis of this length."""
-        length = tf.cast(length, tf.float32)
-        if self.penalty == "gnmt":
-            length = (5.0 + length) / 6.0
-        return log_probability / length**self.length_penalty
+        return normalise(
+            log_probability, length, self.penalty, self.length_penalty
+        )
 
     def __call__(self, task: Task) -> Hypotheses:
         """Decodes, inside a `tf.function` or eagerly."""
-        batch, width, length = task.batch, self.width, self.max_length
-        first = tf.one_hot(0, width, 0.0, IMPOSSIBLE)  # all beams are alike
-        empty = tf.zeros([batch, width, length], tf.int32)
-        state = _Beams(
-            time=tf.constant(0),
-            last=tf.fill([batch, width], task.start_token),
-            logp=tf.tile(first[None], [batch, 1]),
-            done=tf.zeros([batch], tf.bool),
-            tokens=empty,
-            slots=empty,
-            pool=_Pool(
-                scores=tf.fill([batch, width], IMPOSSIBLE),
-                lengths=tf.zeros([batch, width], tf.int32),
-                tokens=empty,
-                slots=empty,
-            ),
-            state=task.start(width),
-            alignments=tf.TensorArray(tf.float32, length),
-        )
+        beams = Beams(self, task)
+        first = task.start(self.width)
+        group = beams.first(_source_length(beams, task, first))
         state = loop(
-            lambda state: tf.logical_not(tf.reduce_all(state.done)),
-            lambda state: self._advance(task, state),
-            state,
-            length,
-        )
-        return self._collect(state)
-
-    def _advance(self, task, state):
-        width = self.width
-        logits, alignments, model = task.step(state.last, state.state)
-        logp, parents, tokens = extend(
-            tf.cast(logits, tf.float32),
-            state.logp,
-            min(2 * width, width * logits.shape[-1]),
-            banned(task, self.min_length, state.time),
-        )
-        length = state.time + 1
-
-        # Only the first `width` candidates may end; a beginning that is
-        # impossible stays so, and never ends. (A mask and not a slice: XLA
-        # compiles the slice of a top_k into a full sort, ten times slower.)
-        is_end = tokens == task.end_token
-        first = tf.range(tokens.shape[1]) < width
-        ends = is_end & first & (logp > IMPOSSIBLE / 2)
-        pool = self._pool_up(state, logp, parents, tokens, ends)
-
-        # The best `width` candidates that do not end go on.
-        going = tf.where(is_end, 2 * IMPOSSIBLE, logp)
-        logp, chosen = tf.math.top_k(going, width)
-        logp = tf.maximum(logp, IMPOSSIBLE)
-        parents = tf.gather(parents, chosen, batch_dims=1)
-        tokens = tf.gather(tokens, chosen, batch_dims=1)
-        return _Beams(
-            time=length,
-            last=tokens,
-            logp=logp,
-            done=state.done | self._stops(logp, pool, length),
-            tokens=_append(state.tokens, parents, tokens, state.time),
-            slots=_append(state.slots, parents, parents, state.time),
-            pool=pool,
-            state=tf.nest.map_structure(
-                lambda x: tf.gather(x, parents, batch_dims=1), model
+            lambda state: tf.logical_not(
+                tf.reduce_all(_joined([x.done for x in state.groups], axis=0))
             ),
-            alignments=state.alignments.write(state.time, alignments),
-        )
-
-    def _pool_up(self, state, logp, parents, tokens, ends):
-        """Merges the candidates that ended into the pool."""
-        pool, width, length = state.pool, self.width, state.time + 1
-        accepted = ends & tf.logical_not(state.done)[:, None]
-        scores = tf.where(accepted, self.normalise(logp, length), IMPOSSIBLE)
-        ended = _Pool(
-            scores=scores,
-            lengths=tf.fill(tf.shape(scores), length),
-            tokens=_append(state.tokens, parents, tokens, state.time),
-            slots=_append(state.slots, parents, parents, state.time),
-        )
-        both = tf.nest.map_structure(
-            lambda old, new: tf.concat([old, new], axis=1), pool, ended
-        )
-        _, best = tf.math.top_k(both.scores, width)
-        return tf.nest.map_structure(
-            lambda x: tf.gather(x, best, batch_dims=1), both
-        )
-
-    def _stops(self, logp, pool, length):
-        worst = pool.scores[:, -1]
-        full = worst > IMPOSSIBLE / 2
-        if self.early_stopping is True:
-            return full
-        # Log-probabilities only fall, so the best score a beginning can
-        # still reach is that of its present sum at the longest length.
-        at = self.max_length if self.early_stopping == "never" else length
-        reachable = self.normalise(logp[:, 0], at)
-        return full & (worst >= reachable)
-
-    def _collect(self, state):
-        """Finished hypotheses, best first; then those that were cut."""
-        finished = state.pool.scores > IMPOSSIBLE / 2
-        cut = state.logp > IMPOSSIBLE / 2
-        both = _Pool(
-            scores=tf.concat(
-                [state.pool.scores, self.normalise(state.logp, state.time)], 1
+            lambda state: self._advance(beams, state),
+            _State(
+                time=tf.constant(0),
+                groups=(group,) * self.groups,
+                model=first,
+                alignments=tf.TensorArray(tf.float32, self.max_length),
             ),
-            lengths=tf.concat(
-                [state.pool.lengths, tf.fill(tf.shape(cut), state.time)], 1
-            ),
-            tokens=tf.concat([state.pool.tokens, state.tokens], 1),
-            slots=tf.concat([state.pool.slots, state.slots], 1),
+            self.max_length,
         )
-        exists = tf.concat([finished, cut], axis=1)
-        finished = tf.pad(finished, [[0, 0], [0, self.width]])
-        # Both halves are sorted, and top_k keeps the order of equals.
-        _, best = tf.math.top_k(tf.cast(exists, tf.int32), self.num_hypotheses)
-        both, exists, finished = tf.nest.map_structure(
-            lambda x: tf.gather(x, best, batch_dims=1),
-            (both, exists, finished),
+        return self._collect(beams, state)
+
+    def _advance(self, beams, state):
+        time, groups = state.time, state.groups
+        tokens = _joined([group.last for group in groups])
+        raw, alignments, model = beams.task.step(tokens, state.model)
+        raw = tf.cast(raw, tf.float32)
+        history = None
+        if beams.rules.need_history:
+            history = _joined([group.tokens for group in groups])
+        logits, allowed = beams.rules.apply(raw, history, time)
+        step = Step(time, raw, logits, allowed, alignments)
+        if self.groups == 1:
+            group, parents = beams.advance(groups[0], step)
+            grown = (group,)
+        else:
+            grown, parents = self._advance_groups(beams, groups, step)
+        return _State(
+            time=time + 1,
+            groups=grown,
+            model=gather(model, parents),
+            alignments=state.alignments.write(time, alignments),
         )
-        lengths = tf.where(exists, both.lengths, 0)
+
+    def _advance_groups(self, beams, groups, step):
+        """One group after the other: each dislikes what those before chose."""
+        vocabulary = step.logits.shape[-1]
+        dislike, grown, parents = None, [], []
+        for i, group in enumerate(groups):
+            offset = i * beams.width
+            own = Step(
+                step.time,
+                *(
+                    None if x is None else x[:, offset : offset + beams.width]
+                    for x in step[1:]
+                ),
+            )
+            new, parent = beams.advance(group, own, offset, dislike)
+            going = tf.logical_not(group.done)[:, None] & (new.logp > POSSIBLE)
+            if new.lengths is not None:  # nor where it could not go on
+                going &= new.lengths[:, None] > step.time
+            cost = tf.where(going, self.diversity, 0.0)[..., None]
+            chosen = tf.one_hot(new.last, vocabulary)
+            cost = tf.reduce_sum(cost * chosen, axis=1)  # (B, V)
+            dislike = cost if dislike is None else dislike + cost
+            grown.append(new)
+            parents.append(parent + offset)
+        return tuple(grown), tf.concat(parents, axis=1)
+
+    def _collect(self, beams, state):
+        if self.groups == 1:
+            (group,) = state.groups
+            pool, finished = beams.results(
+                group, state.time, self.num_hypotheses
+            )
+        else:
+            results = [
+                beams.results(group, state.time, beams.width)
+                for group in state.groups
+            ]
+            pools, finished = zip(*results, strict=True)
+            pool, finished = merged(pools, finished, self.num_hypotheses)
+        exists = pool.scores > POSSIBLE
+        lengths = tf.where(exists, pool.lengths, 0)
         real = tf.sequence_mask(lengths, self.max_length)
         # (T, B, K, S) -> (B, T, K, S), then the slot of each step
         attended = tf.transpose(state.alignments.stack(), [1, 0, 2, 3])
         attended = tf.gather(
-            attended, tf.transpose(both.slots, [0, 2, 1]), batch_dims=2
+            attended, tf.transpose(pool.slots, [0, 2, 1]), batch_dims=2
         )
         return Hypotheses(
-            tokens=tf.where(real, both.tokens, 0),
+            tokens=tf.where(real, pool.tokens, 0),
             lengths=lengths,
-            scores=tf.where(exists, both.scores, float("-inf")),
+            scores=tf.where(exists, pool.scores, float("-inf")),
             finished=finished,
             alignments=zero_past(tf.transpose(attended, [0, 2, 1, 3]), lengths),
         )
 
 
-class _Pool(NamedTuple):
-    """Finished hypotheses of each source, best first."""
-
-    scores: Any  # (B, K), `IMPOSSIBLE` where empty
-    lengths: Any  # (B, K)
-    tokens: Any  # (B, K, T)
-    slots: Any  # (B, K, T)
-
-
-class _Beams(NamedTuple):
+class _State(NamedTuple):
     time: Any
-    last: Any  # (B, K)
-    logp: Any  # (B, K), best first
-    done: Any  # (B,)
-    tokens: Any  # (B, K, T)
-    slots: Any  # (B, K, T): in which beam each step was attended from
-    pool: Any
-    state: Any  # the model's
+    groups: tuple  # of `Group`
+    model: Any
     alignments: Any  # TensorArray of T x (B, K, S), by beam
 
 
-def _append(history, parents, new, time):
-    """Continues each parent's history `(B, K, T)` with `new (B, K)`."""
-    history = tf.gather(history, parents, batch_dims=1)
-    here = tf.range(history.shape[-1]) == time
-    return tf.where(here, new[..., None], history)
+def _joined(tensors, axis=1):
+    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis)
+
+
+def _source_length(beams, task, state):
+    """How many positions alignments are over, where somebody asks."""
+    if not beams.covers:
+        return None
+    if task.source_mask is not None:
+        return tf.shape(task.source_mask)[1]
+    # Only a step tells. A graph that knows its shapes leaves it out.
+    tokens = tf.fill([task.batch, beams.search.width], task.start_token)
+    _, alignments, _ = task.step(tokens, state)
+    return tf.shape(alignments)[-1]

@@ -8,20 +8,25 @@ lie in the chunks with the largest maxima.
 
 import tensorflow as tf
 
+from keras_attn.search.task import log_normaliser
+
 CHUNK = 64  # logits; of 32 to 256 the fastest at 8,000 and 32,000
 LARGE = 1024  # from here on chunks pay
 
 
-def extend(logits, logp, count, banned=()):
+def extend(logits, logp, count, banned=(), allowed=None):
     """Finds the best extensions of each source's hypotheses.
 
     Args:
-        logits: float32 tensor of shape `(batch, beams, vocabulary)`.
+        logits: float32 tensor of shape `(batch, beams, vocabulary)`, of which
+            the softmax makes probabilities.
         logp: Log-probabilities of the hypotheses, `(batch, beams)`.
         count: How many extensions to return, at most all there are.
         banned: `(id, penalty)` pairs: the penalty, a large negative number or
             scalar tensor, is added to the log-probability of every extension
             by this id.
+        allowed: Logits as they shall be instead, without the probability that
+            is missing then going to others. None for `logits`.
 
     Returns:
         Log-probabilities of the extended hypotheses, best first, the beams
@@ -29,33 +34,42 @@ def extend(logits, logp, count, banned=()):
     """
     if logits.shape[-1] < LARGE:
         if count == logits.shape[1] == 1:  # as greedy search asks
-            return _likeliest(logits, logp, banned)
-        return _extend_plainly(logits, logp, count, banned)
-    return _extend_by_chunks(logits, logp, count, banned)
+            return _likeliest(logits, logp, banned, allowed)
+        return _extend_plainly(logits, logp, count, banned, allowed)
+    return _extend_by_chunks(logits, logp, count, banned, allowed)
 
 
-def _extend_plainly(logits, logp, count, banned):
+def _extend_plainly(logits, logp, count, banned, allowed):
     beams, vocabulary = logits.shape[1:]
-    totals = tf.nn.log_softmax(logits) + logp[..., None]
-    if banned:
-        totals += _penalties(banned, vocabulary)
+    totals = _totals(logits, banned, allowed) + logp[..., None]
     totals = tf.reshape(totals, [-1, beams * vocabulary])
     logp, index = tf.math.top_k(totals, count)
     return logp, index // vocabulary, index % vocabulary
 
 
-def _likeliest(logits, logp, banned):
+def _likeliest(logits, logp, banned, allowed):
     """The best extension of each source's one hypothesis."""
-    allowed = logits
+    totals = _totals(logits, banned, allowed)
+    likeliest = tf.reduce_max(totals, axis=-1, keepdims=True)
+    # The first token that has it. XLA's argmax takes several times as long.
+    last = logits.shape[-1] - 1
+    token = tf.where(totals == likeliest, tf.range(last + 1), last)
+    token = tf.reduce_min(token, axis=-1)
+    return logp + likeliest[..., 0], tf.zeros_like(token), token
+
+
+def _totals(logits, banned, allowed):
+    """Log-probabilities of the next token, `(batch, beams, vocabulary)`."""
+    if allowed is None:
+        totals = tf.nn.log_softmax(logits)
+    else:
+        totals = allowed - log_normaliser(logits)[..., None]
     if banned:
-        allowed += _penalties(banned, logits.shape[-1])
-    token = tf.argmax(allowed, axis=-1, output_type=tf.int32)
-    logit = tf.gather(allowed, token[..., None], batch_dims=2)[..., 0]
-    logp += logit - tf.reduce_logsumexp(logits, axis=-1)
-    return logp, tf.zeros_like(token), token
+        totals += penalties(banned, logits.shape[-1])
+    return totals
 
 
-def _extend_by_chunks(logits, logp, count, banned):
+def _extend_by_chunks(logits, logp, count, banned, allowed):
     beams, vocabulary = logits.shape[1:]
     probabilities = tf.nn.softmax(logits)
     chunks = -(-vocabulary // CHUNK)
@@ -63,6 +77,8 @@ def _extend_by_chunks(logits, logp, count, banned):
         ends = [[0, 0], [0, 0], [0, padding]]
         logits = tf.pad(logits, ends, constant_values=float("-inf"))
         probabilities = tf.pad(probabilities, ends)
+        if allowed is not None:
+            allowed = tf.pad(allowed, ends, constant_values=float("-inf"))
     logits = tf.reshape(logits, [-1, beams, chunks, CHUNK])
     maxima = tf.reduce_max(logits, axis=-1)  # (B, K, chunks)
 
@@ -78,6 +94,9 @@ def _extend_by_chunks(logits, logp, count, banned):
         tf.reduce_max(likeliest, axis=-1)
     )
     offsets = (logp - normaliser)[..., None]  # (B, K, 1)
+    if allowed is not None:
+        logits = tf.reshape(allowed, [-1, beams, chunks, CHUNK])
+        maxima = tf.reduce_max(logits, axis=-1)
 
     # A chunk whose largest logit is banned may have nothing to offer.
     spoilt = len({token // CHUNK for token, _ in banned})
@@ -90,8 +109,8 @@ def _extend_by_chunks(logits, logp, count, banned):
         tf.reshape(logits, [-1, beams * chunks, CHUNK]), best, batch_dims=1
     ) + tf.gather(offsets, beam, batch_dims=1)
     if banned:
-        penalties = _penalties(banned, chunks * CHUNK)
-        totals += tf.gather(tf.reshape(penalties, [chunks, CHUNK]), chunk)
+        costs = penalties(banned, chunks * CHUNK)
+        totals += tf.gather(tf.reshape(costs, [chunks, CHUNK]), chunk)
     logp, index = tf.math.top_k(tf.reshape(totals, [-1, chosen * CHUNK]), count)
     of_chosen, within = index // CHUNK, index % CHUNK
     beam = tf.gather(beam, of_chosen, batch_dims=1)
@@ -99,8 +118,8 @@ def _extend_by_chunks(logits, logp, count, banned):
     return logp, beam, token
 
 
-def _penalties(banned, size):
-    """The penalties as a vector over ids."""
+def penalties(banned, size):
+    """The penalties of `(id, penalty)` pairs as a vector over ids."""
     return tf.add_n(
         [penalty * tf.one_hot(token, size) for token, penalty in banned]
     )

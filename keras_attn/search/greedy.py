@@ -1,99 +1,79 @@
 """Greedy search: the likeliest token at every step."""
 
 import dataclasses
-from typing import Any
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from keras_attn.search.candidates import extend
+from keras_attn.search.chains import Chains
+from keras_attn.search.options import Range
+from keras_attn.search.options import check_common
+from keras_attn.search.options import check_ranges
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
-from keras_attn.search.task import banned
-from keras_attn.search.task import check_lengths
-from keras_attn.search.task import loop
-from keras_attn.search.task import zero_past
 
 
 @dataclasses.dataclass(frozen=True)
 class GreedySearch:
     """Takes the likeliest token at every step.
 
+    The score of a hypothesis is the sum of its log-probabilities. What the
+    rules on lengths, prefix and repetition mean in detail stands in
+    `keras_attn.search`.
+
     Args:
         max_length: Longest output in tokens, the end token counted. A
             hypothesis is cut there and flagged as not finished.
         min_length: Fewest tokens, the end token counted.
+        max_per_source: `(a, b)`: at most `a * source + b` tokens, rounded
+            down, where that is less than `max_length`.
+        min_per_source: `(a, b)`: at least `a * source + b` tokens, rounded
+            down, where that is more than `min_length`.
+        no_repeat_ngram: No n-gram of so many tokens comes twice. 0 lets all.
+        repetition_penalty: Makes tokens less likely that came already, if
+            greater than 1.
 
-    The score of a hypothesis is the sum of its log-probabilities.
+    Request options: `max_length` and `min_length`.
+
+    Example:
+
+    >>> search = keras_attn.GreedySearch(max_length=50, no_repeat_ngram=3)
+    >>> sorted(search.request_options)
+    ['max_length', 'min_length']
     """
 
     max_length: int = 100
     min_length: int = 1
+    max_per_source: tuple | None = None
+    min_per_source: tuple | None = None
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
 
     num_hypotheses = 1
 
     def __post_init__(self):
-        check_lengths(self)
+        check_common(self)
+
+    @property
+    def request_options(self):
+        """Options that a `Task` may hold for every row, and their dtypes."""
+        return {"max_length": tf.int32, "min_length": tf.int32}
+
+    def check_options(self, options):
+        """Returns the options as tensors that fail where out of range."""
+        length = Range(1, self.max_length)
+        ranges = {"max_length": length, "min_length": length}
+        return check_ranges(self, options, ranges)
 
     def __call__(self, task: Task) -> Hypotheses:
         """Decodes, inside a `tf.function` or eagerly."""
-        batch, length = task.batch, self.max_length
-        state = _Greedy(
-            time=tf.constant(0),
-            last=tf.fill([batch, 1], task.start_token),
-            done=tf.zeros([batch, 1], tf.bool),
-            score=tf.zeros([batch, 1]),
-            state=task.start(1),
-            tokens=tf.TensorArray(tf.int32, length),
-            alignments=tf.TensorArray(tf.float32, length),
-        )
-        state = loop(
-            lambda state: tf.logical_not(tf.reduce_all(state.done)),
-            lambda state: self._advance(task, state),
-            state,
-            length,
-        )
-        # (T, B, 1, ...) -> (B, 1, T, ...)
-        tokens = tf.transpose(state.tokens.stack(), [1, 2, 0])
-        alignments = tf.transpose(state.alignments.stack(), [1, 2, 0, 3])
-        # The loop goes on until all rows are done: past a row's end token
-        # comes what nobody asked for.
-        ends = tokens == task.end_token
-        end = tf.argmax(ends, axis=-1, output_type=tf.int32)
-        lengths = tf.where(state.done, end + 1, length)
-        real = tf.sequence_mask(lengths, length)
-        return Hypotheses(
-            tokens=tf.where(real, tokens, 0),
-            lengths=lengths,
-            scores=state.score,
-            finished=state.done,
-            alignments=zero_past(alignments, lengths),
-        )
+        return Chains(self, task).run()
 
-    def _advance(self, task, state):
-        logits, alignments, model = task.step(state.last, state.state)
-        score, _, token = extend(
-            tf.cast(logits, tf.float32),
-            state.score,
-            1,
-            banned(task, self.min_length, state.time),
-        )
-        return _Greedy(
-            time=state.time + 1,
-            last=token,
-            done=state.done | (token == task.end_token),
-            score=tf.where(state.done, state.score, score),
-            state=model,
-            tokens=state.tokens.write(state.time, token),
-            alignments=state.alignments.write(state.time, alignments),
-        )
+    def chooser(self, task):
+        """The choice that `Chains` asks for."""
+        return _likeliest
 
 
-class _Greedy(NamedTuple):
-    time: Any
-    last: Any  # (B, 1)
-    done: Any  # (B, 1)
-    score: Any  # (B, 1)
-    state: Any  # the model's
-    tokens: Any  # TensorArray of T x (B, 1)
-    alignments: Any  # TensorArray of T x (B, 1, S)
+def _likeliest(logits, allowed, banned, score, time):
+    score, _, token = extend(logits, score, 1, banned, allowed)
+    return score, token

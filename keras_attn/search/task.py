@@ -9,6 +9,8 @@ import tensorflow as tf
 # Stands for the log-probability of the impossible. Finite, since the
 # difference of two infinities is NaN, and far below any real sum.
 IMPOSSIBLE = -1e9
+POSSIBLE = IMPOSSIBLE / 2  # what is above this can be
+NEVER = 2 * IMPOSSIBLE  # what a token costs that may not come
 
 
 class Hypotheses(NamedTuple):
@@ -21,7 +23,7 @@ class Hypotheses(NamedTuple):
     tokens: tf.Tensor  # (batch, N, time), int32, zero past the length
     lengths: tf.Tensor  # (batch, N), int32, the end token counted
     scores: tf.Tensor  # (batch, N), float32
-    finished: tf.Tensor  # (batch, N), False where cut at the maximum length
+    finished: tf.Tensor  # (batch, N), False where cut
     alignments: tf.Tensor  # (batch, N, time, source), float32
 
 
@@ -30,8 +32,8 @@ class Task(NamedTuple):
 
     `step(tokens (batch, beams), state)` returns logits `(batch, beams,
     vocabulary)`, alignments `(batch, beams, source)` and the new state.
-    `start(beams)` returns the first state, a structure of tensors whose
-    first two axes are batch and beams.
+    `start(beams)` returns the first state, a structure of tensors, or None,
+    whose first two axes are batch and beams.
     """
 
     step: Callable
@@ -48,56 +50,52 @@ class Task(NamedTuple):
 
 
 def loop(condition, body, state, max_length):
-    """A while loop over one named state.
+    """A while loop over one named state, in which None stays None.
 
     It takes at least one step, also for a batch without rows: a buffer that
     nothing was written to does not know its shape.
     """
-    (state,) = tf.while_loop(
-        lambda state: (state.time == 0) | condition(state),
-        lambda state: (body(state),),
-        (state,),
+    first = state
+
+    def pack(tensors):
+        tensors = iter(tensors)
+        return tf.nest.map_structure(
+            lambda x: None if x is None else next(tensors), first
+        )
+
+    def going(*tensors):
+        state = pack(tensors)
+        return (state.time == 0) | condition(state)
+
+    tensors = tf.while_loop(
+        going,
+        lambda *tensors: _present(body(pack(tensors))),
+        _present(first),
         maximum_iterations=max_length,
     )
-    return state
+    return pack(tensors)
 
 
-def banned(task, min_length, time):
-    """Tokens that may not come now, and what that costs them."""
-    never = 2 * IMPOSSIBLE
-    pairs = [(token, never) for token in task.forbidden]
-    if min_length > 1:
-        early = tf.cast(time + 1 < min_length, tf.float32)
-        pairs.append((task.end_token, early * never))
-    return pairs
+def _present(state):
+    return [x for x in tf.nest.flatten(state) if x is not None]
+
+
+def gather(structure, index):
+    """Takes items `index (B, N)` of axis 1 of every tensor."""
+    return tf.nest.map_structure(
+        lambda x: None if x is None else tf.gather(x, index, batch_dims=1),
+        structure,
+    )
+
+
+def log_normaliser(logits):
+    """Log-sum-exp over the last axis, of logits that are not all -inf."""
+    peak = tf.reduce_max(logits, axis=-1, keepdims=True)
+    total = tf.reduce_sum(tf.exp(logits - peak), axis=-1)
+    return peak[..., 0] + tf.math.log(total)
 
 
 def zero_past(alignments, lengths):
     """Zeroes `(B, N, T, S)` past the lengths `(B, N)`."""
     real = tf.sequence_mask(lengths, alignments.shape[2])
     return tf.where(real[..., None], alignments, 0.0)
-
-
-def check_lengths(search):
-    """Refuses lengths that no hypothesis can have."""
-    require_integers(search, "max_length", "min_length")
-    if search.max_length < 1:
-        raise ValueError(
-            "`max_length` counts tokens, the end token too, and must be at "
-            f"least 1. Received: max_length={search.max_length!r}"
-        )
-    if not 1 <= search.min_length <= search.max_length:
-        raise ValueError(
-            "`min_length` must be between 1 and `max_length`. Received: "
-            f"min_length={search.min_length!r}, "
-            f"max_length={search.max_length!r}"
-        )
-
-
-def require_integers(search, *names):
-    for name in names:
-        value = getattr(search, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(
-                f"`{name}` must be an integer. Received: {name}={value!r}"
-            )

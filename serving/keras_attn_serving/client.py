@@ -82,6 +82,7 @@ class Client:
         self.model = model
         self.version = version
         self.timeout = timeout
+        self._options = {}
         # gRPC stops reading at 4 MiB by default; a batch of alignments is
         # soon larger.
         options = [
@@ -123,7 +124,8 @@ class Client:
 
         Args:
             inputs: A list of texts, for a signature with the one input `text`;
-                else a dictionary of arrays or lists by input name.
+                else a dictionary of arrays or lists by input name. Every
+                input has a row for each source.
             signature: The signature to run.
             outputs: Names of the outputs wanted, or one name. Defaults to
                 all.
@@ -142,8 +144,7 @@ class Client:
                 "`inputs` must be a batch. Received one text; pass a list: "
                 f"[{inputs!r:.80}]."
             )
-        if not isinstance(inputs, Mapping):
-            inputs = {"text": inputs}
+        inputs = _by_name(inputs)
         if isinstance(outputs, str):
             outputs = [outputs]
         request = wire.PredictRequest(
@@ -164,6 +165,69 @@ class Client:
             spec.signature_name,
         )
 
+    def translate(
+        self,
+        inputs: Any,
+        prefixes: Sequence[str | None] | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        model: str | None = None,
+        version: int | str | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Runs the signature `options`, with those that are given.
+
+        Signatures have no optional inputs; the others are sent as what means
+        the exported search's own. The names come from the server, which is
+        asked once.
+
+        Args:
+            inputs: As for `predict`.
+            prefixes: A string or `None` for each source: what its text
+                begins with.
+            seed: Makes an export that samples repeat itself. Source number
+                `i` draws by `seed + i`.
+            options: Options by name, each for all sources or one for each:
+                `{"length_penalty": 0.6}`.
+            model, version, timeout: In place of the client's own.
+
+        Returns:
+            A `Result` of `text`, `score`, `texts` and `scores`.
+        """
+        where = {"model": model, "version": version, "timeout": timeout}
+        inputs = {
+            name: protocol.as_array(values)
+            for name, values in _by_name(inputs).items()
+        }
+        wanted = self._inputs_of_options(**where)
+        known = {
+            name: spec.dtype
+            for name, spec in wanted.items()
+            if name not in {"prefix", "seed", *inputs}
+        }
+        options = dict(options or {})
+        if unknown := set(options) - set(known):
+            raise ValueError(
+                f"`options` may hold {sorted(known)} for this model. "
+                f"Received: {sorted(unknown)}"
+            )
+        if seed is not None and "seed" not in wanted:
+            raise ValueError(
+                "This model draws nothing at random and takes no seed. "
+                f"Received: seed={seed!r}"
+            )
+        rows = len(next(iter(inputs.values())))
+        if "seed" in wanted:
+            seeds = -1 if seed is None else np.arange(seed, seed + rows)
+            inputs["seed"] = _per_row("seed", seeds, rows, "int32")
+        prefixes = [x or "" for x in prefixes or [""] * rows]
+        inputs["prefix"] = _per_row("prefixes", prefixes, rows, "object")
+        for name, dtype in known.items():
+            value = options.get(name, -1)
+            inputs[name] = _per_row(name, value, rows, dtype)
+        return self.predict(inputs, "options", **where)
+
     def align(
         self,
         texts: Sequence[str],
@@ -175,7 +239,7 @@ class Client:
         """Runs the signature `align` and trims each text's padding.
 
         Args:
-            texts: The texts.
+            texts: The texts; or arrays by name, where a model reads those.
             model, version, timeout: In place of the client's own.
 
         Returns:
@@ -282,6 +346,22 @@ class Client:
     def __exit__(self, *exception) -> None:
         self.close()
 
+    def _inputs_of_options(self, model, version, timeout):
+        """Specs of the inputs of `options`, asked for once."""
+        key = model, version
+        if key not in self._options:
+            signatures = self.metadata(
+                model=model, version=version, timeout=timeout
+            )
+            if "options" not in signatures:
+                raise ValueError(
+                    "`translate` needs the signature `options`. Received a "
+                    f"model with {list(signatures)}. Export it by "
+                    "`translator.export(directory, signatures=['options'])`."
+                )
+            self._options[key] = signatures["options"].inputs
+        return self._options[key]
+
     def _method(self, name, request, response):
         return self._channel.unary_unary(
             f"/tensorflow.serving.{name}",
@@ -319,6 +399,31 @@ class Client:
                 message,
                 hint.format(address=self.address, timeout=timeout),
             ) from error
+
+
+def _by_name(inputs):
+    """Inputs as a dictionary; a list of texts is that of `text`."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    array = protocol.as_array(inputs)
+    if array.dtype != object:
+        raise ValueError(
+            "A list of texts needs no name. Numbers go by the name of an "
+            "input, as in `{'ids': ids}`; `client.metadata()` has the names. "
+            f"Received an array of dtype {array.dtype}, shape {array.shape}."
+        )
+    return {"text": array}
+
+
+def _per_row(name, value, rows, dtype):
+    """A value for all rows, or one for each, as an array of `rows`."""
+    array = np.asarray(value)
+    if array.shape not in ((), (rows,)):
+        raise ValueError(
+            f"`{name}` must be one value, or one for each of the {rows} "
+            f"row(s). Received: {value!r:.200}"
+        )
+    return np.broadcast_to(array, (rows,)).astype(dtype)
 
 
 def _output(name, tensor):

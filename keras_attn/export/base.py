@@ -1,0 +1,120 @@
+"""Writes the versions, each complete or not at all."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+
+import keras
+
+from keras_attn.export.signatures import Signatures
+from keras_attn.export.warm_up import write_warm_up
+from keras_attn.text import Text
+
+
+def export(
+    translator,
+    directory,
+    version: int | None = None,
+    signatures=(),
+    jit_compile: bool = False,
+) -> pathlib.Path:
+    """Writes a version of a SavedModel.
+
+    It is written under a temporary name and renamed when complete, so that a
+    server polling the directory never loads half of it. Weights are stored
+    once, vocabularies as assets. Unless asked for, nothing in it is compiled
+    by XLA, which TF Serving has off, and recurrent layers run without cuDNN
+    kernels, so that it loads on CPU and GPU alike, wherever it was exported.
+
+    Args:
+        translator: A `Translator`.
+        directory: Where the versions are, `model_base_path` to a server.
+        version: Number of the version. Defaults to the next one.
+        signatures: Names of signatures beside the plain ones, or `"all"`.
+        jit_compile: Whether XLA compiles the search.
+
+    Returns:
+        The path of the version, `directory/version`.
+
+    Raises:
+        FileExistsError: If there is this version already.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    names = Signatures.names(signatures)
+    if version is None:
+        version = 1 + max(_versions(directory), default=0)
+    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+        raise ValueError(
+            "`version` must be an integer, at least 0: TF Serving reads only "
+            f"directories with such names. Received: version={version!r}"
+        )
+    path = directory / str(version)
+    if path.exists():
+        raise FileExistsError(
+            f"There is a version {version} in {directory} already. Leave "
+            "`version` out to write the next one."
+        )
+    # A name that is no number: servers leave it alone.
+    unfinished = pathlib.Path(
+        tempfile.mkdtemp(prefix=f".{version}-unfinished-", dir=directory)
+    )
+    try:
+        _write(translator, unfinished, names, jit_compile)
+        os.chmod(unfinished, 0o755)
+        unfinished.rename(path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return path
+
+
+def _write(translator, directory, names, jit_compile):
+    archive = keras.export.ExportArchive()
+    with tempfile.TemporaryDirectory() as assets:
+        texts = {}
+        for name in ("source_text", "target_text"):
+            text = getattr(translator, name)
+            if text is not None:
+                file = pathlib.Path(assets, name.replace("_text", ".txt"))
+                text.save(file)
+                texts[name] = Text.load(file)  # its tables read the file
+                for table in texts[name].tables():
+                    archive.track(table)
+        graph = translator.graph.with_texts(**texts, jit_compile=jit_compile)
+        signatures = Signatures(graph)
+        with _without_cudnn(translator.models):
+            endpoints = {}
+            for name in names:
+                endpoints[name] = archive.add_endpoint(
+                    name, signatures.function(name), signatures.specs(name)
+                )
+                if name == "encode":  # `step` takes what it gives
+                    endpoints[name].get_concrete_function()
+            archive.write_out(directory, verbose=False)  # traces the others
+        write_warm_up(directory, endpoints, signatures)
+
+
+@contextlib.contextmanager
+def _without_cudnn(models):
+    """Keras chooses cuDNN when it traces, by the GPUs it sees there."""
+    layers = [layer for model in models for layer in model._flatten_layers()]
+    cells = [layer for layer in layers if hasattr(layer, "use_cudnn")]
+    before = [layer.use_cudnn for layer in cells]
+    try:
+        for layer in cells:
+            layer.use_cudnn = False
+        yield
+    finally:
+        for layer, use_cudnn in zip(cells, before, strict=True):
+            layer.use_cudnn = use_cudnn
+
+
+def _versions(directory):
+    return [
+        int(x.name)
+        for x in directory.iterdir()
+        if x.name.isascii() and x.name.isdecimal()
+    ]

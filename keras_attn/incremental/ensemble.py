@@ -1,0 +1,117 @@
+"""Several models, decoded as one."""
+
+from collections.abc import Sequence
+
+from keras import ops
+
+from keras_attn.incremental.base import Incremental
+
+
+class Ensemble:
+    """Several models that decode together, with the interface of one.
+
+    A token's log-probability is the mean of the models' own, normalised
+    again: the geometric mean of their distributions. The alignments are the
+    mean over the models that attend.
+
+    Args:
+        members: List of `Incremental`, with the same inputs and vocabulary.
+
+    Raises:
+        ValueError: If the members' vocabularies differ in size, or when
+            first run, if their memories differ in length.
+
+    References:
+        - [Sutskever et al., 2014](https://arxiv.org/abs/1409.3215), section 3
+
+    Example:
+
+    >>> def model():
+    ...     source, target = keras.Input((None, 4)), keras.Input((None,))
+    ...     hidden = keras_attn.AttentionDecoder(
+    ...         keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+    ...         keras.layers.Embedding(10, 8)(target), source)
+    ...     logits = keras.layers.Dense(10)(hidden)
+    ...     return keras.Model([source, target], logits)
+    >>> ensemble = keras_attn.Ensemble(
+    ...     [keras_attn.Incremental(model()) for _ in range(2)])
+    >>> encoded = ensemble.encode(np.ones((2, 5, 4), "float32"))
+    >>> state = ensemble.start(encoded)
+    >>> logits, alignments, state = ensemble.step(
+    ...     np.ones((2, 1), "int32"), state, encoded)
+    >>> logits.shape, alignments.shape
+    (TensorShape([2, 1, 10]), TensorShape([2, 1, 5]))
+    """
+
+    def __init__(self, members: Sequence[Incremental]):
+        members = tuple(members)
+        sizes = [x.model.outputs[0].shape[-1] for x in members]
+        if len(set(sizes)) != 1:
+            raise ValueError(
+                "The models of an ensemble must have the same vocabulary. "
+                f"Received models with {sizes} logits. Train them with one "
+                "`Text` for the targets."
+            )
+        self.members = members
+
+    def encode(self, *sources) -> tuple:
+        """Runs each model's part that does not depend on the target."""
+        return tuple(x.encode(*sources) for x in self.members)
+
+    def start(
+        self, encoded: tuple, beams: int = 1, max_length: int | None = None
+    ) -> tuple:
+        """Returns the states before the first token."""
+        return tuple(
+            x.start(one, beams, max_length)
+            for x, one in zip(self.members, encoded, strict=True)
+        )
+
+    def step(self, tokens, state: tuple, encoded: tuple) -> tuple:
+        """Extends each hypothesis by one token, as `Incremental.step`.
+
+        In the place of logits stands the mean of log-probabilities, float32.
+        """
+        logits, alignments, states = zip(
+            *(
+                x.step(tokens, *pair)
+                for x, *pair in zip(self.members, state, encoded, strict=True)
+            ),
+            strict=True,
+        )
+        logp = [ops.log_softmax(ops.cast(x, "float32")) for x in logits]
+        attended = [x for x in alignments if x is not None]
+        if len({x.shape[2] for x in attended} - {None}) > 1:
+            raise ValueError(
+                "The memories of an ensemble's models must have the same "
+                "length, for their alignments to have a mean. Received "
+                f"lengths: {[x.shape[2] for x in attended]}."
+            )
+        mean = _mean(attended) if attended else None
+        return _mean(logp), mean, states
+
+    def source_mask(self, encoded: tuple):
+        """The mask of the positions that any model reads, or None for all."""
+        masks = [
+            x.source_mask(one)
+            for x, one in zip(self.members, encoded, strict=True)
+            if x.attends
+        ]
+        if not masks or any(mask is None for mask in masks):
+            return None
+        result, *others = masks
+        for mask in others:
+            result = ops.logical_or(result, mask)
+        return result
+
+    def check(self, *inputs) -> None:
+        """Compares decoding step by step with the whole models."""
+        for member in self.members:
+            member.check(*inputs)
+
+
+def _mean(tensors):
+    total, *others = tensors
+    for x in others:
+        total = total + x
+    return total / len(tensors)

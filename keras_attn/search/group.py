@@ -1,0 +1,283 @@
+"""The beams of a source, or one group of them: a step of beam search."""
+
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_attn.search.candidates import extend
+from keras_attn.search.limits import limits
+from keras_attn.search.options import check_names
+from keras_attn.search.options import is_fixed
+from keras_attn.search.options import option
+from keras_attn.search.pool import Pool
+from keras_attn.search.pool import append
+from keras_attn.search.pool import best
+from keras_attn.search.pool import empty_pool
+from keras_attn.search.pool import join
+from keras_attn.search.pool import normalise
+from keras_attn.search.pool import ranked
+from keras_attn.search.rules import Rules
+from keras_attn.search.task import IMPOSSIBLE
+from keras_attn.search.task import NEVER
+from keras_attn.search.task import POSSIBLE
+from keras_attn.search.task import gather
+
+UNATTENDED = 1e-6  # the least coverage, which keeps its logarithm finite
+
+
+class Group(NamedTuple):
+    """Beams, best first, and what of them has ended."""
+
+    last: Any  # (B, K)
+    logp: Any  # (B, K), the model's own; `IMPOSSIBLE` where there is no beam
+    done: Any  # (B,)
+    tokens: Any  # (B, K, T)
+    slots: Any  # (B, K, T): in which of all beams each step was attended from
+    lengths: Any  # (B,) of the beams, or None where it is the time
+    coverage: Any  # (B, K, S) attention so far, or None if nobody asks
+    pool: Pool
+
+
+class Step(NamedTuple):
+    """What all beams know at a step; a group sees its own."""
+
+    time: Any
+    raw: Any  # (B, K, V), the model's logits
+    logits: Any  # (B, K, V), to normalise by
+    allowed: Any  # (B, K, V), to choose by, or None
+    alignments: Any  # (B, K, S)
+
+
+class Beams:
+    """One run of a beam search over a task, told for one group."""
+
+    def __init__(self, search, task):
+        check_names(search, task.options or {})
+        self.search, self.task = search, task
+        self.width = search.width // search.groups
+        self.limits = limits(search, task)
+        self.rules = Rules(search, task, self.limits)
+        self.alpha = option(search, task, "length_penalty")
+        self.beta = option(search, task, "coverage_penalty")
+        self.covers = not (is_fixed(self.beta) and self.beta == 0)
+        # None where all rows have all beams
+        width = option(search, task, "width")
+        self.widths = None if is_fixed(width) else width
+        self.stops_apart = self.rules.may_exhaust or not is_fixed(
+            self.limits.longest
+        )
+
+    def first(self, source):
+        """The group before the first step, for memories so long."""
+        batch, width = self.task.batch, self.width
+        empty = empty_pool(batch, width, self.search.max_length)
+        alive = tf.one_hot(0, width, 0.0, IMPOSSIBLE)  # all beams are alike
+        return Group(
+            last=tf.fill([batch, width], self.task.start_token),
+            logp=tf.tile(alive[None], [batch, 1]),
+            done=tf.zeros([batch], tf.bool),
+            tokens=empty.tokens,
+            slots=empty.slots,
+            lengths=tf.zeros([batch], tf.int32) if self.stops_apart else None,
+            coverage=(
+                tf.zeros([batch, width, source]) if self.covers else None
+            ),
+            pool=empty,
+        )
+
+    def advance(self, group, step, offset=0, dislike=None):
+        """Extends every beam and keeps the best.
+
+        Args:
+            group: The `Group`.
+            step: Its `Step`.
+            offset: Number of beams in the groups before.
+            dislike: What tokens cost when candidates are ranked, but not in
+                their log-probabilities, `(B, V)`, or None.
+
+        Returns:
+            The group with one more token, and the beams that those come
+            from, counted within the group.
+        """
+        width, time = self.width, step.time
+        value, logp, parents, tokens = self._candidates(group, step, dislike)
+        # Only the first `width` candidates may end; a beginning that is
+        # impossible stays so, and never ends. (A mask and not a slice: XLA
+        # compiles the slice of a top_k into a full sort, ten times slower.)
+        is_end = tokens == self.task.end_token
+        first = self._within_width(tokens.shape[1])
+        ends = is_end & first & (logp > POSSIBLE)
+        slots = parents + offset if offset else parents
+        coverage = penalty = None
+        if self.covers:
+            coverage = group.coverage + step.alignments
+            penalty = self._coverage_penalty(coverage)
+        pool = self._pool_up(
+            group, logp, parents, tokens, slots, ends, penalty, time
+        )
+
+        # The best `width` candidates that do not end go on.
+        going, chosen = tf.math.top_k(tf.where(is_end, NEVER, value), width)
+        parents, tokens = gather((parents, tokens), chosen)
+        slots = tf.gather(slots, chosen, batch_dims=1) if offset else parents
+        if dislike is not None:
+            there = going > POSSIBLE
+            going = tf.gather(logp, chosen, batch_dims=1)
+            going = tf.where(there, going, IMPOSSIBLE)
+        going = tf.maximum(going, IMPOSSIBLE)
+        if self.widths is not None:
+            going = tf.where(self._within_width(width), going, IMPOSSIBLE)
+        grown = Group(
+            last=tokens,
+            logp=going,
+            done=group.done | self._stops(going, pool, time + 1),
+            tokens=append(group.tokens, parents, tokens, time),
+            slots=append(group.slots, parents, slots, time),
+            lengths=None,
+            coverage=gather(coverage, parents),
+            pool=pool,
+        )
+        if self.stops_apart:
+            possible = tf.reduce_any(logp > POSSIBLE, axis=1)
+            grown = self._stop_rows(group, grown, possible, time + 1)
+        return grown, parents
+
+    def _candidates(self, group, step, dislike):
+        """The best extensions: values they are ranked by, log-probabilities,
+        the beams they extend and the tokens they add, each `(B, C)`."""
+        allowed = step.allowed
+        if dislike is not None:
+            allowed = step.logits if allowed is None else allowed
+            allowed -= dislike[:, None]
+        value, parents, tokens = extend(
+            step.logits,
+            group.logp,
+            min(2 * self.width, self.width * step.logits.shape[-1]),
+            self.rules.banned(step.time),
+            allowed,
+        )
+        logp = value
+        if dislike is not None:
+            logp = value + tf.gather(dislike, tokens, batch_dims=1)
+        if self.rules.forces:
+            token, own = self.rules.forced(step.raw, step.time)
+            own, beams = tf.math.top_k(group.logp + own, self.width)
+            rest = [[0, 0], [0, value.shape[1] - self.width]]
+            own = tf.pad(own, rest, constant_values=NEVER)
+            forced = (token > 0)[:, None]
+            value = tf.where(forced, own, value)
+            logp = tf.where(forced, own, logp)
+            parents = tf.where(forced, tf.pad(beams, rest), parents)
+            tokens = tf.where(forced, token[:, None], tokens)
+        return value, logp, parents, tokens
+
+    def _within_width(self, count):
+        """Which of `count` in order are within the width, `(1 or B, count)`."""
+        width = self.width if self.widths is None else self.widths[:, None]
+        within = tf.range(count) < width
+        return within if self.widths is not None else within[None]
+
+    def _coverage_penalty(self, coverage):
+        """`beta * sum(log(min(coverage, 1)))` of each beam, `(B, K)`."""
+        logs = tf.math.log(tf.clip_by_value(coverage, UNATTENDED, 1.0))
+        if self.task.source_mask is not None:
+            logs = tf.where(self.task.source_mask[:, None], logs, 0.0)
+        return _by_row(self.beta) * tf.reduce_sum(logs, axis=-1)
+
+    def _pool_up(
+        self, group, logp, parents, tokens, slots, ends, penalty, time
+    ):
+        """Merges the candidates that ended into the pool."""
+        length = time + 1
+        scores = self.normalise(logp, length)
+        if penalty is not None:
+            scores += tf.gather(penalty, parents, batch_dims=1)
+        accepted = ends & tf.logical_not(group.done)[:, None]
+        scores = tf.where(accepted, scores, IMPOSSIBLE)
+        ended = Pool(
+            scores=scores,
+            lengths=tf.fill(tf.shape(scores), length),
+            tokens=append(group.tokens, parents, tokens, time),
+            slots=append(group.slots, parents, slots, time),
+        )
+        pool = best(join(group.pool, ended), self.width)
+        if self.widths is None:
+            return pool
+        within = self._within_width(self.width)
+        return pool._replace(scores=tf.where(within, pool.scores, IMPOSSIBLE))
+
+    def _stops(self, logp, pool, length):
+        if self.widths is None:
+            worst = pool.scores[:, -1]
+        else:
+            worst = tf.gather(pool.scores, self.widths - 1, batch_dims=1)
+        full = worst > POSSIBLE
+        if self.search.early_stopping is True:
+            return full
+        # Log-probabilities only fall and the coverage penalty is no reward,
+        # so the best score a beginning can still reach is that of its
+        # present sum at the longest length.
+        never = self.search.early_stopping == "never"
+        at = self.limits.longest if never else length
+        top = logp[:, 0]
+        if self.search.groups > 1:  # ranked by more than the log-probability
+            top = tf.reduce_max(logp, axis=1)
+        return full & (worst >= self.normalise(top, at))
+
+    def _stop_rows(self, group, grown, possible, time):
+        """Leaves rows as they were that are done, or cannot go on."""
+        stays = group.done | tf.logical_not(possible)
+
+        def keep(old, new):
+            if old is None:
+                return None
+            axes = [1] * (len(old.shape) - 1)
+            where = tf.reshape(stays, tf.concat([tf.shape(stays), axes], 0))
+            return tf.where(where, old, new)
+
+        kept = {
+            name: keep(getattr(group, name), getattr(grown, name))
+            for name in ("logp", "tokens", "slots", "coverage")
+        }
+        done = stays | grown.done | (grown.logp[:, 0] <= POSSIBLE)
+        if not is_fixed(self.limits.longest):
+            done |= time >= self.limits.longest
+        lengths = tf.where(stays, group.lengths, time)
+        return grown._replace(done=done, lengths=lengths, **kept)
+
+    def normalise(self, logp, length):
+        """Scores of hypotheses `(B, K)` or `(B,)` of a length, or lengths."""
+        alpha = self.alpha
+        if not is_fixed(alpha) and len(logp.shape) == 2:
+            alpha = alpha[:, None]
+        return normalise(logp, length, self.search.penalty, alpha)
+
+    def results(self, group, time, count):
+        """Finished hypotheses, best first; then those that were cut."""
+        cut = group.logp > POSSIBLE
+        lengths = tf.fill(tf.shape(cut), time)
+        if group.lengths is not None:
+            lengths = tf.zeros_like(lengths) + group.lengths[:, None]
+            cut &= lengths > 0
+        scores = self.normalise(group.logp, tf.maximum(lengths, 1))
+        if self.covers:
+            scores += self._coverage_penalty(group.coverage)
+        cut = Pool(
+            scores=tf.where(cut, scores, IMPOSSIBLE),
+            lengths=lengths,
+            tokens=group.tokens,
+            slots=group.slots,
+        )
+        if self.covers or self.search.groups > 1:  # not in order of scores
+            cut = best(cut, self.width)
+        pool, finished = ranked(group.pool, cut, count)
+        if self.widths is None:
+            return pool, finished
+        within = self._within_width(count)
+        scores = tf.where(within, pool.scores, IMPOSSIBLE)
+        return pool._replace(scores=scores), finished & within
+
+
+def _by_row(option):
+    return option if is_fixed(option) else option[:, None]

@@ -1,0 +1,45 @@
+"""How long and how short a hypothesis may be, row by row."""
+
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_attn.search.options import is_fixed
+from keras_attn.search.options import option
+
+
+class Limits(NamedTuple):
+    """Lengths with the end token: integers where all rows have the same."""
+
+    longest: Any  # an integer or (B,)
+    shortest: Any  # an integer or (B,), at most the longest
+
+
+def limits(search, task):
+    """What the options of search, sources and request make together."""
+    longest = option(search, task, "max_length")
+    shortest = option(search, task, "min_length")
+    if search.max_per_source is not None:
+        limit = _per_source(search, task, "max_per_source")
+        longest = tf.clip_by_value(limit, 1, longest)
+    if search.min_per_source is not None:
+        limit = _per_source(search, task, "min_per_source")
+        shortest = tf.maximum(limit, shortest)
+    if not (is_fixed(shortest) and (is_fixed(longest) or shortest == 1)):
+        shortest = tf.minimum(shortest, longest)
+    return Limits(longest, shortest)
+
+
+def _per_source(search, task, name):
+    """`a * source + b`, rounded down."""
+    if task.source_lengths is None:
+        raise ValueError(
+            f"`{name}` needs the lengths of the sources, and this task has "
+            f"none. Received: {name}={getattr(search, name)!r}. Limits that "
+            "depend on no source are `max_length` and `min_length`."
+        )
+    a, b = getattr(search, name)
+    limit = a * tf.cast(task.source_lengths, tf.float32) + b
+    # 1.1 * 10 is 11, also where float32 makes a little less of it.
+    return tf.cast(tf.floor(limit + 1e-3), tf.int32)

@@ -1,0 +1,355 @@
+"""`Translator`: trained models, their texts and a search, joined.
+
+Strings or features in; strings, scores and alignments out. All of it runs in
+one graph, the same that an export holds.
+"""
+
+import pathlib
+import threading
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.incremental import Ensemble
+from keras_attn.incremental import Incremental
+from keras_attn.placement import anywhere
+from keras_attn.search import BeamSearch
+from keras_attn.search import GreedySearch
+from keras_attn.search import Hypotheses
+from keras_attn.search import Sampling
+from keras_attn.text import Text
+from keras_attn.translator import checks
+from keras_attn.translator import requests
+from keras_attn.translator import saving
+from keras_attn.translator.graph import Graph
+from keras_attn.translator.results import Scores
+from keras_attn.translator.results import Token
+from keras_attn.translator.results import Translations
+from keras_attn.translator.results import strings
+from keras_attn.translator.results import translations
+from keras_attn.translator.sources import encode
+from keras_attn.translator.stream import Stream
+from keras_attn.translator.stream import require_streamable
+from keras_attn.translator.stream import run
+
+# One thread traces, the others wait: Keras's layers are not safe to trace
+# from two at once, and translators may share a model.
+_TRACING = threading.RLock()
+
+
+class Translator:
+    """Turns sources into target texts with a trained model, or with several.
+
+    The sources are lines of text, or arrays: spectrograms, images, whatever
+    the model's inputs but the last take. A model is cut and the cut compared
+    with the whole at once, on a few random inputs; that takes a second or so.
+    A translator may be called from several threads.
+
+    Args:
+        model: The trained functional `keras.Model`: its last input is the
+            target's ids, those before are the source, and it outputs the
+            logits. See `Incremental`. A list of models decodes as an
+            `Ensemble`.
+        source_text: `Text` of the source, or `None` where it is no text.
+        target_text: `Text` of the target.
+        search: `GreedySearch`, `BeamSearch` or `Sampling`. Defaults to
+            `BeamSearch()`.
+        jit_compile: Whether XLA compiles the search, once for each shape of
+            a batch. It pays for small models that see few shapes.
+        forbidden: List of target tokens that may not come, such as
+            `"<unk>"`.
+        replace_unknown: Whether the source token with most attention stands
+            in the place of an `<unk>`
+            ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
+
+    Raises:
+        ValueError: If a model cannot be cut, or does not fit the texts.
+        RuntimeError: If Keras does not run on TensorFlow.
+
+    Example:
+
+    >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
+    >>> source = keras.Input((None,), dtype="int32")
+    >>> target = keras.Input((None,), dtype="int32")
+    >>> embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
+    >>> hidden = keras_attn.AttentionDecoder(
+    ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+    ...     embed(target), embed(source))
+    >>> model = keras.Model(
+    ...     [source, target], keras.layers.Dense(text.size)(hidden))
+    >>> copy = keras_attn.Translator(
+    ...     model, text, text, keras_attn.GreedySearch(max_length=5))
+    >>> result = copy(["abba", "b"])
+    >>> len(result.text), result[0].alignment.shape[1]
+    (2, 5)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model | Sequence[keras.Model],
+        source_text: Text | None,
+        target_text: Text,
+        search: GreedySearch | BeamSearch | Sampling | None = None,
+        jit_compile: bool = False,
+        forbidden: Sequence[str] = (),
+        replace_unknown: bool = False,
+    ):
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "`Translator` decodes and exports with TensorFlow. Received: "
+                f"the Keras backend '{keras.backend.backend()}'. Load the "
+                "saved model in a process with KERAS_BACKEND=tensorflow; "
+                "weights trained on another backend carry over."
+            )
+        self.models = (
+            tuple(model) if isinstance(model, (list, tuple)) else (model,)
+        )
+        self.source_text = source_text
+        self.target_text = target_text
+        self.search = _search(search)
+        self.jit_compile = jit_compile
+        forbidden_ids = checks.forbidden_ids(forbidden, target_text)
+        self.forbidden = tuple(forbidden)
+        self.replace_unknown = replace_unknown
+        cut = _cut(self.models)
+        sources = checks.sources_of(self.models, source_text)
+        sources.columns_are_tokens = checks.check(
+            self.models, cut, sources, target_text, replace_unknown
+        )
+        self.graph = Graph(
+            models=self.models,
+            cut=cut,
+            sources=sources,
+            target_text=target_text,
+            search=self.search,
+            forbidden=forbidden_ids,
+            replace_unknown=replace_unknown,
+            jit_compile=jit_compile,
+        )
+        self._functions = {}
+
+    @property
+    def model(self) -> keras.Model:
+        """The model, where it is one."""
+        if len(self.models) > 1:
+            raise AttributeError(
+                f"This translator has {len(self.models)} models: "
+                "`translator.models`."
+            )
+        return self.models[0]
+
+    def __call__(
+        self,
+        sources: Any,
+        batch_size: int = 64,
+        prefixes: Sequence[str | None] | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Translations:
+        """Translates a number of sources.
+
+        Args:
+            sources: List of strings. Without a `source_text`: an array, batch
+                first; of models with several source inputs a tuple of
+                arrays, or a dictionary by the inputs' names.
+            batch_size: How many are decoded together, which changes speed
+                and memory and not the results. Like lengths go together.
+            prefixes: List with a string or `None` for each source: what its
+                target begins with, such as a token of the language wanted.
+            seed: Integer that makes `Sampling` repeat itself. Defaults to
+                another one each time.
+            options: Dictionary of options in place of the search's own, for
+                all sources or a list with a value for each:
+                `{"length_penalty": 0.6}`. `search.request_options` has the
+                names.
+        """
+        rows, request = self._read(
+            sources, batch_size, prefixes=prefixes, seed=seed, options=options
+        )
+        decode = self._compiled(
+            "decode", self.graph.decode, requests.specs(self.search, request)
+        )
+        found: list = [None] * self.graph.sources.count(rows)
+        for batch in self._batches(rows, batch_size):
+            given = self.graph.sources.take(rows, batch)
+            decoded = decode(given, requests.take(request, batch))
+            for i, row in zip(batch, translations(decoded), strict=True):
+                found[i] = row
+        return Translations(found)
+
+    def score(
+        self, sources: Any, targets: Sequence[str], batch_size: int = 64
+    ) -> Scores:
+        """Scores given targets, for re-ranking or perplexity.
+
+        The whole model reads each target, so that a score is what a search
+        with a length penalty of 0 reports for the same text.
+
+        Args:
+            sources: As in a call.
+            targets: List of strings, one for each source.
+            batch_size: How many are scored together.
+        """
+        rows, _ = self._read(sources, batch_size)
+        count = self.graph.sources.count(rows)
+        if isinstance(targets, (str, bytes)) or len(targets) != count:
+            raise ValueError(
+                "`targets` must be a list with a string for each source. "
+                f"Received: targets={targets!r:.200} for {count} source(s)."
+            )
+        targets = [encode(x) for x in targets]
+        score = self._compiled(
+            "score", self.graph.score, tf.TensorSpec([None], tf.string)
+        )
+        tokens: list = [None] * count
+        token_scores: list = [None] * count
+        scores = np.zeros(count, "float32")
+        for batch in self._batches(rows, batch_size):
+            found = score(
+                self.graph.sources.take(rows, batch),
+                tf.constant([targets[i] for i in batch], tf.string),
+            )
+            arrays = tf.nest.map_structure(lambda x: x.numpy(), found)
+            for n, i in enumerate(batch):
+                length = arrays.lengths[n]
+                tokens[i] = strings(arrays.tokens[n, :length])
+                token_scores[i] = arrays.token_scores[n, :length]
+                scores[i] = arrays.scores[n]
+        return Scores(tokens, token_scores, scores)
+
+    def stream(
+        self,
+        source: Any,
+        prefix: str | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Iterator[Token]:
+        """Yields the tokens of one source's text as they come.
+
+        With `GreedySearch` or `Sampling`: a beam search does not know its
+        first token until it knows its last. The texts of the tokens, joined,
+        are the text that a call returns.
+
+        Args:
+            source: A string, or an array without a batch axis.
+            prefix: What the target begins with; yielded too.
+            seed: As in a call.
+            options: As in a call.
+        """
+        require_streamable(self.search)
+        sources = self.graph.sources.batch_of_one(source)
+        rows, request = self._read(
+            sources,
+            batch_size=1,
+            prefixes=[prefix] if prefix else None,
+            seed=seed,
+            options=options,
+        )
+        specs = requests.specs(self.search, request)
+        key = "stream", str(specs)
+        with _TRACING:
+            if key not in self._functions:
+                self._functions[key] = Stream(self.graph, specs)
+        return run(
+            self._functions[key],
+            self.graph,
+            self.graph.sources.take(rows, [0]),
+            requests.take(request, [0]),
+        )
+
+    def _read(self, sources, batch_size, **request):
+        """Checks what a caller gave: rows of sources, and a request."""
+        if batch_size < 1:
+            raise ValueError(
+                "`batch_size` must be at least 1. Received: "
+                f"batch_size={batch_size!r}"
+            )
+        rows = self.graph.sources.collect(sources)
+        if not request:
+            return rows, {}
+        count = self.graph.sources.count(rows)
+        return rows, requests.read(
+            self.search, self.target_text, count, **request
+        )
+
+    def _batches(self, rows, batch_size):
+        order = self.graph.sources.order(rows)
+        for i in range(0, len(order), batch_size):
+            yield order[i : i + batch_size]
+
+    def _compiled(self, name, function, specs):
+        """The graph of a function of sources and what the specs describe."""
+        key = name, str(specs)
+        with _TRACING:
+            if key not in self._functions:
+                self._functions[key] = tf.function(
+                    function,
+                    input_signature=[self.graph.sources.specs, specs],
+                    autograph=False,
+                )
+                self._functions[key].get_concrete_function()
+        return self._functions[key]
+
+    def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
+        """Decodes the model's source inputs, in a graph of the caller's."""
+        return self.graph.decode_inputs(inputs, {}).hypotheses
+
+    def save(self, directory) -> None:
+        """Writes models, texts and search options, for `load()`."""
+        saving.save(self, pathlib.Path(directory))
+
+    @classmethod
+    def load(cls, directory) -> "Translator":
+        """Reads what `save()` wrote."""
+        return cls(**saving.load(pathlib.Path(directory)))
+
+    def export(
+        self,
+        directory,
+        version: int | None = None,
+        signatures: Sequence[str] | str = (),
+        jit_compile: bool = False,
+    ) -> pathlib.Path:
+        """Writes a SavedModel for TF Serving; see `keras_attn.export`.
+
+        Args:
+            directory: Where the versions are, `model_base_path` to a server.
+            version: Number of the version. Defaults to the next one.
+            signatures: Names of further signatures, or `"all"`: `"options"`,
+                `"score"`, and `"step"`, which brings `"encode"` and
+                `"strings"`.
+            jit_compile: Whether XLA compiles the search there. The server
+                then needs a flag: `--xla_cpu_compilation_enabled` or
+                `--xla_gpu_compilation_enabled`.
+
+        Returns:
+            The path of the version, `directory/version`.
+        """
+        from keras_attn.export import export
+
+        with _TRACING, anywhere():
+            return export(self, directory, version, signatures, jit_compile)
+
+
+def _cut(models):
+    if not models:
+        raise ValueError("A `Translator` needs a model. Received: [].")
+    members = [Incremental(model) for model in models]
+    return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _search(search):
+    if search is None:
+        return BeamSearch()
+    if not isinstance(search, (BeamSearch, GreedySearch, Sampling)):
+        raise ValueError(
+            "`search` must be a `BeamSearch`, a `GreedySearch` or a "
+            f"`Sampling`. Received: search={search!r}. Pass for example "
+            "`BeamSearch(5)`."
+        )
+    return search

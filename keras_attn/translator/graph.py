@@ -1,0 +1,291 @@
+"""The tensors' side of a `Translator`: what its graphs are made of.
+
+A call and an export are made of the same few functions, so that they cannot
+disagree. What a request may ask for beside its sources, a dictionary:
+
+- `"prefix"`: strings `(batch,)` that the texts begin with, "" for none
+- `"seed"`: int32 `(batch,)`, of which the random draws of a row are made
+- `"options"`: name -> `(batch,)`, in place of the search's own options
+
+A request without any has the plain graph, which knows nothing of them.
+"""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_attn.search import BeamSearch
+from keras_attn.search import GreedySearch
+from keras_attn.search import Hypotheses
+from keras_attn.search import Sampling
+from keras_attn.search import Task
+from keras_attn.text import END
+from keras_attn.text import PAD
+from keras_attn.text import START
+from keras_attn.text import UNKNOWN
+from keras_attn.text import Text
+from keras_attn.translator.results import Decoded
+from keras_attn.translator.sources import Features
+from keras_attn.translator.sources import Lines
+
+
+class Found(NamedTuple):
+    """What a search found, and how many columns of a row mean something."""
+
+    hypotheses: Hypotheses
+    columns: Any  # (batch,), or () where columns are the source's tokens
+
+
+class Scored(NamedTuple):
+    """Log-probabilities of given targets."""
+
+    tokens: tf.Tensor  # (batch, time), padded with ""
+    token_scores: tf.Tensor  # (batch, time), zero past the length
+    lengths: tf.Tensor  # (batch,), the end token counted
+    scores: tf.Tensor  # (batch,)
+
+
+@dataclasses.dataclass
+class Graph:
+    """Models, texts and a search, joined in TensorFlow functions."""
+
+    models: tuple  # the whole models, which score
+    cut: Any  # `Incremental` or `Ensemble`, which decodes
+    sources: Lines | Features
+    target_text: Text
+    search: BeamSearch | GreedySearch | Sampling
+    forbidden: tuple = ()  # ids
+    replace_unknown: bool = False
+    jit_compile: bool = False
+
+    def __post_init__(self):
+        self._searches = {}
+
+    def with_texts(self, source_text=None, target_text=None, **changes):
+        """The same with texts that read files of the vocabularies."""
+        sources = self.sources
+        if source_text is not None:
+            sources = Lines(source_text, sources.columns_are_tokens)
+        return dataclasses.replace(
+            self, sources=sources, target_text=target_text, **changes
+        )
+
+    @property
+    def samples(self) -> bool:
+        """Whether the search draws at random, and so takes seeds."""
+        return isinstance(self.search, Sampling)
+
+    def decode(self, given: tuple, request: dict) -> Decoded:
+        """Decodes a batch of what `sources` takes."""
+        inputs = self.sources.inputs(given)
+        found, columns = self.search_inputs(inputs, self.with_ids(request))
+        source_tokens, source_lengths = self.sources.tokens(
+            given, columns, tf.shape(found.alignments)[3]
+        )
+        tokens = self.target_text.lookup(found.tokens)
+        if self.replace_unknown:
+            tokens = tf.where(
+                found.tokens == UNKNOWN,
+                most_attended(found.alignments, source_tokens, source_lengths),
+                tokens,
+            )
+        real = tf.sequence_mask(found.lengths, self.search.max_length)
+        return Decoded(
+            source_tokens=source_tokens,
+            source_lengths=source_lengths,
+            texts=self.target_text.join(tokens, found.tokens),
+            tokens=tf.where(real, tokens, ""),
+            hypotheses=found,
+        )
+
+    def with_ids(self, request: dict) -> dict:
+        """A request whose prefixes are ids `(batch, length)`."""
+        if "prefix" not in request:
+            return request
+        ids = self.target_text.ids(request["prefix"], end=False)
+        return {**request, "prefix": ids}
+
+    def search_inputs(self, inputs: tuple, request: dict) -> Found:
+        """Decodes the model's source inputs; XLA may compile it.
+
+        Args:
+            inputs: The model's inputs but the last.
+            request: What `with_ids()` returned.
+        """
+        if self.samples and "seed" not in request:
+            seed = self.fresh_seeds(tf.shape(inputs[0])[0])
+            request = {**request, "seed": seed}
+        return self._search(request)(inputs, request)
+
+    def fresh_seeds(self, rows) -> tf.Tensor:
+        """Seeds `(rows,)` that no other request and no other process draws.
+
+        With both its own seeds zero the operation takes some of the system;
+        those of `tf.random` would bring theirs along, the same in every
+        process that loads an export.
+        """
+        return tf.raw_ops.RandomUniformInt(
+            shape=[rows], minval=0, maxval=tf.int32.max, seed=0, seed2=0
+        )
+
+    def _search(self, request):
+        """The function for such requests, whose graph all callers share."""
+        options = sorted(request.get("options", ()))
+        key = (*sorted(request), *options)
+        if key not in self._searches:
+            specs = {}
+            if "prefix" in request:
+                specs["prefix"] = tf.TensorSpec([None, None], tf.int32)
+            if "seed" in request:
+                specs["seed"] = tf.TensorSpec([None], tf.int32)
+            if "options" in request:
+                dtypes = self.search.request_options
+                specs["options"] = {
+                    name: tf.TensorSpec([None], dtypes[name])
+                    for name in options
+                }
+            self._searches[key] = tf.function(
+                self.decode_inputs,
+                input_signature=[self.sources.input_specs, specs],
+                jit_compile=self.jit_compile or None,
+                autograph=False,
+            )
+        return self._searches[key]
+
+    def decode_inputs(self, inputs: tuple, request: dict) -> Found:
+        """What `search_inputs` compiles."""
+        encoded = self.cut.encode(*inputs)
+        found = self.search(self.task(inputs, encoded, request))
+        columns = ()
+        if not self.sources.columns_are_tokens:
+            width = tf.shape(found.alignments)[3]
+            columns = self.columns(inputs, encoded, width)
+        return Found(found, columns)
+
+    def task(self, inputs: tuple, encoded, request: dict) -> Task:
+        """What a search works on."""
+        nowhere = tf.shape(inputs[0])[1] if self.sources.reads_text else 0
+        return Task(
+            step=lambda tokens, state: self.step(
+                tokens, state, encoded, nowhere
+            ),
+            start=lambda beams: self.cut.start(
+                encoded, beams, self.search.max_length
+            ),
+            batch=tf.shape(inputs[0])[0],
+            start_token=START,
+            end_token=END,
+            forbidden=(PAD, START, *self.forbidden),
+            source_mask=self.cut.source_mask(encoded),
+            source_lengths=self._source_lengths(inputs, encoded),
+            prefix=request.get("prefix"),
+            seed=request.get("seed"),
+            options=request.get("options"),
+        )
+
+    def step(self, tokens, state, encoded, nowhere=0):
+        """A step of the models.
+
+        Without attention, alignments are zeros over `nowhere` columns.
+        """
+        logits, alignments, state = self.cut.step(tokens, state, encoded)
+        if alignments is None:
+            alignments = tf.zeros([*tf.unstack(tf.shape(tokens)), nowhere])
+        return logits, alignments, state
+
+    def width(self, inputs, encoded):
+        """How many columns the alignments have."""
+        mask = self.cut.source_mask(encoded)
+        if mask is not None:
+            return tf.shape(mask)[1]
+        if self.sources.columns_are_tokens:
+            return tf.shape(inputs[0])[1]
+        # Of a step, only the shape is used.
+        rows = tf.shape(inputs[0])[0]
+        state = self.cut.start(encoded, 1, self.search.max_length)
+        _, alignments, _ = self.step(tf.fill([rows, 1], START), state, encoded)
+        return tf.shape(alignments)[2]
+
+    def columns(self, inputs, encoded, width):
+        """How many columns of a row's alignments are real: to the last one."""
+        mask = self.cut.source_mask(encoded)
+        if mask is None:
+            return tf.fill([tf.shape(inputs[0])[0]], width)
+        return tf.reduce_max(tf.where(mask, tf.range(1, width + 1), 0), axis=1)
+
+    def _source_lengths(self, inputs, encoded):
+        """Lengths `(batch,)` of the sources, where limits depend on them."""
+        search = self.search
+        if search.max_per_source is None and search.min_per_source is None:
+            return None
+        if self.sources.reads_text:  # the end token counted
+            real = inputs[0] != PAD
+        else:
+            real = self.cut.source_mask(encoded)
+        if real is None:
+            width = self.width(inputs, encoded)
+            return tf.fill([tf.shape(inputs[0])[0]], width)
+        return tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
+
+    def own_where_negative(self, options: dict) -> dict:
+        """Options of a request, whose negative numbers mean the search's."""
+        own = {name: getattr(self.search, name) for name in options}
+        options = {
+            name: tf.where(x < 0, tf.cast(own[name], x.dtype), x)
+            for name, x in options.items()
+        }
+        return self.search.check_options(options)
+
+    def score(self, given: tuple, targets: tf.Tensor) -> Scored:
+        """Scores target strings `(batch,)` by the whole models."""
+        ids = self.target_text.ids(targets)
+        real = ids != PAD
+        # Shifted right by one, and the end token is never read.
+        start = tf.fill([tf.shape(ids)[0], 1], START)
+        read = tf.where(real, tf.concat([start, ids[:, :-1]], axis=1), PAD)
+        inputs = self.sources.inputs(given)
+        logits = [
+            tf.cast(model([*inputs, read], training=False), tf.float32)
+            for model in self.models
+        ]
+        logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
+        if len(self.models) > 1:  # as in an `Ensemble`
+            logp = tf.nn.log_softmax(tf.reduce_mean(logp, axis=0))
+        else:
+            logp = logp[0]
+        logp = tf.gather(logp, ids, batch_dims=2)
+        logp = tf.where(real, logp, 0.0)
+        return Scored(
+            tokens=tf.where(real, self.target_text.lookup(ids), ""),
+            token_scores=logp,
+            lengths=tf.reduce_sum(tf.cast(real, tf.int32), axis=1),
+            scores=tf.reduce_sum(logp, axis=1),
+        )
+
+
+def most_attended(alignments, source_tokens, source_lengths):
+    """The source token with most attention, for each token written.
+
+    [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3,
+    looks up where its model's pointers point; here attention points. The end
+    token stands for nothing that could be written.
+
+    Args:
+        alignments: Tensor of shape `(batch, N, time, source)`.
+        source_tokens: Strings `(batch, source)`, the end token last.
+        source_lengths: Tensor of shape `(batch,)`.
+
+    Returns:
+        Strings `(batch, N, time)`; "<unk>" where a source has no token.
+    """
+    words = tf.sequence_mask(source_lengths - 1, tf.shape(source_tokens)[1])
+    words = words[:, None, None]
+    best = tf.argmax(tf.where(words, alignments, -1.0), axis=-1)
+    found = tf.gather(
+        tf.repeat(source_tokens[:, None], tf.shape(best)[1], axis=1),
+        best,
+        batch_dims=2,
+    )
+    return tf.where(source_lengths[:, None, None] > 1, found, "<unk>")

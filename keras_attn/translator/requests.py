@@ -1,0 +1,133 @@
+"""What a call asks for beside its sources, checked before anything runs."""
+
+import operator
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.search import Sampling
+from keras_attn.text import UNKNOWN
+from keras_attn.translator.sources import encode
+
+
+def read(search, target_text, count, prefixes, seed, options) -> dict:
+    """Returns a request of `count` rows, as `Graph` takes it, in numpy.
+
+    Raises:
+        ValueError: If something in it is unknown, has no effect, or is not
+            one a source.
+    """
+    request = {}
+    if prefixes is not None:
+        request["prefix"] = _prefixes(search, target_text, count, prefixes)
+    if isinstance(search, Sampling):
+        request["seed"] = _seeds(seed, count)
+    elif seed is not None:
+        raise ValueError(
+            "`seed` makes random draws repeat, which only `Sampling` has. "
+            f"Received: seed={seed!r} with {type(search).__name__}, which "
+            "always finds the same. Leave the seed out."
+        )
+    if options:
+        request["options"] = _options(search, count, options)
+    return request
+
+
+def take(request: dict, rows) -> dict:
+    """The tensors of some rows of a request."""
+    return tf.nest.map_structure(lambda x: tf.constant(x[rows]), request)
+
+
+def specs(search, request: dict) -> dict:
+    """What a request of this kind looks like to a function."""
+    dtypes = {"prefix": tf.string, "seed": tf.int32}
+    found = {
+        name: tf.TensorSpec([None], dtypes[name])
+        for name in request
+        if name in dtypes
+    }
+    if "options" in request:
+        found["options"] = {
+            name: tf.TensorSpec([None], search.request_options[name])
+            for name in request["options"]
+        }
+    return found
+
+
+def _prefixes(search, target_text, count, prefixes):
+    if isinstance(prefixes, (str, bytes)) or len(prefixes) != count:
+        raise ValueError(
+            "`prefixes` must be a list with a string, or None, for each "
+            f"source. Received: prefixes={prefixes!r:.200} for {count} "
+            "source(s)."
+        )
+    lines = [encode("" if x is None else x) for x in prefixes]
+    ids = target_text.ragged_ids(tf.constant(lines, tf.string), end=False)
+    for line, row in zip(lines, ids.to_list(), strict=True):
+        shown = line.decode("utf-8", "replace")
+        if UNKNOWN in row:
+            raise ValueError(
+                "A prefix must be made of tokens that the target text knows. "
+                f"Received: {shown!r}. `translator.target_text.tokens` lists "
+                "them."
+            )
+        if len(row) >= search.max_length:
+            raise ValueError(
+                "A prefix must leave room for a token more. Received: "
+                f"{shown!r} of {len(row)} tokens with "
+                f"max_length={search.max_length}. Pass a search with a larger "
+                "`max_length`."
+            )
+    array = np.empty(count, object)
+    array[:] = lines
+    return array
+
+
+def _seeds(seed, count):
+    """Seeds of rows: the same row gets the same, in whatever batch."""
+    if seed is not None:
+        try:
+            seed = operator.index(seed)
+        except TypeError:
+            seed = -1
+        if seed < 0:
+            raise ValueError(
+                "`seed` must be an integer, at least 0, or None for another "
+                "one at each call. Received one that is not."
+            )
+    # Words of entropy, mixed, so that the seeds 1 and 2 share no rows.
+    (first,) = np.random.SeedSequence(seed).generate_state(1)
+    rows = first + np.arange(count, dtype="uint32")  # wraps around
+    return rows.astype("int32")
+
+
+def _options(search, count, options):
+    known = search.request_options
+    arrays = {}
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(
+                f"`options` may hold {sorted(known)} with this search. "
+                f"Received: {name!r}. Other options belong to the search "
+                f"itself, `{type(search).__name__}(...)`."
+            )
+        arrays[name] = _option(name, value, known[name], count)
+    try:
+        search.check_options(
+            {name: tf.constant(x) for name, x in arrays.items()}
+        )
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(error.message) from None
+    return arrays
+
+
+def _option(name, value, dtype, count):
+    array = np.asarray(value)
+    fits = array.dtype.kind in ("iuf" if dtype.is_floating else "iu")
+    if not fits or array.shape not in ((), (count,)):
+        raise ValueError(
+            f"The option {name!r} must be a number of dtype {dtype.name}, or "
+            f"one for each of the {count} source(s). Received: "
+            f"{name}={value!r:.200}"
+        )
+    return np.broadcast_to(array, (count,)).astype(dtype.as_numpy_dtype)

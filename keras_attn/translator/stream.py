@@ -1,0 +1,116 @@
+"""Tokens of one source as they come.
+
+A loop in Python over one compiled step, which is the very step that the
+search's own loop makes.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn import structures
+from keras_attn.search import GreedySearch
+from keras_attn.search import Sampling
+from keras_attn.search.chains import CUT
+from keras_attn.search.chains import Chains
+from keras_attn.text import END
+from keras_attn.text import UNKNOWN
+from keras_attn.translator.results import Token
+from keras_attn.translator.results import strings
+
+
+class Stream:
+    """The two functions of a stream: what comes before it, and its step.
+
+    Args:
+        graph: `Graph` of a translator.
+        request_specs: What a request holds, as specs.
+    """
+
+    def __init__(self, graph, request_specs):
+        self._graph = graph
+        self._carried = None  # structure of what goes from step to step
+        self.first = tf.function(
+            self._first,
+            input_signature=[graph.sources.specs, request_specs],
+            autograph=False,
+        )
+        *_, carried = self.first.get_concrete_function().structured_outputs
+        self.step = tf.function(
+            self._step,
+            input_signature=[tf.TensorSpec(x.shape, x.dtype) for x in carried],
+            autograph=False,
+        )
+        self.step.get_concrete_function()
+
+    def _first(self, given, request):
+        """Names and number of the alignment's columns; what is carried."""
+        graph = self._graph
+        inputs = graph.sources.inputs(given)
+        request = graph.with_ids(request)
+        encoded = graph.cut.encode(*inputs)
+        width = graph.width(inputs, encoded)
+        columns = graph.columns(inputs, encoded, width)
+        state = Chains(
+            graph.search, graph.task(inputs, encoded, request)
+        ).first()
+        self._carried = inputs, encoded, request, state
+        return (
+            *graph.sources.tokens(given, columns, width),
+            structures.flatten(self._carried),
+        )
+
+    def _step(self, *carried):
+        inputs, encoded, request, state = structures.pack(
+            self._carried, carried
+        )
+        task = self._graph.task(inputs, encoded, request)
+        # From zero, so that the score is the token's own.
+        state = state._replace(score=tf.zeros_like(state.score))
+        state, token, alignments = Chains(self._graph.search, task).advance(
+            state
+        )
+        carried = structures.flatten((inputs, encoded, request, state))
+        return (
+            token[0, 0],
+            state.score[0, 0],
+            alignments[0, 0],
+            state.done,
+            carried,
+        )
+
+
+def require_streamable(search) -> None:
+    """Refuses searches that know no token until they know the last."""
+    one = getattr(search, "num_hypotheses", 1) == 1
+    if not isinstance(search, (GreedySearch, Sampling)) or not one:
+        raise ValueError(
+            "`stream` yields tokens that are settled, so it needs a search "
+            "that follows one hypothesis: `GreedySearch`, or `Sampling` with "
+            f"num_hypotheses=1. Received: search={search!r}. A "
+            f"{type(search).__name__} decodes whole texts, by calling the "
+            "translator."
+        )
+
+
+def run(stream, graph, given, request) -> Iterator[Token]:
+    """Runs a stream for one source."""
+    source_tokens, (length,), carried = stream.first(given, request)
+    source_tokens = strings(source_tokens[0, :length].numpy())
+    text, separator = graph.target_text, ""
+    for _ in range(graph.search.max_length):
+        token, logp, alignment, done, carried = stream.step(*carried)
+        token, alignment = int(token), alignment.numpy()[:length]
+        if token == CUT:
+            return
+        name = text.tokens[token]
+        if token == UNKNOWN and graph.replace_unknown and length > 1:
+            name = source_tokens[int(np.argmax(alignment[:-1]))]
+        if token == END:
+            yield Token("", name, float(logp), alignment)
+            return
+        yield Token(separator + name, name, float(logp), alignment)
+        separator = text.separator
+        if bool(done[0, 0]):
+            return

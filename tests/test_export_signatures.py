@@ -1,0 +1,447 @@
+"""Further signatures, other sources, samples and XLA, as TF Serving runs them.
+
+Two fresh processes load each export: one with XLA switched off, as in TF
+Serving, and one with XLA.
+"""
+
+import client_loop
+import numpy as np
+import pytest
+import toys as toy_models
+from c_loader import INVALID_ARGUMENT
+from keras_attn_serving import Client
+from keras_attn_serving import ServingError
+from keras_attn_serving.server import Server
+from test_export import CORE_OPERATIONS
+from test_export import TEXT_OPERATIONS
+from test_export import as_bytes
+from test_export import ask
+from test_export import nodes
+from test_export import saved_model
+from test_export import warm_ups
+
+import keras_attn
+
+LINES = toy_models.LINES
+ROWS = len(LINES)
+FRAMES = toy_models.sources("spectra")
+STEPS = ["encode", "step", "strings"]
+PLAIN = ["serving_default", "nbest", "align", "ids"]
+# Which signatures each export has beside the plain ones.
+FURTHER = {
+    "greedy": ["options", "score", *STEPS],
+    "sampling": ["options"],
+    "spectra": ["options", "score", *STEPS],
+    "ensemble": [],
+    "transformer": STEPS,
+    "compiled": [],
+}
+ASKED = FURTHER | {"greedy": "all", "spectra": "all", "transformer": ["step"]}
+TARGETS = ["AA B", "", "D", "K K", "ñ", "EH EH", "B", "AA"]
+PREFIXES = ["AA", "", "K D", "", "ñ", "B B B", "", "EH"]
+
+
+@pytest.fixture(scope="session")
+def exports(toys, tmp_path_factory):
+    base = tmp_path_factory.mktemp("exports")
+    return {
+        name: toys[name].export(
+            base / name, signatures=names, jit_compile=name == "compiled"
+        )
+        for name, names in ASKED.items()
+    }
+
+
+def per_row(value, rows=ROWS, dtype="int32"):
+    return np.full(rows, value, dtype)
+
+
+def options(toy, rows=ROWS, **given):
+    """All inputs of `options` beside the sources; below zero if not given."""
+    inputs = {
+        name: per_row(-1, rows, dtype.as_numpy_dtype)
+        for name, dtype in toy.search.request_options.items()
+    }
+    return inputs | {"prefix": as_bytes([""] * rows)} | given
+
+
+@pytest.fixture(scope="session")
+def answers(toys, exports, tmp_path_factory):
+    """What is answered to `(name, case)` without and, for some, with XLA."""
+    text = {"text": as_bytes(LINES)}
+    greedy, sampling, spectra = (
+        toys[name] for name in ("greedy", "sampling", "spectra")
+    )
+    longest = np.array([3, 1, 5, 2, 10, 4, 6, 7], "int32")
+    prefix = as_bytes(PREFIXES)
+    seeds = {"seed": np.arange(ROWS, dtype="int32")}
+    unseeded = {"seed": per_row(-1)}
+    frames = {"frames": FRAMES}
+    few = {"frames": FRAMES[:, :5]}
+    penalty = np.array([0, 1.5, -1, 0.5], "float32")
+    cases = {
+        ("greedy", "own"): ("options", text | options(greedy)),
+        ("greedy", "prefixes"): (
+            "options",
+            text | options(greedy, prefix=prefix, max_length=longest),
+        ),
+        ("greedy", "too long"): (
+            "options",
+            text | options(greedy, max_length=per_row(99)),
+        ),
+        ("greedy", "one for all"): (
+            "options",
+            text | options(greedy, max_length=per_row(3, 1)),
+        ),
+        ("greedy", "default"): ("serving_default", text),
+        ("greedy", "score"): ("score", text | {"target": as_bytes(TARGETS)}),
+        ("greedy", "no target"): ("score", text | {"target": as_bytes(["A"])}),
+        ("greedy", "loop"): (greedy.search.max_length, text),
+        ("sampling", "default"): ("serving_default", text),
+        ("sampling", "default again"): ("serving_default", text),
+        ("sampling", "seeds"): (
+            "options",
+            text | options(sampling, **seeds),
+        ),
+        ("sampling", "unseeded"): (
+            "options",
+            text | options(sampling, **unseeded),
+        ),
+        ("spectra", "align"): ("align", frames),
+        ("spectra", "nbest"): ("nbest", frames),
+        ("spectra", "ids"): ("ids", frames),
+        ("spectra", "few"): ("align", few),
+        ("spectra", "no rows"): ("align", {"frames": FRAMES[:0]}),
+        ("spectra", "options"): (
+            "options",
+            frames | options(spectra, 4, length_penalty=penalty),
+        ),
+        ("spectra", "score"): (
+            "score",
+            frames | {"target": as_bytes(TARGETS[:4])},
+        ),
+        ("spectra", "loop"): (spectra.search.max_length, frames),
+        ("ensemble", "nbest"): ("nbest", text),
+        ("transformer", "nbest"): ("nbest", text),
+        ("transformer", "loop"): (9, text),
+        ("compiled", "nbest"): ("nbest", text),
+    }
+    for name in FURTHER:
+        if name != "compiled":
+            for signature, inputs in warm_ups(exports[name]):
+                cases[name, f"warm up {signature}"] = signature, inputs
+    with_xla = [
+        key
+        for key in cases
+        if key[0] in ("compiled", "sampling") and "warm" not in key[1]
+    ]
+    found = {}
+    for keys, flags in ((list(cases), []), (with_xla, ["--xla"])):
+        requests = [(str(exports[key[0]]), *cases[key], "c") for key in keys]
+        folder = tmp_path_factory.mktemp("answers")
+        for key, answer in zip(
+            keys, ask(requests, folder, *flags), strict=True
+        ):
+            found[(*key, *flags)] = answer
+    return found
+
+
+def texts(answer):
+    assert isinstance(answer, dict), answer
+    return [x.decode() for x in answer["text"]]
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_the_signatures_asked_for_are_there(name, exports):
+    (meta_graph,) = saved_model(exports[name]).meta_graphs
+    signatures = set(meta_graph.signature_def) - {"__saved_model_init_op"}
+    assert signatures == {*PLAIN, *FURTHER[name]}
+
+
+def test_inputs_and_outputs_are_as_documented(toys, exports):
+    (meta_graph,) = saved_model(exports["greedy"]).meta_graphs
+    found = {
+        name: (set(x.inputs), set(x.outputs))
+        for name, x in meta_graph.signature_def.items()
+    }
+    assert found["options"] == (
+        {"text", "prefix", *toys["greedy"].search.request_options},
+        {"text", "score", "texts", "scores"},
+    )
+    assert found["score"] == (
+        {"text", "target"},
+        {"score", "token_scores", "length"},
+    )
+    inputs, outputs = found["encode"]
+    assert inputs == {"text"}
+    taken, given = found["step"]
+    assert outputs == {"source_tokens", "source_length"} | taken
+    states = {x for x in taken if x.startswith("state_")}
+    assert given == {"log_probabilities", "alignments"} | states
+    assert taken - states - {"tokens"} == {
+        x for x in taken if x.startswith("encoded_")
+    }
+    assert found["strings"] == ({"ids"}, {"text"})
+    (meta_graph,) = saved_model(exports["spectra"]).meta_graphs
+    for name in ("serving_default", "nbest", "align", "ids", "encode"):
+        signature = meta_graph.signature_def[name]
+        assert set(signature.inputs) == {"frames"}
+        shape = signature.inputs["frames"].tensor_shape
+        assert [x.size for x in shape.dim] == [-1, -1, 3]
+    (meta_graph,) = saved_model(exports["sampling"]).meta_graphs
+    assert "seed" in meta_graph.signature_def["options"].inputs
+
+
+def test_names_of_signatures_that_are_none_are_refused(toys, tmp_path):
+    for names in (["beams"], "score"):
+        with pytest.raises(ValueError, match='must be "all" or a list of some'):
+            toys["greedy"].export(tmp_path, signatures=names)
+
+
+def test_options_below_zero_are_the_search_s_own(answers):
+    assert texts(answers["greedy", "own"]) == texts(
+        answers["greedy", "default"]
+    )
+
+
+def test_options_and_prefixes_go_row_by_row(toys, answers):
+    longest = [3, 1, 5, 2, 10, 4, 6, 7]
+    answer = answers["greedy", "prefixes"]
+    expected = toys["greedy"](
+        LINES, prefixes=PREFIXES, options={"max_length": longest}
+    )
+    assert texts(answer) == expected.text
+    np.testing.assert_allclose(answer["score"], expected.scores, atol=1e-5)
+    assert answer["texts"][:, 0].tolist() == answer["text"].tolist()
+
+
+def test_options_that_cannot_be_are_refused(answers):
+    code, message = answers["greedy", "too long"]
+    assert code == INVALID_ARGUMENT
+    assert "`max_length` must be at least 1, at most 10 in every row" in message
+    code, message = answers["greedy", "one for all"]
+    assert code == INVALID_ARGUMENT
+    assert "options needs one of max_length for each row" in message
+
+
+def test_scores_are_the_translator_s(toys, answers):
+    for name, sources, targets in (
+        ("greedy", LINES, TARGETS),
+        ("spectra", FRAMES, TARGETS[:4]),
+    ):
+        expected = toys[name].score(sources, targets)
+        answer = answers[name, "score"]
+        np.testing.assert_allclose(answer["score"], expected.scores, atol=1e-4)
+        lengths = [len(x) for x in expected.tokens]
+        assert answer["length"].tolist() == lengths
+        for row, each in enumerate(expected.token_scores):
+            found = answer["token_scores"][row]
+            np.testing.assert_allclose(found[: len(each)], each, atol=1e-4)
+            assert not found[len(each) :].any()
+    code, message = answers["greedy", "no target"]
+    assert code == INVALID_ARGUMENT and "one of target for each row" in message
+
+
+def test_a_client_s_own_greedy_search_finds_what_is_served(toys, answers):
+    expected = answers["greedy", "default"]
+    answer = answers["greedy", "loop"]
+    assert texts(answer) == texts(expected)
+    np.testing.assert_allclose(answer["score"], expected["score"], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["spectra", "transformer"])
+def test_a_client_steps_through_features_and_transformers(name, toys, answers):
+    toy = toys[name]
+    search = keras_attn.GreedySearch(max_length=toy.search.max_length)
+    greedy = keras_attn.Translator(
+        toy.models, toy.source_text, toy.target_text, search
+    )
+    expected = greedy(toy_models.sources(name))
+    answer = answers[name, "loop"]
+    assert texts(answer) == expected.text
+    np.testing.assert_allclose(answer["score"], expected.scores, atol=1e-4)
+
+
+def test_features_are_answered_as_the_translator_does(toys, answers):
+    expected = toys["spectra"](FRAMES)
+    aligned, nbest = answers["spectra", "align"], answers["spectra", "nbest"]
+    assert texts(aligned) == expected.text
+    for i, row in enumerate(expected):
+        n = aligned["source_length"][i]
+        assert [x.decode() for x in aligned["source_tokens"][i][:n]] == (
+            row.source_tokens
+        )
+        np.testing.assert_allclose(
+            aligned["alignments"][i, : len(row.tokens), :n],
+            row.alignment,
+            atol=1e-5,
+        )
+        assert not aligned["alignments"][i, :, n:].any()
+        assert [x.decode() for x in nbest["texts"][i]] == [
+            x.text for x in (row, *row.alternatives)
+        ]
+    found = answers["spectra", "ids"]
+    np.testing.assert_allclose(found["scores"], nbest["scores"], atol=1e-5)
+    short = answers["spectra", "few"]
+    assert texts(short)[1:] == expected.text[1:]
+    assert all(len(x) == 0 for x in answers["spectra", "no rows"].values())
+
+
+def test_options_of_features_go_row_by_row(toys, answers):
+    answer = answers["spectra", "options"]
+    for i, penalty in enumerate([0, 1.5, 0, 0.5]):
+        (expected,) = toys["spectra"](
+            FRAMES[i : i + 1], options={"length_penalty": penalty}
+        )
+        assert texts(answer)[i] == expected.text
+        assert answer["score"][i] == pytest.approx(expected.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ensemble", "transformer"])
+def test_other_models_are_answered_as_by_the_translator(name, toys, answers):
+    expected = toys[name](LINES)
+    answer = answers[name, "nbest"]
+    for i, row in enumerate(expected):
+        assert [x.decode() for x in answer["texts"][i]] == [
+            x.text for x in (row, *row.alternatives)
+        ]
+    np.testing.assert_allclose(
+        answer["scores"][:, 0], expected.scores, atol=1e-5
+    )
+
+
+def test_samples_repeat_in_no_request_and_no_process(answers):
+    drawn = [
+        tuple(texts(answers["sampling", case, *flags]))
+        for case in ("default", "default again", "unseeded")
+        for flags in ([], ["--xla"])
+    ]
+    assert len(set(drawn)) == 6
+
+
+def test_samples_with_seeds_repeat_everywhere(answers):
+    one, other = (
+        answers["sampling", "seeds", *flags] for flags in ([], ["--xla"])
+    )
+    assert texts(one) == texts(other)
+    np.testing.assert_array_equal(one["texts"], other["texts"])
+
+
+def test_an_export_for_xla_needs_xla(toys, answers):
+    code, message = answers["compiled", "nbest"]
+    assert "XLA compilation disabled" in message
+    answer = answers["compiled", "nbest", "--xla"]
+    expected = toys["compiled"](LINES)
+    for i, row in enumerate(expected):
+        assert [x.decode() for x in answer["texts"][i]] == [
+            x.text for x in (row, *row.alternatives)
+        ]
+
+
+def test_every_warm_up_request_is_answered(answers):
+    for name, further in FURTHER.items():
+        if name != "compiled":
+            for signature in [*PLAIN, *further]:
+                answer = answers[name, f"warm up {signature}"]
+                assert isinstance(answer, dict), answer
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_an_export_uses_only_operations_that_servers_have(name, exports):
+    (meta_graph,) = saved_model(exports[name]).meta_graphs
+    called = {x.signature.name for x in meta_graph.graph_def.library.function}
+    used = {node.op for node in nodes(exports[name])}
+    unknown = used - called - {*CORE_OPERATIONS, *TEXT_OPERATIONS}
+    assert not unknown, unknown
+
+
+@pytest.mark.parametrize("name", ["greedy", "sampling"])
+def test_the_plain_signatures_share_one_search(name, exports):
+    (meta_graph,) = saved_model(exports[name]).meta_graphs
+    searches = [
+        x.signature.name
+        for x in meta_graph.graph_def.library.function
+        if "_decode_inputs_" in x.signature.name
+    ]
+    assert len(searches) == 2  # and that with options
+
+
+def test_weights_are_stored_once_also_with_all_signatures(toys, exports):
+    for name in ("greedy", "ensemble"):
+        weights = [w for x in toys[name].models for w in x.weights]
+        size = sum(w.numpy().nbytes for w in weights)
+        (data,) = (exports[name] / "variables").glob("variables.data-*")
+        assert size <= data.stat().st_size < size + 16_000
+
+
+@pytest.fixture(scope="module")
+def clients(exports):
+    """Clients of two development servers, with features and with samples."""
+    servers = {
+        name: Server(exports[name].parent, name, port=0)
+        for name in ("spectra", "sampling")
+    }
+    found = {
+        name: Client(server.address, model=name)
+        for name, server in servers.items()
+    }
+    yield found
+    for client in found.values():
+        client.close()
+    for server in servers.values():
+        server.stop()
+
+
+def test_the_development_server_takes_features(toys, clients):
+    client, expected = clients["spectra"], toys["spectra"](FRAMES)
+    assert client.predict({"frames": FRAMES})["text"] == expected.text
+    found = client.align({"frames": FRAMES})
+    assert [x.text for x in found] == expected.text
+    for each, row in zip(found, expected, strict=True):
+        assert each.source_tokens == row.source_tokens
+        np.testing.assert_allclose(each.alignment, row.alignment, atol=1e-5)
+    with pytest.raises(ValueError, match="Numbers go by the name"):
+        client.predict(FRAMES)
+
+
+def test_a_client_of_the_development_server_searches_itself(clients, answers):
+    client = clients["spectra"]
+
+    def run(signature, inputs):
+        return dict(client.predict(inputs, signature))
+
+    found = client_loop.greedy(run, {"frames": FRAMES}, 8)
+    assert found["text"] == texts(answers["spectra", "loop"])
+
+
+def test_a_client_sends_the_options_that_it_means(toys, clients, answers):
+    client, toy = clients["spectra"], toys["spectra"]
+    found = client.translate(
+        {"frames": FRAMES},
+        prefixes=["AA", None, "K", ""],
+        options={"length_penalty": [0, 1, 2, 3], "max_length": 5},
+    )
+    expected = toy(
+        FRAMES,
+        prefixes=["AA", None, "K", ""],
+        options={"length_penalty": [0, 1, 2, 3], "max_length": 5},
+    )
+    assert found["text"] == expected.text
+    np.testing.assert_allclose(found["score"], expected.scores, atol=1e-5)
+    assert client.translate({"frames": FRAMES})["text"] == toy(FRAMES).text
+    client = clients["sampling"]
+    seeded = client.translate(LINES, seed=0)
+    assert seeded["text"] == texts(answers["sampling", "seeds"])
+    assert client.translate(LINES)["text"] != client.translate(LINES)["text"]
+
+
+def test_a_client_is_told_of_options_that_cannot_be(clients):
+    client = clients["spectra"]
+    with pytest.raises(ValueError, match="'length_penalty'.*'beams'"):
+        client.translate({"frames": FRAMES}, options={"beams": 3})
+    with pytest.raises(ValueError, match="draws nothing at random"):
+        client.translate({"frames": FRAMES}, seed=3)
+    with pytest.raises(ValueError, match="one for each of the 4 row"):
+        client.translate({"frames": FRAMES}, options={"max_length": [1, 2]})
+    with pytest.raises(ServingError, match="`max_length` must be"):
+        client.translate({"frames": FRAMES}, options={"max_length": 99})

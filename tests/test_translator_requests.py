@@ -1,0 +1,216 @@
+"""What may be asked for beside the sources, and what never comes out."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import toys as toy_models
+from test_translator import assert_same
+
+import keras_attn
+from keras_attn.text import END
+from keras_attn.text import PAD
+from keras_attn.text import START
+from keras_attn.text import UNKNOWN
+
+LINES = toy_models.LINES
+PREFIXES = ["AA", None, "K D", "", "ñ", "B B B", None, "EH"]
+
+
+def with_search(toy, search, **options):
+    return keras_attn.Translator(
+        toy.models, toy.source_text, toy.target_text, search, **options
+    )
+
+
+@pytest.mark.parametrize("name", ["pre", "greedy", "ensemble", "compiled"])
+def test_a_text_begins_with_its_prefix(name, toys):
+    toy = toys[name]
+    lines, prefixes = LINES, PREFIXES
+    if name == "compiled":  # each shape would be compiled
+        lines, prefixes = LINES[:2], PREFIXES[:2]
+    found = toy(lines, prefixes=prefixes)
+    free = toy(lines)
+    for row, other, prefix in zip(found, free, prefixes, strict=True):
+        if not prefix:
+            assert_same(row, other)
+        for hypothesis in (row, *row.alternatives):
+            words = (prefix or "").split()
+            assert hypothesis.tokens[: len(words)] == words
+    assert found.text != free.text
+
+
+def test_the_batch_changes_nothing_beside_prefixes(toys):
+    toy = toys["pre"]
+    expected = toy(LINES, prefixes=PREFIXES)
+    found = toy(LINES, batch_size=3, prefixes=PREFIXES)
+    for row, other in zip(found, expected, strict=True):
+        assert_same(row, other)
+
+
+@pytest.mark.parametrize(
+    "prefixes, message",
+    [
+        ("AA", "a list with a string, or None, for each source"),
+        (["AA"], r"for 2 source\(s\)"),
+        (["AA Q", None], "tokens that the target text knows. Received: 'AA Q'"),
+        (["<unk>", None], "tokens that the target text knows"),
+        (["B " * 10, None], "10 tokens with max_length=10"),
+    ],
+)
+def test_prefixes_that_cannot_be_are_refused(prefixes, message, toys):
+    with pytest.raises(ValueError, match=message):
+        toys["greedy"](["a", "b"], prefixes=prefixes)
+
+
+def test_a_seed_repeats_and_no_seed_does_not(toys):
+    toy = toys["sampling"]
+    one, two = toy(LINES, seed=7), toy(LINES, seed=7)
+    for row, other in zip(one, two, strict=True):
+        assert_same(row, other)
+    assert toy(LINES, seed=8).text != one.text
+    assert toy(LINES).text != toy(LINES).text
+
+
+def test_a_row_s_draws_do_not_depend_on_the_batch(toys):
+    toy = toys["sampling"]
+    expected = toy(LINES, seed=3)
+    for row, other in zip(
+        toy(LINES, batch_size=3, seed=3), expected, strict=True
+    ):
+        assert_same(row, other)
+    for row, other in zip(toy(LINES[:2], seed=3), expected[:2], strict=True):
+        assert_same(row, other)
+
+
+def test_the_same_line_twice_is_drawn_twice(toys):
+    found = toys["sampling"](["edcba"] * 20, seed=0)
+    assert len(set(found.text)) > 5
+
+
+def test_a_seed_for_what_draws_nothing_is_an_error(toys):
+    with pytest.raises(ValueError, match="which only `Sampling` has.*Greedy"):
+        toys["greedy"](LINES, seed=1)
+    with pytest.raises(ValueError, match="`seed` must be an integer, at least"):
+        toys["sampling"](LINES, seed=-1)
+
+
+@pytest.mark.parametrize("name", ["pre", "ensemble"])
+def test_an_option_for_all_is_that_of_the_search(name, toys):
+    toy = toys[name]
+    options = {"length_penalty": 1.5, "max_length": 5}
+    search = keras_attn.BeamSearch(
+        toy.search.width, toy.search.num_hypotheses, **options
+    )
+    expected = keras_attn.Translator(
+        toy.models, toy.source_text, toy.target_text, search
+    )(LINES)
+    for row, other in zip(toy(LINES, options=options), expected, strict=True):
+        assert_same(row, other)
+
+
+def test_each_row_may_have_options_of_its_own(toys):
+    toy = toys["pre"]
+    longest = np.array([3, 1, 5, 2, 12, 4, 6, 7])
+    found = toy(LINES, options={"max_length": longest}, batch_size=3)
+    for line, length, row in zip(LINES, longest, found, strict=True):
+        assert_same(row, toy([line], options={"max_length": int(length)})[0])
+        assert len(row.tokens) <= length
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"beam_width": 3}, r"\['coverage_penalty', .*'width'\].*'beam_width'"),
+        ({"length_penalty": "1"}, "a number of dtype float32, or one for each"),
+        ({"max_length": 2.5}, "a number of dtype int32"),
+        ({"max_length": [1, 2, 3]}, r"each of the 2 source\(s\)"),
+        ({"max_length": [4, 99]}, "`max_length` must be at least 1, at most"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, message, toys):
+    with pytest.raises(ValueError, match=message):
+        toys["pre"](["a", "b"], options=options)
+
+
+def test_no_lines_take_no_requests(toys):
+    found = toys["sampling"]([], prefixes=[], seed=1, options={"top_k": 3})
+    assert len(found) == 0
+
+
+@pytest.mark.parametrize("name", ["pre", "greedy"])
+def test_forbidden_tokens_never_come(name, toys):
+    toy = toys[name]
+    free = {
+        t for x in toy(LINES) for y in (x, *x.alternatives) for t in y.tokens
+    }
+    assert "D" in free
+    never = with_search(toy, toy.search, forbidden=["<unk>", "D"])
+    for row in never(LINES):
+        for one in (row, *row.alternatives):
+            assert not {"<unk>", "D"} & set(one.tokens)
+
+
+def test_what_is_forbidden_is_saved(toys, tmp_path):
+    toy = toys["greedy"]
+    with_search(toy, toy.search, forbidden=["D"], replace_unknown=True).save(
+        tmp_path
+    )
+    loaded = keras_attn.Translator.load(tmp_path)
+    assert loaded.forbidden == ("D",)
+    assert loaded.replace_unknown
+
+
+@pytest.mark.parametrize(
+    "forbidden, message",
+    [
+        ("<unk>", "must be a list of tokens"),
+        (["Q"], "tokens of the target text. Received: 'Q'"),
+        (["<pad>"], "'<pad>': it never comes anyway"),
+        (["</s>"], "'</s>': no text could end"),
+    ],
+)
+def test_tokens_that_cannot_be_forbidden_are_named(forbidden, message, toys):
+    toy = toys["greedy"]
+    with pytest.raises(ValueError, match=message):
+        with_search(toy, toy.search, forbidden=forbidden)
+
+
+@pytest.mark.parametrize("name", ["greedy", "ensemble"])
+def test_an_unknown_word_becomes_the_source_s_most_attended(name, toys):
+    toy = toys[name]
+    plain = toy(LINES)
+    replaced = with_search(toy, toy.search, replace_unknown=True)(LINES)
+    changed = 0
+    for row, other in zip(replaced, plain, strict=True):
+        for one, before in zip(
+            (row, *row.alternatives), (other, *other.alternatives), strict=True
+        ):
+            words = one.source_tokens[:-1]
+            expected = list(before.tokens)
+            for t, token in enumerate(before.tokens):
+                if token == "<unk>" and words:
+                    best = np.argmax(before.alignment[t, :-1])
+                    expected[t] = words[best]
+                    changed += 1
+            assert one.tokens == expected
+            ended = expected[-1] == "</s>"
+            assert one.text == " ".join(expected[:-1] if ended else expected)
+            assert one.score == pytest.approx(before.score, abs=1e-5)
+    assert changed
+
+
+def test_unknown_words_of_features_are_not_replaced(toys):
+    toy = toys["spectra"]
+    with pytest.raises(ValueError, match="reads features. .forbidden="):
+        with_search(toy, toy.search, replace_unknown=True)
+
+
+def test_ids_begin_and_end_as_asked_for():
+    text = toy_models.TARGET
+    assert text.ids(["AA ?", ""], end=False).numpy().tolist() == [
+        [4, UNKNOWN],
+        [PAD, PAD],
+    ]
+    assert text.ids(["AA"], start=True).numpy().tolist() == [[START, 4, END]]
+    tokens = tf.constant([["AA", "x", "</s>"]])
+    assert text.join(tokens, [[4, UNKNOWN, END]]).numpy() == [b"AA x"]
