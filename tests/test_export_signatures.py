@@ -218,7 +218,7 @@ def test_options_and_prefixes_go_row_by_row(toys, answers):
 def test_options_that_cannot_be_are_refused(answers):
     code, message = answers["greedy", "too long"]
     assert code == INVALID_ARGUMENT
-    assert "`max_length` must be at least 1, at most 10 in every row" in message
+    assert "`max_length` must be between 1 and 10 in every row" in message
     code, message = answers["greedy", "one for all"]
     assert code == INVALID_ARGUMENT
     assert "options needs one of max_length for each row" in message

@@ -124,7 +124,7 @@ def test_each_row_may_have_options_of_its_own(toys):
         ({"length_penalty": "1"}, "a number of dtype float32, or one for each"),
         ({"max_length": 2.5}, "a number of dtype int32"),
         ({"max_length": [1, 2, 3]}, r"each of the 2 source\(s\)"),
-        ({"max_length": [4, 99]}, "`max_length` must be at least 1, at most"),
+        ({"max_length": [4, 99]}, "`max_length` must be between 1 and 12"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message, toys):

@@ -152,7 +152,7 @@ def transformer():
     x = layers.Add()([x, layers.MultiHeadAttention(4, 2)(x, memory)])
     logits = layers.Dense(TARGET.size)(layers.LayerNormalization()(x))
     made = keras.Model([source, target], logits)
-    speak_up(made, seed=36)
+    speak_up(made, seed=77)
     search = keras_attn.BeamSearch(3, num_hypotheses=2, max_length=9)
     return keras_attn.Translator(made, SOURCE, TARGET, search)
 

@@ -10,6 +10,8 @@ import keras
 
 from keras_attn.export.signatures import Signatures
 from keras_attn.export.warm_up import write_warm_up
+from keras_attn.export.weights import StoredWeights
+from keras_attn.export.weights import require_stored
 from keras_attn.text import Text
 
 
@@ -19,6 +21,7 @@ def export(
     version: int | None = None,
     signatures=(),
     jit_compile: bool = False,
+    weights: str = "float32",
 ) -> pathlib.Path:
     """Writes a version of a SavedModel.
 
@@ -34,6 +37,8 @@ def export(
         version: Number of the version. Defaults to the next one.
         signatures: Names of signatures beside the plain ones, or `"all"`.
         jit_compile: Whether XLA compiles the search.
+        weights: How float32 matrices are stored: `"float32"`, `"bfloat16"`
+            or `"int8"`. They are float32 again before they are used.
 
     Returns:
         The path of the version, `directory/version`.
@@ -44,6 +49,7 @@ def export(
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     names = Signatures.names(signatures)
+    require_stored(weights)
     if version is None:
         version = 1 + max(_versions(directory), default=0)
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
@@ -62,7 +68,7 @@ def export(
         tempfile.mkdtemp(prefix=f".{version}-unfinished-", dir=directory)
     )
     try:
-        _write(translator, unfinished, names, jit_compile)
+        _write(translator, unfinished, names, jit_compile, weights)
         os.chmod(unfinished, 0o755)
         unfinished.rename(path)
     except BaseException:
@@ -71,7 +77,7 @@ def export(
     return path
 
 
-def _write(translator, directory, names, jit_compile):
+def _write(translator, directory, names, jit_compile, weights):
     archive = keras.export.ExportArchive()
     with tempfile.TemporaryDirectory() as assets:
         texts = {}
@@ -83,7 +89,12 @@ def _write(translator, directory, names, jit_compile):
                 texts[name] = Text.load(file)  # its tables read the file
                 for table in texts[name].tables():
                     archive.track(table)
-        graph = translator.graph.with_texts(**texts, jit_compile=jit_compile)
+        changes = {"jit_compile": jit_compile}
+        if weights != "float32":
+            stored = StoredWeights(translator.models, weights)
+            archive.track(stored)
+            changes["scope"] = stored.scope
+        graph = translator.graph.with_texts(**texts, **changes)
         signatures = Signatures(graph)
         with _without_cudnn(translator.models):
             endpoints = {}

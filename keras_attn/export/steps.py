@@ -46,10 +46,11 @@ class Steps:
     def encode(self, *given):
         graph = self.graph
         inputs = graph.sources.inputs(given)
-        encoded = graph.cut.encode(*inputs)
-        state = graph.cut.start(encoded, 1, graph.search.max_length)
+        with graph.scope():
+            encoded = graph.cut.encode(*inputs)
+            state = graph.cut.start(encoded, 1, graph.search.max_length)
+            width = graph.width(inputs, encoded)
         self._encoded, self._state = encoded, state
-        width = graph.width(inputs, encoded)
         columns = graph.columns(inputs, encoded, width)
         tokens, lengths = graph.sources.tokens(given, columns, width)
         return {
@@ -64,7 +65,8 @@ class Steps:
         states = len(_named("state", self._state))
         state = pack(self._state, tensors[:states])
         encoded = pack(self._encoded, tensors[states:])
-        logits, alignments, state = self.graph.step(tokens, state, encoded)
+        with self.graph.scope():
+            logits, alignments, state = self.graph.step(tokens, state, encoded)
         logp = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         never = [PAD, START, *self.graph.forbidden]
         never = tf.reduce_any(

@@ -291,8 +291,7 @@ class Translator:
                     function,
                     input_signature=[self.graph.sources.specs, specs],
                     autograph=False,
-                )
-                self._functions[key].get_concrete_function()
+                ).get_concrete_function()
         return self._functions[key]
 
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
@@ -314,6 +313,7 @@ class Translator:
         version: int | None = None,
         signatures: Sequence[str] | str = (),
         jit_compile: bool = False,
+        weights: str = "float32",
     ) -> pathlib.Path:
         """Writes a SavedModel for TF Serving; see `keras_attn.export`.
 
@@ -326,6 +326,9 @@ class Translator:
             jit_compile: Whether XLA compiles the search there. The server
                 then needs a flag: `--xla_cpu_compilation_enabled` or
                 `--xla_gpu_compilation_enabled`.
+            weights: How matrices are stored: `"float32"`, `"bfloat16"`, half
+                as large, or `"int8"`, a quarter. They are float32 again
+                before a search begins.
 
         Returns:
             The path of the version, `directory/version`.
@@ -333,7 +336,9 @@ class Translator:
         from keras_attn.export import export
 
         with _TRACING, anywhere():
-            return export(self, directory, version, signatures, jit_compile)
+            return export(
+                self, directory, version, signatures, jit_compile, weights
+            )
 
 
 def _cut(models):

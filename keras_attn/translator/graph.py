@@ -10,7 +10,9 @@ disagree. What a request may ask for beside its sources, a dictionary:
 A request without any has the plain graph, which knows nothing of them.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
@@ -59,6 +61,8 @@ class Graph:
     forbidden: tuple = ()  # ids
     replace_unknown: bool = False
     jit_compile: bool = False
+    # Makes the context in which the models compute: with which weights.
+    scope: Callable = contextlib.nullcontext
 
     def __post_init__(self):
         self._searches = {}
@@ -156,13 +160,14 @@ class Graph:
 
     def decode_inputs(self, inputs: tuple, request: dict) -> Found:
         """What `search_inputs` compiles."""
-        encoded = self.cut.encode(*inputs)
-        found = self.search(self.task(inputs, encoded, request))
-        columns = ()
-        if not self.sources.columns_are_tokens:
-            width = tf.shape(found.alignments)[3]
-            columns = self.columns(inputs, encoded, width)
-        return Found(found, columns)
+        with self.scope():
+            encoded = self.cut.encode(*inputs)
+            found = self.search(self.task(inputs, encoded, request))
+            columns = ()
+            if not self.sources.columns_are_tokens:
+                width = tf.shape(found.alignments)[3]
+                columns = self.columns(inputs, encoded, width)
+            return Found(found, columns)
 
     def task(self, inputs: tuple, encoded, request: dict) -> Task:
         """What a search works on."""
@@ -246,10 +251,11 @@ class Graph:
         start = tf.fill([tf.shape(ids)[0], 1], START)
         read = tf.where(real, tf.concat([start, ids[:, :-1]], axis=1), PAD)
         inputs = self.sources.inputs(given)
-        logits = [
-            tf.cast(model([*inputs, read], training=False), tf.float32)
-            for model in self.models
-        ]
+        with self.scope():
+            logits = [
+                tf.cast(model([*inputs, read], training=False), tf.float32)
+                for model in self.models
+            ]
         logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
         if len(self.models) > 1:  # as in an `Ensemble`
             logp = tf.nn.log_softmax(tf.reduce_mean(logp, axis=0))

@@ -1,0 +1,81 @@
+"""Weights of an export in fewer bits than the model's.
+
+They are stored small and made float32 again once per call, before the loop
+of the search: an export is smaller to store, to ship and to hold in memory,
+and computes as ever, in float32.
+"""
+
+import keras
+import tensorflow as tf
+
+STORED = ("float32", "bfloat16", "int8")
+
+
+class StoredWeights(tf.Module):
+    """Small copies of the matrices of some models.
+
+    - `"bfloat16"`: the upper half of each float32, rounded. Half the size,
+      two to three digits.
+    - `"int8"`: `integer * scale`, with a scale for each column, the last
+      axis, so that its largest weight is 127 (Jacob et al., 2018, without
+      their offset). A quarter of the size.
+
+    Vectors, such as biases, stay as they are.
+
+    Args:
+        models: Keras models.
+        stored: `"bfloat16"` or `"int8"`.
+
+    References:
+        - [Jacob et al., 2018](https://arxiv.org/abs/1712.05877), section 2.1
+    """
+
+    def __init__(self, models, stored):
+        super().__init__()
+        matrices = {
+            id(x): x
+            for model in models
+            for x in model.variables
+            if x.dtype == "float32" and len(x.shape) > 1
+        }
+        self._matrices = list(matrices.values())
+        pack = {"bfloat16": _to_bfloat16, "int8": _to_int8}[stored]
+        self.packed = [
+            [tf.Variable(part, trainable=False) for part in pack(x.value)]
+            for x in self._matrices
+        ]
+
+    def scope(self):
+        """In here, the models compute with what is stored."""
+        return keras.StatelessScope(
+            [
+                (x, _unpack(*packed))
+                for x, packed in zip(self._matrices, self.packed, strict=True)
+            ]
+        )
+
+
+def require_stored(weights):
+    """Refuses what weights cannot be stored as."""
+    if weights not in STORED:
+        raise ValueError(
+            f"`weights` says how an export stores them, one of {STORED}. "
+            f"Received: weights={weights!r}. Smaller ones are float32 again "
+            "before they are used."
+        )
+
+
+def _to_bfloat16(matrix):
+    return (tf.cast(matrix, tf.bfloat16),)
+
+
+def _to_int8(matrix):
+    axes = list(range(len(matrix.shape) - 1))
+    largest = tf.reduce_max(tf.abs(matrix), axes, keepdims=True)
+    scale = tf.where(largest > 0, largest, 1.0) / 127.0
+    return tf.cast(tf.round(matrix / scale), tf.int8), scale
+
+
+def _unpack(matrix, scale=None):
+    matrix = tf.cast(matrix, tf.float32)
+    return matrix if scale is None else matrix * scale

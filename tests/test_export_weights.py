@@ -1,0 +1,111 @@
+"""Exports whose weights are stored in fewer bits."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import toys as toy_models
+
+from keras_attn.export.weights import StoredWeights
+
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+
+
+@pytest.fixture(scope="module")
+def exports(toys, tmp_path_factory):
+    """`{weights: path}` of one model."""
+    folder = tmp_path_factory.mktemp("weights")
+    return {
+        weights: toys["greedy"].export(
+            folder, signatures=["score", "step"], weights=weights
+        )
+        for weights in BYTES
+    }
+
+
+@pytest.mark.parametrize("weights", BYTES)
+def test_matrices_are_stored_once_in_as_many_bytes(toys, exports, weights):
+    variables = tf.train.list_variables(
+        str(exports[weights] / "variables" / "variables")
+    )
+    stored = [
+        shape
+        for name, shape in variables
+        if name.endswith("VARIABLE_VALUE") and len(shape) > 1
+    ]
+    scales = [x for x in stored if weights == "int8" and x[0] == 1]
+    model = toys["greedy"].model
+    wanted = [tuple(x.shape) for x in model.variables if len(x.shape) > 1]
+    for scale in scales:
+        stored.remove(scale)
+    assert sorted(map(tuple, stored)) == sorted(wanted)
+    data = exports[weights] / "variables" / "variables.data-00000-of-00001"
+    numbers = sum(int(np.prod(x)) for x in wanted)
+    assert data.stat().st_size >= BYTES[weights] * numbers
+    small = sum(int(np.prod(x)) for x in scales) * 4
+    vectors = sum(
+        4 * int(np.prod(x.shape)) for x in model.variables if len(x.shape) < 2
+    )
+    rest = data.stat().st_size - BYTES[weights] * numbers - small - vectors
+    assert rest < 2000  # the object graph grows with names, not with numbers
+
+
+@pytest.mark.parametrize("weights, near", [("bfloat16", 0.05), ("int8", 0.1)])
+def test_answers_stay_near(exports, weights, near):
+    texts, targets = tf.constant(["abc", "dead"]), tf.constant(["B K", "D"])
+
+    def scores(path):
+        signature = tf.saved_model.load(str(path)).signatures["score"]
+        return signature(text=texts, target=targets)["score"].numpy()
+
+    exact, stored = scores(exports["float32"]), scores(exports[weights])
+    assert not np.array_equal(exact, stored)
+    np.testing.assert_allclose(stored, exact, rtol=near)
+
+
+def test_search_and_steps_compute_with_the_same_weights(exports):
+    """Greedy search, by the export itself and step for step."""
+    loaded = tf.saved_model.load(str(exports["int8"])).signatures
+    text = tf.constant(toy_models.LINES)
+    given = loaded["encode"](text=text)
+    names = set(loaded["step"].structured_input_signature[1])
+    state = {name: given[name] for name in names}
+    ids = []
+    for _ in range(10):
+        out = loaded["step"](**state)
+        token = tf.argmax(out["log_probabilities"], -1, output_type=tf.int32)
+        ids.append(token)
+        state |= {name: out[name] for name in names & set(out)}
+        state["tokens"] = token
+    found = loaded["strings"](ids=tf.concat(ids, axis=1))["text"]
+    wanted = loaded["serving_default"](text=text)["text"]
+    assert found.numpy().tolist() == wanted.numpy().tolist()
+
+
+def test_integers_are_exact_to_half_a_step(toys):
+    model = toys["greedy"].model
+    with StoredWeights([model], "int8").scope():
+        stored = [np.array(x.value) for x in model.variables]
+    for before, after in zip(model.get_weights(), stored, strict=True):
+        if before.ndim < 2:
+            np.testing.assert_array_equal(after, before)
+            continue
+        axes = tuple(range(before.ndim - 1))
+        step = np.abs(before).max(axes) / 127
+        assert (np.abs(after - before) <= 0.5001 * step).all()
+        assert np.abs(after - before).max() > 0
+
+
+def test_a_column_of_zeros_stays_zero():
+    import keras
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.layers[0].kernel.assign([[0, 1], [0, 2], [0, -127]])
+    with StoredWeights([model], "int8").scope():
+        found = np.array(model.layers[0].kernel.value)
+    np.testing.assert_array_equal(found, [[0, 1], [0, 2], [0, -127]])
+
+
+def test_an_unknown_kind_is_refused(toys, tmp_path):
+    with pytest.raises(ValueError, match="weights='int4'"):
+        toys["greedy"].export(tmp_path, weights="int4")
+    assert not list(tmp_path.iterdir())
