@@ -355,11 +355,11 @@ def crossing(**axes):
     return pytest.mark.parametrize(",".join(axes), params)
 
 
-def in_turn(**axes):
+def in_turn(every=1, **axes):
     """Parametrizes by all combinations of two axes, for costly tests.
 
     Those that give each value of the first axis one of the second, in turn,
-    run always; the others are marked `full`.
+    run always, or `every` so many of them; the others are marked `full`.
     """
     first, second = (list(axis) for axis in axes.values())
     params = [
@@ -367,7 +367,9 @@ def in_turn(**axes):
             x,
             y,
             id=f"{getattr(x, 'name', x)}-{y}",
-            marks=() if i % len(second) == j else pytest.mark.full,
+            marks=()
+            if i % len(second) == j and i % every == 0
+            else pytest.mark.full,
         )
         for i, x in enumerate(first)
         for j, y in enumerate(second)

@@ -43,11 +43,14 @@ class Missing(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Missing())
 """
 
-# What of the conformance holds for every backend and takes seconds.
-CONFORMANCE = [
+# What of the conformance holds for every backend: always, and with the rest.
+ALWAYS = [
     "test_attending_step_by_step_is_attending_to_all_at_once",
-    "test_padding_gets_no_weight_and_changes_nothing",
     "test_training_changes_every_weight",
+]
+CONFORMANCE = [
+    *ALWAYS,
+    "test_padding_gets_no_weight_and_changes_nothing",
     "test_dropout_is_drawn_anew_and_repeats_with_its_seed",
 ]
 
@@ -72,7 +75,12 @@ def run(code, *arguments, backend="jax"):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_conformance_holds_on_other_backends(backend):
+@pytest.mark.parametrize(
+    "names",
+    [ALWAYS, pytest.param(CONFORMANCE, marks=pytest.mark.full)],
+    ids=["always", "all"],
+)
+def test_the_conformance_holds_on_other_backends(backend, names):
     summary = run(
         "import pytest\nsys.exit(pytest.main(sys.argv[1:]))",
         "-q",
@@ -80,7 +88,7 @@ def test_the_conformance_holds_on_other_backends(backend):
         "not full",
         "-p",
         "no:cacheprovider",
-        *(f"tests/test_mechanisms.py::{name}" for name in CONFORMANCE),
+        *(f"tests/test_mechanisms.py::{name}" for name in names),
         backend=backend,
     )
     assert " passed" in summary and "skipped" not in summary

@@ -4,9 +4,13 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 RUN = pathlib.Path(__file__).parent / "benchmarks" / "run.py"
+DECODING = RUN.with_name("decoding.py")
 
 
+@pytest.mark.full
 def test_the_smallest_benchmark_finds_the_same_net_in_every_library(tmp_path):
     tables = tmp_path / "tables.md"
     command = [sys.executable, RUN, "--smoke", "--markdown", tables]
@@ -17,3 +21,16 @@ def test_the_smallest_benchmark_finds_the_same_net_in_every_library(tmp_path):
     report = tables.read_text(encoding="utf-8")
     for peer in ("keras_attn", "Keras", "KerasHub"):
         assert f"| {peer} |" in report
+
+
+@pytest.mark.full
+def test_the_time_of_a_decoding_is_split_and_its_growth_drawn(tmp_path):
+    plot = tmp_path / "growth.svg"
+    command = [sys.executable, DECODING, "--smoke", "--plot", plot]
+    done = subprocess.run(
+        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for row in ("| greedy 2 |", "| beam 2 |", "| target length | 3 | 6 |"):
+        assert row in done.stdout
+    assert plot.read_text(encoding="utf-8").rstrip().endswith("</svg>")

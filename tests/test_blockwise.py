@@ -340,6 +340,7 @@ def test_blocks_with_one_more_term_are_refused():
         additive(query, keys, v, np.zeros((1, 2, 3, 4)), block_size=1)
 
 
+@pytest.mark.full
 @tensorflow_only
 def test_the_benchmark_finds_the_same_numbers_in_every_form(tmp_path):
     command = [sys.executable, BENCHMARK, "--smoke"]

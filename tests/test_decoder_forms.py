@@ -237,7 +237,9 @@ def test_padding_in_the_target_changes_nothing(name):
 
 
 @each_form
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.full)]
+)
 def test_a_form_trains_all_its_weights(name, jit_compile):
     keras.utils.set_random_seed(1)
     model = FORMS[name]()

@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "examples" / "pronounce.py"
 YOUR_OWN_SCORE = PROGRAM.with_name("your_own_score.py")
+TRANSFORMER = PROGRAM.with_name("transformer.py")
 TOY = "--words", "300", "--epochs", "1", "--units", "16"
 # The packages of this checkout, whether or not they are installed.
 ENVIRONMENT = os.environ | {
@@ -195,6 +196,16 @@ def test_the_published_split_is_read(pronounce, tmp_path):
     assert split.train == {"tomato": ["T AH M EY T OW", "T AH M AA T OW"]}
     assert split.validation == {"a": ["AH"]}
     assert split.test == {"cat's": ["K AE T S"]}
+
+
+def test_a_transformer_is_trained_exported_and_served_likewise(tmp_path):
+    toy = *TOY, "--depth", "1"
+    printed = run(*toy, "--output", tmp_path, program=TRANSFORMER).stdout
+    assert re.search(r"epoch 1/1   loss [\d.]+   validation phoneme", printed)
+    assert re.search(r"word error rate [\d.]+%, phoneme error", printed)
+    assert re.search(r"neighborhood\n +-[\d.]+  ", printed)  # from the server
+    assert (tmp_path / "models/pronounce/1/saved_model.pb").exists()
+    assert (tmp_path / "attention.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.fixture(scope="module")

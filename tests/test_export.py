@@ -40,16 +40,17 @@ FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN If
 InitializeTableFromTextFileV2 IsFinite LeftShift Less LessEqual Log LogSoftmax
 LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum Mean
 MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2
-Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor
-RandomUniformInt Range ReadVariableOp RealDiv Reshape ResourceGather RestoreV2
-ReverseV2 RightShift Rsqrt SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid
-Sin Slice Softmax Split SplitV Sqrt SquaredDifference Squeeze
-StatefulPartitionedCall StatelessIf StatelessWhile StaticRegexFullMatch
-StaticRegexReplace StopGradient StridedSlice StringJoin StringLower Sub Sum
-Tanh TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
-TensorListStack TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode
-UnicodeEncode UnicodeTranscode Unpack UnsortedSegmentJoin VarHandleOp
-VarIsInitializedOp Where While ZerosLike
+PartitionedCall Placeholder Pow Prod RaggedGather RaggedRange
+RaggedTensorToTensor RandomUniformInt Range ReadVariableOp RealDiv Reshape
+ResourceGather RestoreV2 ReverseV2 RightShift Rsqrt SaveV2 Select SelectV2
+Shape ShardedFilename Sigmoid Sin Size Slice Softmax Split SplitV Sqrt
+SquaredDifference Squeeze StatefulPartitionedCall StatelessCase StatelessIf
+StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient
+StridedSlice StringJoin StringLower Sub Sum Tanh TanhGrad TensorListFromTensor
+TensorListGetItem TensorListReserve TensorListSetItem TensorListStack
+TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode UnicodeEncode
+UnicodeTranscode Unpack UnsortedSegmentJoin VarHandleOp VarIsInitializedOp
+Where While ZerosLike
 """.split()
 TEXT_OPERATIONS = """
 NormalizeUTF8 TFText>WhitespaceTokenizeWithOffsetsV2

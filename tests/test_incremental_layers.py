@@ -196,7 +196,10 @@ PATHS = {
         layers.MultiHeadAttention(2, 3, sliding_window=2)
     ),
     "own, groups": self_attention(
-        layers.GroupQueryAttention(3, 4, 2, sliding_window=3, use_gate=True)
+        # A name of its own: others are counted anew in other tests.
+        layers.GroupQueryAttention(
+            3, 4, 2, sliding_window=3, use_gate=True, name="own_groups"
+        )
     ),
     "own, ours": self_attention(keras_attn.BahdanauAttention(4)),
     "own, entmax": self_attention(

@@ -94,6 +94,18 @@ def without_attention():
     return translator(source, target, decoder(embedding, initial_state=state))
 
 
+def attends_in_the_encoder():
+    """Additive attention among sources of any length, also in blocks."""
+    source, target, (memory,), embedding = embedded()
+    for block_size in (None, 1):
+        attention = keras_attn.BahdanauAttention(3, block_size=block_size)
+        memory = attention(memory, memory)
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(4), keras_attn.LuongAttention("general")
+    )
+    return translator(source, target, decoder(embedding, memory))
+
+
 MAKERS = {
     **{
         name: lambda group=group, i=i: of_group(group, WIRINGS[i % 3])
@@ -101,6 +113,7 @@ MAKERS = {
     },
     "all forms": of_all_forms,
     "without attention": without_attention,
+    "an encoder that attends": attends_in_the_encoder,
 }
 
 

@@ -285,6 +285,7 @@ def test_training_is_the_same_in_a_graph_and_eagerly(mechanism, wiring):
 
 # XLA draws other random numbers.
 @in_turn(
+    every=4,
     mechanism=[m for m in MECHANISMS if m.learns and not m.random],
     wiring=WIRINGS,
 )

@@ -11,6 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ADDRESS = "localhost:8500"  # what the README says; a free port stands in
+USES_THE_TOUR = "pronounce.score("  # goes on with the names of the tour
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`shuffle=True` was passed:UserWarning"
@@ -25,7 +26,11 @@ def snippets(language):
 def lines():
     """A small real-looking task: spell a word, letter by letter."""
     words = ["attention", "nation", "tent", "note", "ten", "antenna"] * 8
-    return words, [" ".join(word.upper()) for word in words]
+    sounds = {"a": "AH", "e": "EH"}
+    return words, [
+        " ".join(sounds.get(letter, letter.upper()) for letter in word)
+        for word in words
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +93,17 @@ def test_the_clients_of_the_readme_get_the_translators_answer(
         assert names["result"].text[0] in capsys.readouterr().out
 
 
+def test_the_tour_s_translator_does_what_the_readme_goes_on_to_say(
+    exported, capsys
+):
+    _, names = exported
+    (code,) = [x for x in snippets("python") if USES_THE_TOUR in x]
+    exec(compile(code, "README.md", "exec"), dict(names))
+    assert len(capsys.readouterr().out.splitlines()) > 2
+
+
 def test_the_other_python_snippets_run():
-    done = ("model.fit", ADDRESS)
+    done = ("model.fit", ADDRESS, USES_THE_TOUR)
     others = [
         code
         for code in snippets("python")

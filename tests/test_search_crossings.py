@@ -24,6 +24,7 @@ from keras_attn import BeamSearch
 from keras_attn import GreedySearch
 from keras_attn import Sampling
 from keras_attn.search import candidates
+from keras_attn.search import draws
 
 ROWS = 3
 PAIRS = st.sampled_from([None, None, (0.5, 1), (1, -2), (2, 0)])
@@ -138,8 +139,11 @@ def expected_of(search, model, row, made):
 
 def check(search, model, made, by_chunks):
     """Small vocabularies go by chunks too, if these are small."""
-    sizes = {"LARGE": 1 if by_chunks else 10**6, "CHUNK": 2}
-    with mock.patch.multiple(candidates, **sizes):
+    large = 1 if by_chunks else 10**6
+    with (
+        mock.patch.multiple(candidates, LARGE=large, CHUNK=2),
+        mock.patch.multiple(draws, LARGE=large, CHUNK=2, FIRST=large),
+    ):
         found = search(model.task(**made))
     for row in range(ROWS):
         expected = expected_of(search, model, row, made)
@@ -156,7 +160,7 @@ def cases(draw):
 
 
 @given(cases())
-@settings(max_examples=100)
+@settings(max_examples=150)
 def test_a_search_is_what_its_documentation_says(case):
     check(*case)
 
@@ -166,6 +170,72 @@ def test_a_search_is_what_its_documentation_says(case):
 @settings(max_examples=2000)
 def test_a_search_is_what_its_documentation_says_in_many_crossings(case):
     check(*case)
+
+
+# Found by trying many: groups that differ from a search that is wrong in
+# what each case says.
+CORNERS = {
+    "the likeliest beam of a group need not be its first": (
+        BeamSearch(
+            6,
+            5,
+            early_stopping=False,
+            max_length=3,
+            max_per_source=(1, 0),
+            no_repeat_ngram=1,
+            groups=3,
+            diversity=2.0,
+        ),
+        (529985, 4, [6, 5, 4]),
+    ),
+    "what a group has to cut is sorted by score": (
+        BeamSearch(
+            6,
+            6,
+            early_stopping=True,
+            max_length=5,
+            max_per_source=(1, 0),
+            groups=3,
+            diversity=2.0,
+        ),
+        (94041, 4, [5, 1, 6]),
+    ),
+    "a group that has stopped chooses no tokens": (
+        BeamSearch(
+            4,
+            1,
+            early_stopping=True,
+            max_length=5,
+            coverage_penalty=0.5,
+            groups=2,
+            diversity=2.0,
+        ),
+        (386740, 4, [5, 4, 1]),
+    ),
+    "beams that are none choose no tokens": (
+        BeamSearch(
+            6,
+            3,
+            1.0,
+            "power",
+            max_length=5,
+            max_per_source=(1, 0),
+            no_repeat_ngram=2,
+            coverage_penalty=0.5,
+            groups=3,
+            diversity=2.0,
+        ),
+        (134973, 2, [6, 4, 3]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_groups_keep_their_rules_in_the_corners(name):
+    search, (seed, letters, lengths) = CORNERS[name]
+    model = random_automaton(seed, ROWS, letters)
+    made = {"source_lengths": np.array(lengths, "int32")}
+    check(search, model, made, by_chunks=False)
 
 
 ROWS_OF_INPUTS = {

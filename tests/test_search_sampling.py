@@ -13,8 +13,8 @@ from spelling import spell
 from spelling import speller
 
 from keras_attn import Sampling
-from keras_attn.search import draws
-from keras_attn.search.sampling import draw
+from keras_attn.search import threefry as generator
+from keras_attn.search.draws import draw
 
 MASK = 2**32 - 1
 
@@ -67,28 +67,28 @@ def test_threefry_gives_the_known_answers(words):
     key, counter, expected = words[:2], words[2:4], tuple(words[4:])
     assert threefry(key, counter) == expected
     tensors = [tf.constant(word, tf.uint32) for word in words]
-    found = draws.threefry(tensors[:2], tensors[2:4])
+    found = generator.threefry(tensors[:2], tensors[2:4])
     assert tuple(int(x) for x in found) == expected
 
 
 def test_numbers_are_made_of_seed_hypothesis_and_time_alone():
     seed = tf.constant([3, -4, 2**31 - 1, 3])
-    found = draws.uniform(seed, 3, 5)
+    found = generator.uniform(seed, 3, 5)
     assert found.shape == (5, 4, 3)
     for row in range(4):
         expected = np.transpose(numbers_of(int(seed[row]), 3, 5))
         np.testing.assert_array_equal(found[:, row], expected)
-    longer = draws.uniform(seed[1:2], 7, 9)
+    longer = generator.uniform(seed[1:2], 7, 9)
     np.testing.assert_array_equal(longer[:5, :, :3], found[:, 1:2])
     for jit_compile in (False, True):
         graph = tf.function(
-            draws.uniform, jit_compile=jit_compile, autograph=False
+            generator.uniform, jit_compile=jit_compile, autograph=False
         )
         np.testing.assert_array_equal(graph(seed, 3, 5), found)
 
 
 def test_numbers_of_successive_seeds_are_uniform_and_unrelated():
-    numbers = draws.uniform(seeds(4000), 2, 2).numpy().reshape(2, 4000, 2)
+    numbers = generator.uniform(seeds(4000), 2, 2).numpy().reshape(2, 4000, 2)
     numbers = numbers.transpose(0, 2, 1).reshape(4, 4000)
     assert numbers.min() >= 0 and numbers.max() < 1
     for own in numbers:
@@ -160,6 +160,26 @@ def test_of_equally_likely_tokens_filters_keep_the_lower_ids():
     assert draw(logits, numbers, 1.0, 5, 0.5) == [[2]]
 
 
+def test_the_nucleus_is_a_share_of_what_top_k_left():
+    # Of 0.5 and 0.3 the first has 0.625, enough for 0.6 though 0.5 is not.
+    logits = tf.math.log([[[0.05, 0.3, 0.5, 0.15]]])
+    numbers = tf.constant([[0.1]])
+    for top_k in (2, tf.constant([2])):
+        for top_p in (0.6, tf.constant([0.6])):
+            assert draw(logits, numbers, 1.0, top_k, top_p) == [[2]]
+            assert draw(logits, numbers, 1.0, top_k, top_p + 0.1) == [[1]]
+
+
+def test_a_row_s_top_p_of_1_keeps_even_the_last_token():
+    # In float32 the shares before the last six add up to more than all do.
+    logits = tf.math.log(tf.linspace(1.0, 0.03, 300_000))[None, None]
+    numbers = tf.constant([[1 - 2.0**-23]])
+    plain = draw(logits, numbers, 1.0, 0, 1.0)
+    assert plain > 300_000 - 6
+    assert draw(logits, numbers, 1.0, 0, tf.constant([1.0])) == plain
+    assert draw(logits, numbers, 1.0, tf.constant([0]), 1.0) == plain
+
+
 @pytest.mark.parametrize("temperature", [1e-30, 1e30])
 def test_no_temperature_makes_what_is_forbidden_possible_or_nan(temperature):
     model = babbler(a=5.0, b=-5.0, end=-80.0, _=90.0)
@@ -207,6 +227,27 @@ def test_a_vocabulary_of_thousands_is_drawn_from_as_the_reference_does():
             model.row(0), as_reference(search), numbers_of(9, 3, 3)
         )
         assert_found(found, 0, expected, model)
+
+
+def test_of_a_large_vocabulary_only_as_much_is_sorted_as_is_kept():
+    # The nucleus of 0.9 ends after 3 tokens in one row, 2700 in the other.
+    narrow, wide = np.zeros([2, 3000], "float32")
+    narrow[[7, 2900, 1500]] = 12.0
+    numbers = tf.constant([[0.5], [0.5]])
+    top_p = tf.constant([0.9, 0.9])
+    for rows, expected in (
+        ([narrow, narrow], [[1500], [1500]]),
+        ([narrow, wide], [[1500], [1350]]),
+    ):
+        logits = tf.constant(np.stack(rows))[:, None]
+        for top_k in (0, tf.constant([0, 0])):
+            for share in (0.9, top_p):
+                found = draw(logits, numbers, 1.0, top_k, share)
+                np.testing.assert_array_equal(found, expected)
+        for size in (3, 127, 128, 129, 2999):
+            known = draw(logits, numbers, 1.0, size, 0.9)
+            asked = draw(logits, numbers, 1.0, tf.fill([2], size), top_p)
+            np.testing.assert_array_equal(known, asked)
 
 
 def test_without_a_seed_there_is_no_sample():

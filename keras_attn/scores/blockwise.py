@@ -18,6 +18,7 @@ from keras import ops
 from keras_attn.backend import as_one_operation
 from keras_attn.backend import fold
 from keras_attn.backend import tanh_gradient
+from keras_attn.scores.blocks import Blocks
 
 # Numbers in the tensor above which it is not made whole: 16 MiB in float32.
 # Below that, plain is as fast or faster, gradient included.
@@ -61,7 +62,7 @@ def additive(query, keys, v, extra=None, block_size=None):
     batch, target, units = ops.shape(query)
     source = ops.shape(keys)[1]
     if block_size is not None:
-        return _blockwise(query, keys, v, _Blocks(batch, target, 1, block_size))
+        return _blockwise(query, keys, v, Blocks(batch, target, 1, block_size))
     # A block is so many sentences, or so many queries of one sentence.
     sizes = batch, target, source
     if all(isinstance(size, int) for size in sizes):
@@ -69,7 +70,7 @@ def additive(query, keys, v, extra=None, block_size=None):
             return _plain(query, keys, v)
         sentences = max(1, BLOCK // (target * source * units))
         queries = max(1, BLOCK // (source * units))
-        blocks = _Blocks(batch, target, sentences, queries)
+        blocks = Blocks(batch, target, sentences, queries)
         return _blockwise(query, keys, v, blocks)
     if query.shape[1] is not None and query.shape[1] <= FEW:
         return _plain(query, keys, v)
@@ -190,7 +191,7 @@ def _fitting(query, keys):
         ops.cast(ops.maximum(BLOCK / numbers, 1.0), "int32")
         for numbers in (of_a_sentence, of_a_query)
     )
-    return _Blocks(batch, target, sentences, queries)
+    return Blocks(batch, target, sentences, queries)
 
 
 def _blockwise(query, keys, v, blocks):
@@ -274,57 +275,3 @@ def _backward(gradient, query, keys, v, blocks):
 def _wide(x):
     """In float32, in which sums over many blocks stay exact."""
     return ops.cast(x, "float32")
-
-
-class _Blocks:
-    """Cuts sentences and queries into blocks, and lays them end to end.
-
-    The last of either is filled up with zeros.
-    """
-
-    def __init__(self, batch, target, sentences, queries):
-        self.batch, self.target = batch, target
-        # As many blocks as needed, all of about the same size.
-        self.rows = _at_least_one(-(-batch // sentences))
-        self.sentences = -(-batch // self.rows)
-        self.columns = _at_least_one(-(-target // queries))
-        self.queries = -(-target // self.columns)
-
-    def of_keys(self, x):
-        """`(batch, source, units)` to `(rows, sentences, source, units)`."""
-        x = _fill(x, 0, self.rows * self.sentences)
-        return ops.reshape(x, (self.rows, self.sentences, *ops.shape(x)[1:]))
-
-    def join_keys(self, x):
-        x = ops.reshape(x, (-1, *ops.shape(x)[2:]))
-        return x[: self.batch]
-
-    def of_queries(self, x):
-        """From `(batch, target, dim)`.
-
-        To `(rows, columns, sentences, queries, dim)`.
-        """
-        x = _fill(x, 0, self.rows * self.sentences)
-        x = _fill(x, 1, self.columns * self.queries)
-        sizes = self.rows, self.sentences, self.columns, self.queries
-        x = ops.reshape(x, (*sizes, ops.shape(x)[-1]))
-        return ops.transpose(x, (0, 2, 1, 3, 4))
-
-    def join_queries(self, x):
-        x = ops.transpose(x, (0, 2, 1, 3, 4))
-        rows, columns = self.rows * self.sentences, self.columns * self.queries
-        x = ops.reshape(x, (rows, columns, ops.shape(x)[-1]))
-        return x[: self.batch, : self.target]
-
-
-def _fill(x, axis, size):
-    missing = size - ops.shape(x)[axis]
-    if isinstance(missing, int) and missing == 0:
-        return x
-    widths = [(0, 0)] * 3
-    widths[axis] = (0, missing)
-    return ops.pad(x, widths)
-
-
-def _at_least_one(size):
-    return max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)

@@ -233,7 +233,7 @@ class BeamSearch:
         logits, allowed = beams.rules.apply(raw, history, time)
         step = Step(time, raw, logits, allowed, alignments)
         if self.groups == 1:
-            group, parents = beams.advance(groups[0], step)
+            group, parents, _ = beams.advance(groups[0], step)
             grown = (group,)
         else:
             grown, parents = self._advance_groups(beams, groups, step)
@@ -257,13 +257,10 @@ class BeamSearch:
                     for x in step[1:]
                 ),
             )
-            new, parent = beams.advance(group, own, offset, dislike)
-            going = tf.logical_not(group.done)[:, None] & (new.logp > POSSIBLE)
-            if new.lengths is not None:  # nor where it could not go on
-                going &= new.lengths[:, None] > step.time
-            cost = tf.where(going, self.diversity, 0.0)[..., None]
-            chosen = tf.one_hot(new.last, vocabulary)
-            cost = tf.reduce_sum(cost * chosen, axis=1)  # (B, V)
+            new, parent, chose = beams.advance(group, own, offset, dislike)
+            cost = tf.where(chose, self.diversity, 0.0)[..., None]
+            cost *= tf.one_hot(new.last, vocabulary)
+            cost = tf.reduce_sum(cost, axis=1)  # (B, V)
             dislike = cost if dislike is None else dislike + cost
             grown.append(new)
             parents.append(parent + offset)

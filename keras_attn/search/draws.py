@@ -1,69 +1,145 @@
-"""Random numbers that depend on what they are for, and on nothing else.
-
-TensorFlow's stateless generators give other numbers under XLA than in a
-graph, and other ones for another shape. A row's sample would change with the
-way it was compiled or with the batch it came in. Threefry (Salmon et al.,
-2011) is a function of a key and a counter in 32-bit integers, exact wherever
-it runs; one number costs a few hundred integer operations.
-"""
+"""A token drawn from logits by temperature, top-k and nucleus."""
 
 import tensorflow as tf
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
-_ROUNDS = 20
+from keras_attn.search.candidates import CHUNK
+from keras_attn.search.candidates import LARGE
+from keras_attn.search.options import is_fixed
+from keras_attn.search.task import POSSIBLE
+
+FIRST = 128  # likeliest tokens, in which most nuclei end
+BELOW_ONE = 1 - 2.0**-23
 
 
-def uniform(seed, count, length):
-    """Numbers from 0 to 1, without 1.
+def draw(logits, numbers, temperature, top_k, top_p):
+    """Picks tokens by temperature, top-k and nucleus, in this order.
 
     Args:
-        seed: int32 tensor of shape `(batch,)`.
-        count: Number of hypotheses.
-        length: Number of steps.
+        logits: Tensor of shape `(batch, N, vocabulary)`.
+        numbers: Uniform random numbers `(batch, N)`.
+        temperature, top_k, top_p: A number each, or a tensor `(batch,)`.
 
     Returns:
-        float32 tensor of shape `(length, batch, count)`: each number is made
-        of its row's seed, its hypothesis and its time.
+        Tokens of shape `(batch, N)`.
     """
-    key = tf.bitcast(tf.cast(seed, tf.int32), tf.uint32)[None, :, None]
-    shape = [length, tf.shape(seed)[0], count]
-    hypothesis = tf.cast(tf.range(count), tf.uint32)
-    time = tf.cast(tf.range(length), tf.uint32)[:, None, None]
-    bits, _ = threefry(
-        (tf.broadcast_to(key, shape), tf.zeros(shape, tf.uint32)),
-        (tf.broadcast_to(hypothesis, shape), tf.broadcast_to(time, shape)),
+    temperature, top_k, top_p = map(_by_row, (temperature, top_k, top_p))
+    mass = _mass(logits, temperature)
+    if not (_is(top_k, 0) and _is(top_p, 1)):
+        likely = _likely(logits, mass, temperature, top_k, top_p)
+        mass = tf.where(likely, mass, 0.0)
+    return pick(mass, numbers)
+
+
+def pick(mass, numbers):
+    """The first tokens with which the share reached passes the numbers.
+
+    Args:
+        mass: Probabilities, but for their sum, `(batch, N, vocabulary)`.
+        numbers: Numbers from 0 to 1, without 1, `(batch, N)`.
+
+    Returns:
+        Tokens of shape `(batch, N)`, none of them without mass.
+    """
+    vocabulary = mass.shape[-1]
+    if vocabulary < LARGE:
+        _, total = _cumulative(mass)
+        return _first_past(mass, numbers * total)
+    # First the chunk, then the token in it: one pass over the vocabulary.
+    rest = -vocabulary % CHUNK
+    mass = tf.pad(mass, [[0, 0], [0, 0], [0, rest]])
+    chunks = (vocabulary + rest) // CHUNK
+    mass = tf.reshape(mass, [-1, mass.shape[1], chunks, CHUNK])
+    sums = tf.reduce_sum(mass, axis=-1)  # (B, N, chunks)
+    cumulative, total = _cumulative(sums)
+    passed = numbers * total
+    chunk = _first_past(sums, passed)
+    inside = tf.gather(mass, chunk, batch_dims=2)  # (B, N, CHUNK)
+    passed -= tf.gather(cumulative, chunk, batch_dims=2)
+    passed += tf.gather(sums, chunk, batch_dims=2)
+    # Rounding must not lead out of the chunk.
+    _, total = _cumulative(inside)
+    passed = tf.minimum(passed, total * BELOW_ONE)
+    return chunk * CHUNK + _first_past(inside, passed)
+
+
+def _first_past(mass, passed):
+    cumulative, _ = _cumulative(mass)
+    past = cumulative > passed[..., None]
+    return tf.argmax(past, axis=-1, output_type=tf.int32)
+
+
+def _cumulative(mass):
+    """Cumulative sums, 0 where there is no mass, and the largest of them."""
+    cumulative = tf.where(mass > 0, tf.cumsum(mass, axis=-1), 0.0)
+    return cumulative, tf.reduce_max(cumulative, axis=-1)
+
+
+def _mass(logits, temperature):
+    """Probabilities, but for their sum, of the tokens that may come."""
+    peak = tf.reduce_max(logits, axis=-1, keepdims=True)
+    mass = tf.exp((logits - peak) / temperature)
+    return tf.where(logits > POSSIBLE, mass, 0.0)
+
+
+def _likely(logits, mass, temperature, top_k, top_p):
+    """Which tokens top-k and nucleus leave, `(B, N, V)`."""
+    vocabulary = logits.shape[-1]
+    total = tf.reduce_sum(mass, axis=-1, keepdims=True)
+
+    def bounds(size):
+        return _bounds(logits, total, size, temperature, top_k, top_p)
+
+    if is_fixed(top_k) and top_k > 0:
+        least, last, _ = bounds(min(top_k, vocabulary))
+    elif vocabulary <= 2 * FIRST:
+        least, last, _ = bounds(vocabulary)
+    else:
+        least, last, found = bounds(FIRST)
+        least, last = tf.cond(
+            tf.reduce_all(found),
+            lambda: (least, last),
+            lambda: bounds(vocabulary)[:2],
+        )
+    # Of equally likely tokens top_k takes that of the lower id first.
+    return (logits > least) | (
+        (logits == least) & (tf.range(vocabulary) <= last)
     )
-    # 23 bits, so that no number rounds to 1
-    bits = tf.bitwise.right_shift(bits, _word(9))
-    return tf.cast(tf.bitcast(bits, tf.int32), tf.float32) * 2.0**-23
 
 
-def threefry(key, counter):
-    """Threefry-2x32 with 20 rounds: two words from two and two.
-
-    Args:
-        key, counter: Pairs of uint32 tensors, all of one shape.
+def _bounds(logits, total, size, temperature, top_k, top_p):
+    """The last token that stays, sought among so many likeliest ones.
 
     Returns:
-        Pair of uint32 tensors of that shape.
-
-    References:
-        - [Salmon et al., 2011](https://doi.org/10.1145/2063384.2063405)
+        Its logit, its id and whether it was found, each `(B, N, 1)`.
     """
-    third = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(*key), _word(_PARITY))
-    keys = (*key, third)
-    x, y = counter[0] + keys[0], counter[1] + keys[1]
-    for i in range(_ROUNDS // 4):
-        for rotation in _ROTATIONS[i % 2]:
-            x += y
-            left = tf.bitwise.left_shift(y, _word(rotation))
-            right = tf.bitwise.right_shift(y, _word(32 - rotation))
-            y = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_or(left, right), x)
-        x += keys[(i + 1) % 3]
-        y += keys[(i + 2) % 3] + _word(i + 1)
-    return x, y
+    ordered, ids = tf.math.top_k(logits, size)
+    stays = tf.ones_like(ids, tf.bool)
+    if not is_fixed(top_k):
+        stays = (tf.range(size) < top_k) | tf.equal(top_k, 0)
+        stays = tf.broadcast_to(stays, tf.shape(ids))
+    if not _is(top_p, 1):
+        mass = tf.where(stays, _mass(ordered, temperature), 0.0)
+        before = tf.cumsum(mass, axis=-1, exclusive=True)
+        of_top_k = tf.reduce_sum(mass, axis=-1, keepdims=True)
+        share = top_p * tf.where(tf.equal(top_k, 0), total, of_top_k)
+        stays &= (before < share) | tf.equal(top_p, 1)
+    count = tf.reduce_sum(tf.cast(stays, tf.int32), axis=-1, keepdims=True)
+    # None stays where none may come.
+    last = tf.maximum(count - 1, 0)
+    least = tf.gather(ordered, last, batch_dims=2)
+    last = tf.gather(ids, last, batch_dims=2)
+    all_stay = tf.equal(top_k, 0) & tf.equal(top_p, 1)
+    least = tf.where(all_stay, float("-inf"), least)
+    found = tf.where(
+        tf.equal(top_k, 0), (count < size) | all_stay, top_k <= size
+    )
+    return least, last, found
 
 
-def _word(value):
-    return tf.constant(value, tf.uint32)
+def _by_row(option):
+    return option if is_fixed(option) else option[:, None, None]
+
+
+def _is(option, value):
+    """Whether this is the option of every row, known before the graph."""
+    return is_fixed(option) and option == value

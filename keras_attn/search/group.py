@@ -97,8 +97,9 @@ class Beams:
                 their log-probabilities, `(B, V)`, or None.
 
         Returns:
-            The group with one more token, and the beams that those come
-            from, counted within the group.
+            The group with one more token, the beams that those come from,
+            counted within the group, and which beams chose a token, not
+            counting sources that are done.
         """
         width, time = self.width, step.time
         value, logp, parents, tokens = self._candidates(group, step, dislike)
@@ -128,6 +129,7 @@ class Beams:
         going = tf.maximum(going, IMPOSSIBLE)
         if self.widths is not None:
             going = tf.where(self._within_width(width), going, IMPOSSIBLE)
+        chose = (going > POSSIBLE) & tf.logical_not(group.done)[:, None]
         grown = Group(
             last=tokens,
             logp=going,
@@ -141,7 +143,7 @@ class Beams:
         if self.stops_apart:
             possible = tf.reduce_any(logp > POSSIBLE, axis=1)
             grown = self._stop_rows(group, grown, possible, time + 1)
-        return grown, parents
+        return grown, parents, chose
 
     def _candidates(self, group, step, dislike):
         """The best extensions: values they are ranked by, log-probabilities,
@@ -201,11 +203,7 @@ class Beams:
             tokens=append(group.tokens, parents, tokens, time),
             slots=append(group.slots, parents, slots, time),
         )
-        pool = best(join(group.pool, ended), self.width)
-        if self.widths is None:
-            return pool
-        within = self._within_width(self.width)
-        return pool._replace(scores=tf.where(within, pool.scores, IMPOSSIBLE))
+        return best(join(group.pool, ended), self.width)
 
     def _stops(self, logp, pool, length):
         if self.widths is None:

@@ -91,7 +91,7 @@ def _is_number(value):
 def option(search, task, name):
     """The search's own, or a `(B,)` tensor that came with the request."""
     if task.options and name in task.options:
-        return task.options[name]
+        return tf.cast(task.options[name], search.request_options[name])
     return getattr(search, name)
 
 

@@ -30,9 +30,9 @@ class Rules:
         self._ngram = search.no_repeat_ngram
         self._penalty = search.repetition_penalty
         self._shortest = limits.shortest
-        self._prefix = task.prefix
-        if task.prefix is not None and task.prefix.shape[1] == 0:
-            self._prefix = None
+        self._prefix = None
+        if task.prefix is not None and task.prefix.shape[1] != 0:
+            self._prefix = tf.cast(task.prefix, tf.int32)
         at_once = is_fixed(limits.shortest) and limits.shortest == 1
         self.need_history = self._ngram > 0 or self._penalty != 1
         self.forces = self._prefix is not None

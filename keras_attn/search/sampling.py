@@ -6,19 +6,18 @@ import tensorflow as tf
 
 from keras_attn.search.candidates import penalties
 from keras_attn.search.chains import Chains
-from keras_attn.search.draws import uniform
+from keras_attn.search.draws import draw
 from keras_attn.search.options import Range
 from keras_attn.search.options import check_common
 from keras_attn.search.options import check_ranges
-from keras_attn.search.options import is_fixed
 from keras_attn.search.options import option
 from keras_attn.search.options import require_integers
 from keras_attn.search.options import require_number
-from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
 from keras_attn.search.task import gather
 from keras_attn.search.task import log_normaliser
+from keras_attn.search.threefry import uniform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +59,11 @@ class Sampling:
             greater than 1.
 
     Request options: `temperature`, `top_k`, `top_p`, `max_length` and
-    `min_length`. With `top_p`, or with `top_k` on request, all logits are
-    sorted at each step; with `top_k` alone they are not.
+    `min_length`.
+
+    Cost: of a large vocabulary the 128 likeliest tokens are sorted where
+    there is a nucleus, or `top_k` on request. Only where a row keeps more of
+    them all are sorted, which takes several times as long.
 
     References:
         - [Fan et al., 2018](https://arxiv.org/abs/1805.04833), section 5.3
@@ -166,68 +168,3 @@ class Sampling:
             return score + logit[..., 0] - log_normaliser(logits), token
 
         return choose
-
-
-def draw(logits, numbers, temperature, top_k, top_p):
-    """Picks tokens by temperature, top-k and nucleus, in this order.
-
-    Args:
-        logits: Tensor of shape `(batch, N, vocabulary)`.
-        numbers: Uniform random numbers `(batch, N)`.
-        temperature, top_k, top_p: A number each, or a tensor `(batch,)`.
-
-    Returns:
-        Tokens of shape `(batch, N)`.
-    """
-    temperature, top_k, top_p = map(_by_row, (temperature, top_k, top_p))
-    mass = _mass(logits, temperature)
-    if not (_is(top_k, 0) and _is(top_p, 1)):
-        likely = _likely(logits, temperature, top_k, top_p)
-        mass = tf.where(likely, mass, 0.0)
-    cumulative = tf.where(mass > 0, tf.cumsum(mass, axis=-1), 0.0)
-    total = tf.reduce_max(cumulative, axis=-1)
-    passed = cumulative > (numbers * total)[..., None]
-    return tf.argmax(passed, axis=-1, output_type=tf.int32)
-
-
-def _mass(logits, temperature):
-    """Probabilities, but for their sum, of the tokens that may come."""
-    peak = tf.reduce_max(logits, axis=-1, keepdims=True)
-    mass = tf.exp((logits - peak) / temperature)
-    return tf.where(logits > POSSIBLE, mass, 0.0)
-
-
-def _likely(logits, temperature, top_k, top_p):
-    """Which tokens top-k and nucleus leave, `(B, N, V)`."""
-    vocabulary = logits.shape[-1]
-    size = vocabulary
-    if is_fixed(top_k) and top_k > 0:
-        size = min(top_k, vocabulary)
-    ordered, ids = tf.math.top_k(logits, size)
-    stays = tf.ones_like(ids, tf.bool)
-    if not is_fixed(top_k):
-        stays = (tf.range(size) < top_k) | (top_k == 0)
-    if not _is(top_p, 1):
-        mass = tf.where(stays, _mass(ordered, temperature), 0.0)
-        before = tf.cumsum(mass, axis=-1, exclusive=True)
-        share = top_p * tf.reduce_sum(mass, axis=-1, keepdims=True)
-        stays &= (before < share) | (top_p == 1)
-    # All tokens up to the last that stays: of equally likely ones top_k takes
-    # that of the lower id first. (None stays where none may come.)
-    stays = tf.broadcast_to(stays, tf.shape(ids))
-    count = tf.reduce_sum(tf.cast(stays, tf.int32), axis=-1, keepdims=True)
-    last = tf.maximum(count - 1, 0)
-    least = tf.gather(ordered, last, batch_dims=2)
-    last = tf.gather(ids, last, batch_dims=2)
-    return (logits > least) | (
-        (logits == least) & (tf.range(vocabulary) <= last)
-    )
-
-
-def _by_row(option):
-    return option if is_fixed(option) else option[:, None, None]
-
-
-def _is(option, value):
-    """Whether this is the option of every row, known before the graph."""
-    return is_fixed(option) and option == value

@@ -1,0 +1,69 @@
+"""Random numbers that depend on what they are for, and on nothing else.
+
+TensorFlow's stateless generators give other numbers under XLA than in a
+graph, and other ones for another shape. A row's sample would change with the
+way it was compiled or with the batch it came in. Threefry (Salmon et al.,
+2011) is a function of a key and a counter in 32-bit integers, exact wherever
+it runs; one number costs a few hundred integer operations.
+"""
+
+import tensorflow as tf
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+_ROUNDS = 20
+
+
+def uniform(seed, count, length):
+    """Numbers from 0 to 1, without 1.
+
+    Args:
+        seed: int32 tensor of shape `(batch,)`.
+        count: Number of hypotheses.
+        length: Number of steps.
+
+    Returns:
+        float32 tensor of shape `(length, batch, count)`: each number is made
+        of its row's seed, its hypothesis and its time.
+    """
+    key = tf.bitcast(tf.cast(seed, tf.int32), tf.uint32)[None, :, None]
+    shape = [length, tf.shape(seed)[0], count]
+    hypothesis = tf.cast(tf.range(count), tf.uint32)
+    time = tf.cast(tf.range(length), tf.uint32)[:, None, None]
+    bits, _ = threefry(
+        (tf.broadcast_to(key, shape), tf.zeros(shape, tf.uint32)),
+        (tf.broadcast_to(hypothesis, shape), tf.broadcast_to(time, shape)),
+    )
+    # 23 bits, so that no number rounds to 1
+    bits = tf.bitwise.right_shift(bits, _word(9))
+    return tf.cast(tf.bitcast(bits, tf.int32), tf.float32) * 2.0**-23
+
+
+def threefry(key, counter):
+    """Threefry-2x32 with 20 rounds: two words from two and two.
+
+    Args:
+        key, counter: Pairs of uint32 tensors, all of one shape.
+
+    Returns:
+        Pair of uint32 tensors of that shape.
+
+    References:
+        - [Salmon et al., 2011](https://doi.org/10.1145/2063384.2063405)
+    """
+    third = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(*key), _word(_PARITY))
+    keys = (*key, third)
+    x, y = counter[0] + keys[0], counter[1] + keys[1]
+    for i in range(_ROUNDS // 4):
+        for rotation in _ROTATIONS[i % 2]:
+            x += y
+            left = tf.bitwise.left_shift(y, _word(rotation))
+            right = tf.bitwise.right_shift(y, _word(32 - rotation))
+            y = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_or(left, right), x)
+        x += keys[(i + 1) % 3]
+        y += keys[(i + 2) % 3] + _word(i + 1)
+    return x, y
+
+
+def _word(value):
+    return tf.constant(value, tf.uint32)
