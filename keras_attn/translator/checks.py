@@ -128,7 +128,9 @@ def _check_padding(model, inputs, target, alone):
         warnings.warn(
             "Padding changes what this model computes, so a line may "
             "translate differently beside a longer one. Does a mask "
-            "reach the decoder? `Embedding(mask_zero=True)` makes one.",
+            "reach the decoder? `Embedding(mask_zero=True)` makes one, and "
+            "Keras's `MultiHeadAttention` takes it off what it reads: a "
+            "second one needs a tensor of its own.",
             stacklevel=4,
         )
 
