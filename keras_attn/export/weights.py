@@ -1,8 +1,8 @@
 """Weights of an export in fewer bits than the model's.
 
 They are stored small and made float32 again once per call, before the loop
-of the search: an export is smaller to store, to ship and to hold in memory,
-and computes as ever, in float32.
+of the search: an export is smaller to store and to ship, and computes as
+ever, in float32. Where a client drives the loop, each `step` is a call.
 """
 
 import keras
