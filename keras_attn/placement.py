@@ -53,7 +53,6 @@ def on_device(layer, device):
             f'device={device!r}. Pass for example "gpu:1".'
         )
     layer.supports_jit = False  # XLA compiles for one device
-    layer.supports_jit = False  # XLA compiles for one device
     for name in _METHODS:
         method = getattr(layer, name, None)
         if callable(method):

@@ -55,16 +55,18 @@ def speak_up(model):
     return model
 
 
-def run_by_steps(cut, arrays):
+def run_by_steps(cut, arrays, hoist=False):
     """Logits `(batch, beams, time, ...)` and alignments, step by step.
 
     Args:
         cut: An `Incremental`.
         arrays: The sources, and the targets `(batch, [beams,] time)`.
+        hoist: Whether to take products before the loop.
     """
     *sources, target = arrays
     targets = target if target.ndim == 3 else target[:, None]
     encoded = cut.encode(*map(ops.convert_to_tensor, sources))
+    encoded = cut.hoist(encoded) if hoist else encoded
     _, beams, length = targets.shape
     state = cut.start(encoded, beams, length + 2)
     logits, alignments = [], []
@@ -112,6 +114,9 @@ def assert_cut_equals_whole(model, atol=1e-5):
         assert np.std(whole) > 1e-4  # it does compute something
         np.testing.assert_allclose(logits[:, beam], whole, atol=atol)
     cut.check(*map(ops.convert_to_tensor, [*sources, TARGET]))
+    hoisted, its_alignments = run_by_steps(cut, [*sources, both], hoist=True)
+    np.testing.assert_allclose(hoisted, logits, atol=atol)
     if alignments is not None:
         np.testing.assert_allclose(alignments.sum(-1), 1.0, atol=1e-5)
+        np.testing.assert_allclose(its_alignments, alignments, atol=atol)
     return logits

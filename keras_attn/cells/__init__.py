@@ -12,3 +12,5 @@ from keras_attn.cells.step import puts_out_hidden as puts_out_hidden
 from keras_attn.cells.step import run as run
 from keras_attn.cells.step import stacked as stacked
 from keras_attn.cells.step import state_sizes as state_sizes
+from keras_attn.cells.tabulated import TabulatedCell as TabulatedCell
+from keras_attn.cells.tabulated import is_tabulable as is_tabulable

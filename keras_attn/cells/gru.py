@@ -2,7 +2,8 @@
 
 import keras
 from keras import layers
-from keras import ops
+
+from keras_attn.cells.projected import ProjectedCell
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -33,7 +34,8 @@ class GRUCell(layers.GRUCell):
         return state, [state] if keras.tree.is_nested(states) else state
 
 
-def is_plain_gru(cell, training):
+def is_plain_gru(cell, training=False):
+    """Whether this computes what the cell does."""
     if type(cell) not in (layers.GRUCell, GRUCell) or "call" in vars(cell):
         return False
     drops = training and (cell.dropout or cell.recurrent_dropout)
@@ -41,24 +43,7 @@ def is_plain_gru(cell, training):
 
 
 def call_gru(cell, inputs, states, training):
-    # The cell may have a dtype policy of its own, as in its `__call__`.
-    kernel, recurrent_kernel, bias, inputs, state = (
-        ops.cast(x, cell.compute_dtype)
-        for x in (
-            cell.kernel,
-            cell.recurrent_kernel,
-            cell.bias,
-            inputs,
-            *states,
-        )
-    )
-    input_bias, recurrent_bias = ops.unstack(bias, axis=0)
-    projected = ops.matmul(inputs, kernel) + input_bias
-    recurrent = ops.matmul(state, recurrent_kernel) + recurrent_bias
-    x_z, x_r, x_h = ops.split(projected, 3, axis=-1)
-    h_z, h_r, h_h = ops.split(recurrent, 3, axis=-1)
-    update = cell.recurrent_activation(x_z + h_z)
-    reset = cell.recurrent_activation(x_r + h_r)
-    candidate = cell.activation(x_h + reset * h_h)
-    state = candidate + update * (state - candidate)
-    return state, [state]
+    projected = ProjectedCell(cell)
+    products = projected.multiply(inputs, projected.kernel)
+    states = projected.step(projected.add_bias(products), states)
+    return states[0], states

@@ -19,8 +19,8 @@ from keras_attn.decoder.outputs import specs_of
 from keras_attn.decoder.start import first_state
 from keras_attn.decoder.state import Source
 from keras_attn.decoder.step import cell_below
-from keras_attn.decoder.step import emit
 from keras_attn.decoder.step import run_step
+from keras_attn.decoder.step import run_whole_step
 from keras_attn.decoder.whole import unroll
 
 
@@ -347,13 +347,7 @@ class AttentionDecoder(keras.layers.Layer):
             `(batch, beams, source)` in float32 (a list of them with a list
             of attentions, empty without any), and the new state.
         """
-        outputs, attended, state = run_step(self, inputs, state, source)
-        if not self.input_feeding:
-            outputs = emit(self, *outputs)
-        alignments = [found.alignments for found in attended]
-        if len(alignments) == 1 and not self.several:
-            (alignments,) = alignments
-        return outputs, alignments, state
+        return run_whole_step(self, inputs, state, source)
 
     def _draw(self, source, batch, target, training):
         """All that is random, for each attention and the self-attention."""

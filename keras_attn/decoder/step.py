@@ -10,7 +10,39 @@ from keras_attn.decoder import past
 from keras_attn.decoder.state import DecoderState
 
 
-def run_step(decoder, inputs, state, source, draws=(), training=False):
+def run_cell(cell, inputs, beside, states, training, joined=None):
+    """A step of a cell that reads two tensors laid end to end.
+
+    Args:
+        inputs: Tensor of shape `(batch, beams, dim)`.
+        beside: Another, a context or the last output, or `None`.
+        cell, states, training, joined: As of `cells.run`.
+    """
+    if beside is not None:
+        inputs = ops.concatenate([inputs, beside], axis=-1)
+    return cells.run(cell, inputs, states, training, joined)
+
+
+def emit(decoder, output, context):
+    """What the decoder puts out, for any number of steps."""
+    if not decoder.attends:
+        return output
+    both = ops.concatenate([output, context], axis=-1)
+    if decoder.emit == "concatenated":
+        return both
+    return apply_to_rows(decoder.attentional, both)
+
+
+def run_step(
+    decoder,
+    inputs,
+    state,
+    source,
+    draws=(),
+    training=False,
+    run_cell=run_cell,
+    emit=emit,
+):
     """A step of each hypothesis, up to what is emitted.
 
     Args:
@@ -19,6 +51,7 @@ def run_step(decoder, inputs, state, source, draws=(), training=False):
         draws: What each attention drew for this step, and last what the
             self-attention drew; `()` for nothing.
         training: Whether the model trains.
+        run_cell, emit: What takes the place of the functions above.
 
     Returns:
         The outputs, what each attention found but its context, and the new
@@ -35,17 +68,16 @@ def run_step(decoder, inputs, state, source, draws=(), training=False):
         found = attend(state.cell)
         if decoder.attend == "bottom":
             joined = found.context
-        both = ops.concatenate([inputs, found.context], axis=-1)
-        output, cell = cells.run(
-            decoder.cell, both, state.cell, training, joined
+        output, cell = run_cell(
+            decoder.cell, inputs, found.context, state.cell, training, joined
         )
     else:
-        both = inputs
-        if decoder.input_feeding:
-            both = ops.concatenate([inputs, state.fed], axis=-1)
+        fed = state.fed if decoder.input_feeding else None
         below, above = cell_below(decoder), cells_above(decoder)
         count = len(cells.state_sizes(below)) if above else len(state.cell)
-        output, cell = cells.run(below, both, state.cell[:count], training)
+        output, cell = run_cell(
+            below, inputs, fed, state.cell[:count], training
+        )
         found = attend(cell)
         if above:
             joined = found.context
@@ -69,6 +101,21 @@ def run_step(decoder, inputs, state, source, draws=(), training=False):
         own_past,
     )
     return outputs, found.attended, state
+
+
+def run_whole_step(
+    decoder, inputs, state, source, run_cell=run_cell, emit=emit
+):
+    """What `AttentionDecoder.step()` returns, given the same."""
+    outputs, attended, state = run_step(
+        decoder, inputs, state, source, run_cell=run_cell, emit=emit
+    )
+    if not decoder.input_feeding:
+        outputs = emit(decoder, *outputs)
+    alignments = [found.alignments for found in attended]
+    if len(alignments) == 1 and not decoder.several:
+        (alignments,) = alignments
+    return outputs, alignments, state
 
 
 def _attend(decoder, inputs, state, cell, source, draws, training):
@@ -126,16 +173,6 @@ def join_contexts(decoder, contexts):
     """All contexts laid end to end, in the decoder's precision."""
     # The attentions may have dtype policies of their own.
     return join([ops.cast(x, decoder.compute_dtype) for x in contexts])
-
-
-def emit(decoder, output, context):
-    """What the decoder puts out, for any number of steps."""
-    if not decoder.attends:
-        return output
-    both = ops.concatenate([output, context], axis=-1)
-    if decoder.emit == "concatenated":
-        return both
-    return apply_to_rows(decoder.attentional, both)
 
 
 class _Found(NamedTuple):

@@ -93,6 +93,24 @@ class Incremental:
         """
         return Encoded(self._path.prepare(list(sources)))
 
+    def hoist(self, encoded: Encoded) -> Encoded:
+        """Multiplies before a loop of many steps what no step changes.
+
+        Where the target's tokens are few, as characters and phonemes are,
+        the kernel of a recurrent cell multiplies the embedding of each once;
+        where a decoder only emits its context, the memory is multiplied in
+        its place.
+
+        Args:
+            encoded: What `encode()` returned.
+
+        Returns:
+            What `start()` and `step()` take in its place. It holds functions
+            and tensors of other axes, for use in the same TensorFlow
+            function alone.
+        """
+        return Encoded(self._path.hoist(encoded.prepared))
+
     def start(
         self, encoded: Encoded, beams: int = 1, max_length: int | None = None
     ) -> tuple:
@@ -107,8 +125,9 @@ class Incremental:
         Returns:
             A structure of tensors whose first two axes are batch and beams.
         """
-        tensors = [x for x in keras.tree.flatten(encoded) if x is not None]
-        batch = ops.shape(tensors[0])[0]
+        batch = ops.shape(
+            next(x for x in keras.tree.flatten(encoded) if ops.is_tensor(x))
+        )[0]
         position = ()
         if self._path.uses_position:
             position = ops.zeros((batch, beams), dtype="int32")

@@ -58,6 +58,12 @@ class Ensemble:
         """Runs each model's part that does not depend on the target."""
         return tuple(x.encode(*sources) for x in self.members)
 
+    def hoist(self, encoded: tuple) -> tuple:
+        """Multiplies what no step changes, as `Incremental.hoist`."""
+        return tuple(
+            x.hoist(one) for x, one in zip(self.members, encoded, strict=True)
+        )
+
     def start(
         self, encoded: tuple, beams: int = 1, max_length: int | None = None
     ) -> tuple:

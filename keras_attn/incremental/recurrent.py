@@ -1,9 +1,13 @@
 """Steppers of recurrent layers: `AttentionDecoder` and Keras's own."""
 
+from typing import Any
+from typing import NamedTuple
+
 import keras
 from keras import ops
 
 from keras_attn import cells
+from keras_attn.decoder import hoist
 from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.steppers import Stepper
 from keras_attn.incremental.steppers import arguments_of
@@ -32,19 +36,30 @@ class Decoder(Stepper):
         memory, mask, condition, state = self._arguments.values()
         memory, mask = masked(memory, mask, values)
         source = self.operation.prepare(memory, mask, fill(condition, values))
-        return source, _flat(fill(state, values))
+        return _Prepared(source, _flat(fill(state, values)))
+
+    def hoist(self, prepared, tokens):
+        table = tokens and tokens.values.get(id(self._inputs))
+        step = hoist(self.operation, prepared.source, table)
+        if step is None:
+            return prepared
+        ids = id(tokens.ids) if table is not None else None
+        return prepared._replace(hoisted=(step, ids))
 
     def start(self, prepared, batch, beams, max_length):
-        source, states = prepared
+        source, states, _ = prepared
         return self.operation.start(
             source, list(states) or None, beams, max_length, batch
         )
 
     def step(self, values, prepared, state, position):
-        source, _ = prepared
-        outputs, alignments, state = self.operation.step(
-            values[id(self._inputs)], state, source
-        )
+        inputs = values[id(self._inputs)]
+        if prepared.hoisted:
+            step, ids = prepared.hoisted
+            found = step(inputs, values.get(ids), state)
+        else:
+            found = self.operation.step(inputs, state, prepared.source)
+        outputs, alignments, state = found
         alignments = keras.tree.flatten(alignments)
         dtype = self.operation.compute_dtype
         given = [outputs, *(ops.cast(x, dtype) for x in alignments)]
@@ -52,8 +67,15 @@ class Decoder(Stepper):
         return given[: len(self.outputs)], first, state
 
     def source_mask(self, prepared):
-        source, _ = prepared
-        return source.memories[0].mask
+        return prepared.source.memories[0].mask
+
+
+class _Prepared(NamedTuple):
+    """What a recurrent layer needs of the source."""
+
+    source: Any  # of an `AttentionDecoder`
+    states: tuple  # the first ones, flat; () for the cell's own
+    hoisted: tuple = ()  # a faster step, and the id of the tokens it reads
 
 
 class Recurrent(Stepper):
@@ -95,11 +117,19 @@ class Recurrent(Stepper):
         self.outputs = node.outputs[:1]
 
     def prepare(self, values):
-        return _flat(fill(self._initial_state, values))
+        return _Prepared((), _flat(fill(self._initial_state, values)))
+
+    def hoist(self, prepared, tokens):
+        table = tokens and tokens.values.get(id(self._inputs))
+        cell = self.operation.cell
+        if table is None or not cells.is_tabulable(cell):
+            return prepared
+        hoisted = cells.TabulatedCell(cell, table), id(tokens.ids)
+        return prepared._replace(hoisted=hoisted)
 
     def start(self, prepared, batch, beams, max_length):
         layer = self.operation
-        states = prepared or keras.tree.flatten(
+        states = prepared.states or keras.tree.flatten(
             cells.initial_state(layer.cell, batch, layer.cell.compute_dtype)
         )
         return tuple(
@@ -113,8 +143,12 @@ class Recurrent(Stepper):
 
     def step(self, values, prepared, state, position):
         layer = self.operation
-        inputs = ops.cast(values[id(self._inputs)], layer.compute_dtype)
-        output, state = cells.run(layer.cell, inputs, state, training=False)
+        if prepared.hoisted:
+            cell, ids = prepared.hoisted
+            output, state = cell.run(values[ids], None, state)
+        else:
+            inputs = ops.cast(values[id(self._inputs)], layer.compute_dtype)
+            output, state = cells.run(layer.cell, inputs, state, False)
         return [ops.cast(output, layer.compute_dtype)], None, state
 
 

@@ -5,6 +5,8 @@ prepares once; what it must remember of the positions before is its state.
 """
 
 import inspect
+from typing import Any
+from typing import NamedTuple
 
 import keras
 from keras import ops
@@ -40,6 +42,16 @@ class Stepper:
         """What it needs of the constants, a structure of tensors or None."""
         return ()
 
+    def hoist(self, prepared, tokens):
+        """What to use in the place of `prepared` in a loop of many steps.
+
+        Args:
+            prepared: What `prepare()` returned.
+            tokens: `Tokens`, or `None` where nothing depends on a token
+                alone or there are too many.
+        """
+        return prepared
+
     def start(self, prepared, batch, beams, max_length):
         """Its first state, tensors whose first axes are batch and beams."""
         return ()
@@ -62,6 +74,13 @@ class Stepper:
 
     def source_mask(self, prepared):
         """The mask `(batch, source)` of what it attends to, or `None`."""
+
+
+class Tokens(NamedTuple):
+    """What depends on a token alone, for each token of a vocabulary."""
+
+    ids: Any  # the input that holds the ids, a symbolic tensor
+    values: dict  # id of a symbolic tensor -> (vocabulary, ...)
 
 
 class PositionWise(Stepper):

@@ -64,7 +64,7 @@ def verify(path, inputs):
         for x in path.inputs
         if not any(x is y for y in path.entries)
     ]
-    prepared = path.prepare(constants)
+    prepared = path.hoist(path.prepare(constants))
     states = path.start(prepared, batch, len(inputs), length)
     for t in range(length):
         entries = [at(x, t) for x in path.entries]

@@ -1,0 +1,76 @@
+"""A cell whose inputs are looked up by a token's id."""
+
+from keras import layers
+from keras import ops
+
+from keras_attn.cells.gru import is_plain_gru
+from keras_attn.cells.projected import ProjectedCell
+from keras_attn.cells.step import run
+from keras_attn.cells.step import stacked
+from keras_attn.cells.step import state_sizes
+
+
+def is_tabulable(cell):
+    """Whether `TabulatedCell` computes what the cell, or stack, does."""
+    bottom, *_ = stacked(cell)
+    known = layers.LSTMCell, layers.SimpleRNNCell
+    return is_plain_gru(bottom) or (
+        type(bottom) in known and "call" not in vars(bottom)
+    )
+
+
+class TabulatedCell:
+    """Runs a cell, whose kernel multiplies the inputs of each token once.
+
+    A row of a product is the product of a row. In a loop of many steps that
+    look up their inputs in a small table, the products are looked up.
+
+    Args:
+        cell: A built cell, or stack of them, that `is_tabulable()`.
+        table: The inputs that each token has, `(vocabulary, dim)`; the
+            cell may read others behind them.
+    """
+
+    def __init__(self, cell, table):
+        bottom, *self._above = stacked(cell)
+        self._bottom = ProjectedCell(bottom)
+        dim, kernel = table.shape[-1], self._bottom.kernel
+        self._kernel_beside = kernel[dim:]
+        products = self._bottom.multiply(table, kernel[:dim])
+        self._products = self._bottom.add_bias(products)
+
+    def run(self, tokens, beside, states):
+        """One step, without dropout.
+
+        Args:
+            tokens: Ids `(batch, beams)` of the tokens that are read.
+            beside: What the cell reads behind their inputs, a tensor
+                `(batch, beams, dim)`, or `None`.
+            states: Flat tuple of tensors `(batch, beams, width)`.
+
+        Returns:
+            The output `(batch, beams, dim)`, and the new states.
+        """
+        beams = ops.shape(tokens)[1]
+        products = ops.take(self._products, ops.reshape(tokens, -1), axis=0)
+        if beside is not None:
+            products = products + self._bottom.multiply(
+                _rows(beside), self._kernel_beside
+            )
+        count = len(states) - len(state_sizes(self._above))
+        first = tuple(
+            ops.cast(ops.reshape(new, (-1, beams, new.shape[-1])), old.dtype)
+            for new, old in zip(
+                self._bottom.step(products, map(_rows, states[:count])),
+                states[:count],
+                strict=True,
+            )
+        )
+        output, others = run(
+            self._above, first[0], states[count:], training=False
+        )
+        return output, first + tuple(others)
+
+
+def _rows(x):
+    return ops.reshape(x, (-1, x.shape[-1]))
