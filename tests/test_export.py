@@ -35,7 +35,7 @@ LONG = "é" * 50_000  # 100 kB
 CORE_OPERATIONS = """
 AddN AddV2 All Any ArgMax AsString Assert AssignVariableOp BatchMatMulV2
 BiasAdd Bitcast BitwiseOr BitwiseXor BroadcastTo Cast ConcatV2 Const Cos Cumsum
-DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill FloorDiv
+DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill Floor FloorDiv
 FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN If
 InitializeTableFromTextFileV2 IsFinite LeftShift Less LessEqual Log LogSoftmax
 LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum Mean
@@ -48,9 +48,9 @@ SquaredDifference Squeeze StatefulPartitionedCall StatelessCase StatelessIf
 StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient
 StridedSlice StringJoin StringLower Sub Sum Tanh TanhGrad TensorListFromTensor
 TensorListGetItem TensorListReserve TensorListSetItem TensorListStack
-TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode UnicodeEncode
-UnicodeTranscode Unpack UnsortedSegmentJoin VarHandleOp VarIsInitializedOp
-Where While ZerosLike
+TensorScatterMin TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode
+UnicodeEncode UnicodeTranscode Unpack UnsortedSegmentJoin VarHandleOp
+VarIsInitializedOp Where While ZerosLike
 """.split()
 TEXT_OPERATIONS = """
 NormalizeUTF8 TFText>WhitespaceTokenizeWithOffsetsV2

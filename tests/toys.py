@@ -129,7 +129,16 @@ def words():
     decoder = keras_attn.AttentionDecoder(
         layers.GRUCell(8), keras_attn.LuongAttention("concat", 6), order="post"
     )
-    search = keras_attn.BeamSearch(2, max_length=6, length_penalty=1.0)
+    search = keras_attn.BeamSearch(
+        4,
+        num_hypotheses=2,
+        length_penalty=1.0,
+        max_length=6,
+        min_per_source=(0.5, 1),
+        no_repeat_ngram=2,
+        groups=2,
+        diversity=0.4,
+    )
     return keras_attn.Translator(
         model(decoder, seed=2, source_text=WORDS), WORDS, TARGET, search
     )
@@ -178,7 +187,9 @@ def ensemble():
 
 
 def sampling():
-    search = keras_attn.Sampling(max_length=12, num_hypotheses=2)
+    search = keras_attn.Sampling(
+        max_length=12, num_hypotheses=2, repetition_penalty=1.2
+    )
     return keras_attn.Translator(_pre_model(), SOURCE, TARGET, search)
 
 

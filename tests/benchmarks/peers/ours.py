@@ -63,14 +63,14 @@ def text(size):
     return keras_attn.Text.from_lines(words, split="whitespace")
 
 
-def export(workload, folder):
+def export(workload, folder, **options):
     """Exports the net with its beam search; returns texts to translate."""
     model = build(workload, workloads.weights(workload))
     texts = text(workload.source_size), text(workload.target_size)
     search = keras_attn.BeamSearch(
         workload.width, max_length=workload.target_length
     )
-    keras_attn.Translator(model, *texts, search).export(folder)
+    keras_attn.Translator(model, *texts, search).export(folder, **options)
     tokens = np.array(texts[0].tokens)
     ids = workloads.batch(workload, 32)[0]
     # One less, since the text itself adds the end token.
