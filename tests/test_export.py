@@ -34,12 +34,12 @@ LONG = "é" * 50_000  # 100 kB
 # from 2.20.0 on, those of tensorflow-text 2.20.
 CORE_OPERATIONS = """
 AddN AddV2 All Any ArgMax AsString Assert AssignVariableOp BatchMatMulV2
-BiasAdd Bitcast BitwiseOr BitwiseXor BroadcastTo Cast ConcatV2 Const Cos Cumsum
-DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill Floor FloorDiv
-FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN If
-InitializeTableFromTextFileV2 IsFinite LeftShift Less LessEqual Log LogSoftmax
-LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum Mean
-MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2
+BiasAdd Bitcast BitwiseOr BitwiseXor BroadcastTo Case Cast ConcatV2 Const Cos
+Cumsum DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill Floor
+FloorDiv FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN
+If InitializeTableFromTextFileV2 IsFinite LeftShift Less LessEqual Log
+LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum
+Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2
 PartitionedCall Placeholder Pow Prod RaggedGather RaggedRange
 RaggedTensorToTensor RandomUniformInt Range ReadVariableOp RealDiv Reshape
 ResourceGather RestoreV2 ReverseV2 RightShift Rsqrt SaveV2 Select SelectV2

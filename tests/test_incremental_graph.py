@@ -1,14 +1,21 @@
 """The cut in TensorFlow's graphs: compiled by XLA, and without rows."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from cuts import SOURCE
+from cuts import SOURCES
 from cuts import TARGET
+from cuts import TARGETS
+from cuts import decoder
+from cuts import inputs
 from cuts import speak_up
 from cuts import with_path
+from keras import layers
 from test_incremental_layers import PATHS
 
+import keras_attn
 from keras_attn import Incremental
 
 # Keras warns where a layer lets a mask go; here that is often the point.
@@ -17,11 +24,13 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def looped(cut, jit_compile):
+def looped(cut, jit_compile, hoist=False):
     """A function of `(source, target)` to logits: a loop within the graph."""
 
     def run(source, target):
         encoded = cut.encode(source)
+        if hoist:
+            encoded = cut.hoist(encoded, compiled=jit_compile)
         length, size = target.shape[1], cut.model.outputs[0].shape[-1]
 
         def step(t, state, logits):
@@ -72,3 +81,36 @@ def test_a_loop_in_the_graph_computes_what_the_whole_does(jit_compile):
     )
     if not jit_compile:
         assert run(SOURCE[:0], TARGET[:0]).shape == (0, 4, 9)
+
+
+@pytest.mark.parametrize("layer", ["decoder", "layer", "context alone"])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_few_and_many_hypotheses_get_the_same(layer, jit_compile):
+    """XLA leaves products in the loop for the 2 of a source, not the 6."""
+    source, target = inputs()
+    memory = layers.Embedding(SOURCES, 6, mask_zero=True)(source)
+    size = 300 if layer == "context alone" else 64  # 300: no table
+    x = layers.Embedding(size, 6)(target)
+    if layer == "layer":
+        x = layers.LSTM(6, return_sequences=True)(x)
+        x = keras_attn.BahdanauAttention(4)(x, memory)
+    else:
+        x = decoder(order="post")(x, memory)
+    model = keras.Model([source, target], layers.Dense(TARGETS)(x))
+    cut = Incremental(speak_up(model))
+    expected = looped(cut, jit_compile)(SOURCE, TARGET)
+    hoisted = looped(cut, jit_compile, hoist=True)
+    np.testing.assert_allclose(hoisted(SOURCE, TARGET), expected, atol=1e-5)
+    for row in range(len(SOURCE)):
+        alone = slice(row, row + 1)
+        np.testing.assert_allclose(
+            hoisted(SOURCE[alone], TARGET[alone]), expected[alone], atol=1e-5
+        )
+    nodes = {
+        node.op
+        for function in hoisted.get_concrete_function()
+        .graph.as_graph_def()
+        .library.function
+        for node in function.node_def
+    }
+    assert bool(nodes & {"Case", "StatelessCase"}) == jit_compile

@@ -93,7 +93,7 @@ class Incremental:
         """
         return Encoded(self._path.prepare(list(sources)))
 
-    def hoist(self, encoded: Encoded) -> Encoded:
+    def hoist(self, encoded: Encoded, compiled: bool = False) -> Encoded:
         """Multiplies before a loop of many steps what no step changes.
 
         Where the target's tokens are few, as characters and phonemes are,
@@ -103,13 +103,16 @@ class Incremental:
 
         Args:
             encoded: What `encode()` returned.
+            compiled: Whether XLA compiles the loop. It then knows how many
+                hypotheses there are, and with few leaves all in the steps,
+                where that is faster.
 
         Returns:
             What `start()` and `step()` take in its place. It holds functions
             and tensors of other axes, for use in the same TensorFlow
             function alone.
         """
-        return Encoded(self._path.hoist(encoded.prepared))
+        return Encoded(self._path.hoist(encoded.prepared, compiled))
 
     def start(
         self, encoded: Encoded, beams: int = 1, max_length: int | None = None

@@ -58,7 +58,7 @@ class Ensemble:
         """Runs each model's part that does not depend on the target."""
         return tuple(x.encode(*sources) for x in self.members)
 
-    def hoist(self, encoded: tuple) -> tuple:
+    def hoist(self, encoded: tuple, compiled: bool = False) -> tuple:
         """Multiplies what no step changes, as `Incremental.hoist`."""
         return tuple(
             x.hoist(one) for x, one in zip(self.members, encoded, strict=True)

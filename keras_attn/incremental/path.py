@@ -136,8 +136,13 @@ class Path:
             }
         return tuple(x.prepare(values) for x in self.steppers)
 
-    def hoist(self, prepared):
-        """What takes the place of `prepared` in a loop of many steps."""
+    def hoist(self, prepared, compiled=False):
+        """What takes the place of `prepared` in a loop of many steps.
+
+        Args:
+            prepared: What `prepare()` returned.
+            compiled: Whether XLA compiles the loop.
+        """
         tokens = None
         if self._of_token:
             embedding, *_ = self._of_token
@@ -148,7 +153,7 @@ class Path:
             values = {x: ops.squeeze(value, 0) for x, value in values.items()}
             tokens = Tokens(self.entries[0], values)
         return tuple(
-            stepper.hoist(one, tokens)
+            stepper.hoist(one, tokens, compiled)
             for stepper, one in zip(self.steppers, prepared, strict=True)
         )
 
@@ -288,8 +293,8 @@ class Nested(Stepper):
             constants.append(value)
         return self.path.prepare(constants)
 
-    def hoist(self, prepared, tokens):
-        return self.path.hoist(prepared)
+    def hoist(self, prepared, tokens, compiled):
+        return self.path.hoist(prepared, compiled)
 
     def start(self, prepared, batch, beams, max_length):
         return self.path.start(prepared, batch, beams, max_length)

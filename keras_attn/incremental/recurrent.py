@@ -38,13 +38,14 @@ class Decoder(Stepper):
         source = self.operation.prepare(memory, mask, fill(condition, values))
         return _Prepared(source, _flat(fill(state, values)))
 
-    def hoist(self, prepared, tokens):
+    def hoist(self, prepared, tokens, compiled):
         table = tokens and tokens.values.get(id(self._inputs))
         step = hoist(self.operation, prepared.source, table)
         if step is None:
             return prepared
         ids = id(tokens.ids) if table is not None else None
-        return prepared._replace(hoisted=(step, ids))
+        few = _few(table) if compiled else 0
+        return prepared._replace(hoisted=_Hoisted(step, ids, few))
 
     def start(self, prepared, batch, beams, max_length):
         source, states, _ = prepared
@@ -54,12 +55,13 @@ class Decoder(Stepper):
 
     def step(self, values, prepared, state, position):
         inputs = values[id(self._inputs)]
-        if prepared.hoisted:
-            step, ids = prepared.hoisted
-            found = step(inputs, values.get(ids), state)
-        else:
-            found = self.operation.step(inputs, state, prepared.source)
-        outputs, alignments, state = found
+        outputs, alignments, state = _step(
+            prepared.hoisted,
+            lambda: self.operation.step(inputs, state, prepared.source),
+            values,
+            inputs,
+            state,
+        )
         alignments = keras.tree.flatten(alignments)
         dtype = self.operation.compute_dtype
         given = [outputs, *(ops.cast(x, dtype) for x in alignments)]
@@ -68,14 +70,6 @@ class Decoder(Stepper):
 
     def source_mask(self, prepared):
         return prepared.source.memories[0].mask
-
-
-class _Prepared(NamedTuple):
-    """What a recurrent layer needs of the source."""
-
-    source: Any  # of an `AttentionDecoder`
-    states: tuple  # the first ones, flat; () for the cell's own
-    hoisted: tuple = ()  # a faster step, and the id of the tokens it reads
 
 
 class Recurrent(Stepper):
@@ -119,13 +113,18 @@ class Recurrent(Stepper):
     def prepare(self, values):
         return _Prepared((), _flat(fill(self._initial_state, values)))
 
-    def hoist(self, prepared, tokens):
+    def hoist(self, prepared, tokens, compiled):
         table = tokens and tokens.values.get(id(self._inputs))
         cell = self.operation.cell
         if table is None or not cells.is_tabulable(cell):
             return prepared
-        hoisted = cells.TabulatedCell(cell, table), id(tokens.ids)
-        return prepared._replace(hoisted=hoisted)
+        looked_up = cells.TabulatedCell(cell, table)
+
+        def step(inputs, ids, state):
+            return looked_up.run(ids, None, state)
+
+        few = _few(table) if compiled else 0
+        return prepared._replace(hoisted=_Hoisted(step, id(tokens.ids), few))
 
     def start(self, prepared, batch, beams, max_length):
         layer = self.operation
@@ -143,14 +142,61 @@ class Recurrent(Stepper):
 
     def step(self, values, prepared, state, position):
         layer = self.operation
-        if prepared.hoisted:
-            cell, ids = prepared.hoisted
-            output, state = cell.run(values[ids], None, state)
-        else:
-            inputs = ops.cast(values[id(self._inputs)], layer.compute_dtype)
-            output, state = cells.run(layer.cell, inputs, state, False)
+        inputs = ops.cast(values[id(self._inputs)], layer.compute_dtype)
+        output, state = _step(
+            prepared.hoisted,
+            lambda: cells.run(layer.cell, inputs, state, training=False),
+            values,
+            inputs,
+            state,
+        )
         return [ops.cast(output, layer.compute_dtype)], None, state
 
 
 def _flat(states):
     return () if states is None else tuple(keras.tree.flatten(states))
+
+
+class _Hoisted(NamedTuple):
+    """A step of which some products are taken before the loop."""
+
+    step: Any  # function of inputs, ids of their tokens and state
+    ids: Any  # `id` of the tensor of these, None where they are not used
+    few: int  # with so many hypotheses of all sources or fewer it does not pay
+
+
+class _Prepared(NamedTuple):
+    """What a recurrent layer needs of the source."""
+
+    source: Any  # of an `AttentionDecoder`
+    states: tuple  # the first ones, flat; () for the cell's own
+    hoisted: _Hoisted | tuple = ()
+
+
+def _few(table):
+    """With how many hypotheses taking products out costs more than it saves.
+
+    As measured, where XLA also copies the parts of the weights.
+    """
+    return 4 if table is None else table.shape[0] // 16
+
+
+def _step(hoisted, plain, values, inputs, state):
+    """Takes the faster of two steps, which compute the same.
+
+    The number of hypotheses is a constant where XLA compiles, which drops the
+    other then.
+    """
+    if not hoisted:
+        return plain()
+
+    def faster():
+        return hoisted.step(inputs, values.get(hoisted.ids), state)
+
+    if not hoisted.few:
+        return faster()
+    batch, beams = ops.shape(inputs)[:2]
+    many = batch * beams > hoisted.few
+    if isinstance(many, bool):
+        return faster() if many else plain()
+    return ops.switch(ops.cast(many, "int32"), [plain, faster])

@@ -42,13 +42,14 @@ class Stepper:
         """What it needs of the constants, a structure of tensors or None."""
         return ()
 
-    def hoist(self, prepared, tokens):
+    def hoist(self, prepared, tokens, compiled):
         """What to use in the place of `prepared` in a loop of many steps.
 
         Args:
             prepared: What `prepare()` returned.
             tokens: `Tokens`, or `None` where nothing depends on a token
                 alone or there are too many.
+            compiled: Whether XLA compiles the loop.
         """
         return prepared
 

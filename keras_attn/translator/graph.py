@@ -161,7 +161,8 @@ class Graph:
     def decode_inputs(self, inputs: tuple, request: dict) -> Found:
         """What `search_inputs` compiles."""
         with self.scope():
-            encoded = self.cut.hoist(self.cut.encode(*inputs))
+            encoded = self.cut.encode(*inputs)
+            encoded = self.cut.hoist(encoded, self.jit_compile)
             found = self.search(self.task(inputs, encoded, request))
             columns = ()
             if not self.sources.columns_are_tokens:

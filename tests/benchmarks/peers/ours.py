@@ -103,7 +103,9 @@ class Peer(KerasPeer):
         return self.search(search, size)
 
     def search(self, search, size):
-        translator = keras_attn.Translator(self.net, *self.texts, search)
+        translator = keras_attn.Translator(
+            self.net, *self.texts, search, jit_compile=self.xla
+        )
 
         def run(source):
             found = translator.decode_ids(source)
