@@ -3,6 +3,7 @@
 These tests run on every backend that Keras runs on.
 """
 
+import keras
 import numpy as np
 import pytest
 from cuts import SOURCE
@@ -159,6 +160,129 @@ def test_inputs_that_depend_on_more_are_not_looked_up(name):
     model = speak_up(with_path(build))
     assert not hoisted_in(model)
     assert_cut_equals_whole(model)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_ids_may_be_floats(nested):
+    """As those of a `keras.Input` without a dtype are."""
+    source = keras.Input((None,), dtype="int32")
+    target = keras.Input((None,))
+    memory = layers.Embedding(SOURCES, 6, mask_zero=True)(source)
+    if nested:
+        ids, read = keras.Input((None,)), keras.Input((None, 6))
+        hidden = decoder()(layers.Embedding(TARGETS, 6)(ids), read)
+        hidden = Model([ids, read], hidden)([target, memory])
+    else:
+        hidden = decoder()(layers.Embedding(TARGETS, 6)(target), memory)
+    model = Model([source, target], layers.Dense(TARGETS)(hidden))
+    assert_cut_equals_whole(speak_up(model))
+
+
+def test_several_embeddings_of_the_ids_are_looked_up():
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    other = layers.Embedding(TARGETS + 3, 6)(target)
+    first = decoder()(layers.Add()([x, other]), memory)
+    second = decoder()(layers.Embedding(TARGETS, 4)(target), memory)
+    hidden = layers.Concatenate()([first, second])
+    model = Model([source, target], layers.Dense(TARGETS)(hidden))
+    assert len(hoisted_in(model)) == 2
+    assert_cut_equals_whole(speak_up(model))
+
+
+@keras.saving.register_keras_serializable("tests")
+class HashedEmbedding(layers.Embedding):
+    def call(self, ids):
+        return super().call(ids % self.input_dim)
+
+
+class LoudDecoder(keras_attn.AttentionDecoder):
+    def step(self, inputs, state, source):
+        outputs, alignments, state = super().step(inputs, state, source)
+        return outputs + 1.0, alignments, state
+
+
+class LoudAttention(keras_attn.BahdanauAttention):
+    def attend_step(self, *args, **kwargs):
+        attended, history = super().attend_step(*args, **kwargs)
+        context = attended.context * 2.0
+        return attended._replace(context=context), history
+
+
+def test_ids_that_a_subclass_understands_are_left_to_it():
+    source, target = inputs()
+    memory, _ = embedded(source, target)
+    hidden = decoder()(HashedEmbedding(4, 6)(target), memory)
+    model = Model([source, target], layers.Dense(TARGETS)(hidden))
+    assert not hoisted_in(model)
+    assert_cut_equals_whole(speak_up(model))
+
+
+@pytest.mark.parametrize("name", ["step", "attend_step"])
+def test_what_a_subclass_does_in_a_step_is_done(name):
+    attention = keras_attn.BahdanauAttention(5)
+    cell = LEFT_ALONE["classic"]()
+    if name == "step":
+        made = LoudDecoder(cell, attention, order="post")
+    else:
+        made = decoder(cell, LoudAttention(5), order="post")
+    model = speak_up(with_path(lambda x, memory: made(x, memory)))
+    assert not hoisted_in(model)
+    plain, _ = run_by_steps(Incremental(model), [SOURCE, TARGET])
+    hoisted, _ = run_by_steps(Incremental(model), [SOURCE, TARGET], True)
+    np.testing.assert_array_equal(hoisted, plain)
+
+
+@pytest.mark.parametrize("name", ["other", "placed"])
+def test_another_layer_that_emits_is_called(name):
+    class Own(keras_attn.AttentionDecoder):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            if name == "other":
+                self.attentional = layers.Dense(6, "relu", use_bias=True)
+            else:
+                on_device(self.attentional, "cpu:0")
+
+    cell, attention = LEFT_ALONE["classic"](), keras_attn.DotScore()
+    made = Own(cell, keras_attn.Attention(attention), order="post")
+    model = speak_up(with_path(lambda x, memory: made(x, memory)))
+    assert not hoisted_in(model)
+    assert_cut_equals_whole(model)
+
+
+@pytest.mark.parametrize(
+    "mixes",
+    [
+        lambda x: x - ops.mean(x),
+        lambda x: x - ops.mean(x, axis=0),
+        layers.Reshape((4, 3, 2)),
+    ],
+)
+def test_a_table_hides_no_refusal(mixes):
+    def build(x, memory):
+        x = mixes(x)
+        return decoder()(layers.Reshape((-1, 6))(x), memory)
+
+    model = speak_up(with_path(build))
+    with pytest.raises(ValueError, match="one target position at a time"):
+        Incremental(model).check(*map(ops.convert_to_tensor, (SOURCE, TARGET)))
+
+
+@pytest.mark.parametrize("compiled, few", [(False, 0), (True, 4)])
+def test_an_ensemble_hoists_each_of_its_models(compiled, few):
+    cell = LEFT_ALONE["classic"]  # so that there is no table
+    members = [
+        Incremental(model_of(cell=cell(), order="post")) for _ in range(2)
+    ]
+    ensemble = keras_attn.Ensemble(members)
+    encoded = ensemble.encode(ops.convert_to_tensor(SOURCE))
+    for member in ensemble.hoist(encoded, compiled):
+        (found,) = [
+            one.hoisted
+            for one in member.prepared
+            if getattr(one, "hoisted", ())
+        ]
+        assert found.few == few
 
 
 def test_no_table_is_made_of_a_large_vocabulary():

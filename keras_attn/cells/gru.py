@@ -35,7 +35,7 @@ class GRUCell(layers.GRUCell):
 
 
 def is_plain_gru(cell, training=False):
-    """Whether this computes what the cell does."""
+    """Whether `ProjectedCell` computes what the cell does."""
     if type(cell) not in (layers.GRUCell, GRUCell) or "call" in vars(cell):
         return False
     drops = training and (cell.dropout or cell.recurrent_dropout)

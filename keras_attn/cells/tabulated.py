@@ -52,7 +52,9 @@ class TabulatedCell:
             The output `(batch, beams, dim)`, and the new states.
         """
         beams = ops.shape(tokens)[1]
-        products = ops.take(self._products, ops.reshape(tokens, -1), axis=0)
+        # As of an `Embedding`, ids may be of any dtype.
+        ids = ops.cast(ops.reshape(tokens, (-1,)), "int32")
+        products = ops.take(self._products, ids, axis=0)
         if beside is not None:
             products = products + self._bottom.multiply(
                 _rows(beside), self._kernel_beside

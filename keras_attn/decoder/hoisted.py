@@ -8,11 +8,14 @@ multiplied instead of every context; it pays the more, the more hypotheses
 share it.
 """
 
+from keras import layers
 from keras import ops
 
 from keras_attn import cells
 from keras_attn.attention import Attention
 from keras_attn.decoder.base import AttentionDecoder
+from keras_attn.decoder.step import emit
+from keras_attn.decoder.step import run_cell
 from keras_attn.decoder.step import run_whole_step
 
 
@@ -28,28 +31,34 @@ def hoist(decoder, source, table=None):
     Returns:
         A function that returns what `AttentionDecoder.step()` does, of
         inputs `(batch, beams, dim)`, of the ids `(batch, beams)` of their
-        tokens, where there is a table, and of the state; or `None` where
-        every product must stay.
+        tokens and of the state, or `None` where every product must stay; and
+        whether it looks the ids up.
     """
     if _is_replaced(decoder, AttentionDecoder, "step"):
-        return None
-    functions, cell = {}, None
+        return None, False
+    cell = emit_sum = None
     if table is not None and decoder.attend == "top":
         if cells.is_tabulable(decoder.cell):
             cell = cells.TabulatedCell(decoder.cell, table)
     if _emits_alone(decoder):
-        source, functions["emit"] = _emit_before(decoder, source)
-    if not (cell or functions):
-        return None
+        source, emit_sum = _emit_before(decoder, source)
+    if cell is None and emit_sum is None:
+        return None, False
 
     def step(inputs, tokens, state):
-        if cell is not None:
-            functions["run_cell"] = lambda _, inputs, beside, states, *more: (
-                cell.run(tokens, beside, states)
-            )
-        return run_whole_step(decoder, inputs, state, source, **functions)
+        def look_up(_, inputs, beside, states, *more):
+            return cell.run(tokens, beside, states)
 
-    return step
+        return run_whole_step(
+            decoder,
+            inputs,
+            state,
+            source,
+            run_cell=look_up if cell is not None else run_cell,
+            emit=emit_sum or emit,
+        )
+
+    return step, cell is not None
 
 
 def _emits_alone(decoder):
@@ -62,7 +71,7 @@ def _emits_alone(decoder):
         and decoder.emit == "attentional"
         and decoder.attend == "top"
         and "context" not in decoder.query
-        and decoder.attentional.quantization_mode is None
+        and _is_plain_dense(decoder.attentional)
         and attention.compute_dtype == decoder.compute_dtype
         and not attention.projections
         and not attention.context_gate
@@ -86,14 +95,24 @@ def _emit_before(decoder, source):
     values = ops.matmul(memory.values, of_context)
     source = source._replace(memories=(memory._replace(values=values),))
 
-    def emit(decoder, output, context):
+    def emit_sum(decoder, output, context):
         rows = ops.matmul(ops.reshape(output, (-1, width)), of_output)
         rows = rows + ops.reshape(context, (-1, rows.shape[-1]))
         emitted = decoder.attentional.activation(rows)
         beams = ops.shape(output)[1]
         return ops.reshape(emitted, (-1, beams, rows.shape[-1]))
 
-    return source, emit
+    return source, emit_sum
+
+
+def _is_plain_dense(layer):
+    """Whether it computes what the decoder's own layer does, and here."""
+    return (
+        type(layer) is layers.Dense
+        and not layer.use_bias
+        and layer.quantization_mode is None
+        and "call" not in vars(layer)
+    )
 
 
 def _is_replaced(layer, base, method):

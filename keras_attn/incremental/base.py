@@ -19,7 +19,8 @@ class Encoded(NamedTuple):
     """What does not depend on the target, computed once per source.
 
     A structure of tensors, batch first, and of `None` where a mask is not
-    needed: masks are tensors here, not attributes of others.
+    needed: masks are tensors here, not attributes of others. What `hoist()`
+    returns holds more.
     """
 
     prepared: tuple  # what each stepper needs of the source
@@ -97,7 +98,8 @@ class Incremental:
         """Multiplies before a loop of many steps what no step changes.
 
         Where the target's tokens are few, as characters and phonemes are,
-        the kernel of a recurrent cell multiplies the embedding of each once;
+        the kernel of a recurrent cell multiplies what an `Embedding`, and
+        layers after it that see nothing else, make of each once;
         where a decoder only emits its context, the memory is multiplied in
         its place.
 

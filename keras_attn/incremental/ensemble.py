@@ -61,7 +61,8 @@ class Ensemble:
     def hoist(self, encoded: tuple, compiled: bool = False) -> tuple:
         """Multiplies what no step changes, as `Incremental.hoist`."""
         return tuple(
-            x.hoist(one) for x, one in zip(self.members, encoded, strict=True)
+            x.hoist(one, compiled)
+            for x, one in zip(self.members, encoded, strict=True)
         )
 
     def start(

@@ -37,9 +37,9 @@ _MIXES_POSITIONS = {
     layers.Flatten: "it works on the source",
 }
 
-# How many tokens a table is made for: of characters, phonemes and bytes. It
-# costs the products of as many steps, of one hypothesis, as it has rows; but
-# all at once, in the time that one row takes about 40 times.
+# How many tokens a table is made for: of characters, phonemes and bytes. Its
+# rows are as many products as steps of one hypothesis would need; but taken
+# all at once, 40 of them take the time of one.
 _ALPHABET = 256
 
 
@@ -145,8 +145,13 @@ class Path:
         """
         tokens = None
         if self._of_token:
-            embedding, *_ = self._of_token
-            ids = ops.arange(embedding.operation.input_dim)
+            ids = ops.arange(
+                min(
+                    x.operation.input_dim
+                    for x in self._of_token
+                    if isinstance(x.operation, layers.Embedding)
+                )
+            )
             values = {id(self.entries[0]): ops.expand_dims(ids, 0)}
             for stepper in self._of_token:
                 _step(stepper, values, stepper.prepare({}), (), None)
@@ -206,19 +211,14 @@ class Path:
 
         None where there are more tokens than a table is made for.
         """
-        if len(self.entries) != 1:
+        if len(self.entries) != 1 or len(self.entries[0].shape) != 2:
             return []
         (ids,), known, found = self.entries, set(), []
         for node, stepper in zip(nodes, self.steppers, strict=True):
             if type(stepper) is not PositionWise:
                 continue
-            if not found:
-                operation, inputs = stepper.operation, node.input_tensors
-                alone = (
-                    isinstance(operation, layers.Embedding)
-                    and operation.input_dim <= _ALPHABET
-                    and inputs == [ids]
-                )
+            if any(x is ids for x in node.input_tensors):
+                alone = _is_small_embedding(stepper.operation)
             else:
                 alone = all(id(x) in known for x in node.input_tensors)
             if alone:
@@ -248,6 +248,14 @@ def _step(stepper, values, prepared, state, position):
             set_keras_mask(value, None)
         values[id(x)] = value
     return alignments, state
+
+
+def _is_small_embedding(operation):
+    return (
+        type(operation) is layers.Embedding
+        and "call" not in vars(operation)
+        and operation.input_dim <= _ALPHABET
+    )
 
 
 class Nested(Stepper):

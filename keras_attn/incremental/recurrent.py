@@ -40,11 +40,11 @@ class Decoder(Stepper):
 
     def hoist(self, prepared, tokens, compiled):
         table = tokens and tokens.values.get(id(self._inputs))
-        step = hoist(self.operation, prepared.source, table)
+        step, looks_up = hoist(self.operation, prepared.source, table)
         if step is None:
             return prepared
-        ids = id(tokens.ids) if table is not None else None
-        few = _few(table) if compiled else 0
+        ids = id(tokens.ids) if looks_up else None
+        few = _few(table if looks_up else None) if compiled else 0
         return prepared._replace(hoisted=_Hoisted(step, ids, few))
 
     def start(self, prepared, batch, beams, max_length):
@@ -182,11 +182,7 @@ def _few(table):
 
 
 def _step(hoisted, plain, values, inputs, state):
-    """Takes the faster of two steps, which compute the same.
-
-    The number of hypotheses is a constant where XLA compiles, which drops the
-    other then.
-    """
+    """Takes the faster of two steps, which compute the same."""
     if not hoisted:
         return plain()
 
@@ -197,6 +193,7 @@ def _step(hoisted, plain, values, inputs, state):
         return faster()
     batch, beams = ops.shape(inputs)[:2]
     many = batch * beams > hoisted.few
-    if isinstance(many, bool):
+    if isinstance(many, bool):  # sizes known, as on JAX
         return faster() if many else plain()
+    # XLA, which knows them when it compiles, drops the other branch.
     return ops.switch(ops.cast(many, "int32"), [plain, faster])
