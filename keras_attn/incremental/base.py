@@ -98,10 +98,9 @@ class Incremental:
         """Multiplies before a loop of many steps what no step changes.
 
         Where the target's tokens are few, as characters and phonemes are,
-        the kernel of a recurrent cell multiplies what an `Embedding`, and
-        layers after it that see nothing else, make of each once;
-        where a decoder only emits its context, the memory is multiplied in
-        its place.
+        the kernel of a recurrent cell multiplies, once for each token, what
+        an `Embedding` and layers that see nothing else make of it. Where a
+        decoder only emits its context, the memory is multiplied instead.
 
         Args:
             encoded: What `encode()` returned.

@@ -207,9 +207,10 @@ class Path:
         return self.steppers[self._last].source_mask(prepared[self._last])
 
     def _depend_on_token(self, nodes):
-        """The steppers after an embedding that depend on a token alone.
+        """The steppers that depend on a token alone, embeddings first.
 
-        None where there are more tokens than a table is made for.
+        There are none where the ids are too many for a table, or where the
+        path has more inputs than the ids.
         """
         if len(self.entries) != 1 or len(self.entries[0].shape) != 2:
             return []
