@@ -63,7 +63,7 @@ from keras_attn.scores import LocationSensitiveScore as LocationSensitiveScore
 from keras_attn.scores import ScaledDotScore as ScaledDotScore
 from keras_attn.scores import Score as Score
 
-__version__ = "0.1.0"
+__version__ = "0.1.1"
 
 _NEED_TENSORFLOW = {
     "BeamSearch": "search",
