@@ -78,6 +78,29 @@ def as_one_operation(function):
     )
 
 
+def as_graph(function, inputs):
+    """A function traced for inputs of unknown sizes, as a search is.
+
+    Where the backend has no such graphs it is the function itself.
+
+    Args:
+        function: Function of tensors.
+        inputs: Symbolic tensors, of the shapes and dtypes of its arguments.
+            A size of `None` is unknown, and so is the first.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    return tf.function(
+        function,
+        input_signature=[
+            tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in inputs
+        ],
+        autograph=False,
+    )
+
+
 def require(condition, message):
     """Raises `message` where a condition on tensors does not hold.
 

@@ -70,6 +70,11 @@ def anywhere():
         _anywhere.reset(token)
 
 
+def is_placed(method):
+    """Whether a method is what `on_device` put in the place of a layer's."""
+    return getattr(method, "is_placed", False)
+
+
 def _within(device, method):
     @functools.wraps(method)
     def placed(*args, **kwargs):
@@ -78,4 +83,5 @@ def _within(device, method):
         with keras.device(device):
             return method(*args, **kwargs)
 
+    placed.is_placed = True
     return placed

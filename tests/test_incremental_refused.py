@@ -54,7 +54,7 @@ REFUSED = {
         )
     ),
     "a convolution": target_path(
-        layers.Conv1D(6, 3, padding="causal", name="culprit")
+        layers.Conv1D(6, 3, padding="same", name="culprit")
     ),
     "a convolution in a nested model": after_the_decoder(
         keras.Sequential(
@@ -197,7 +197,7 @@ SAID = {
     ),
     "a state from the target": (
         lambda x, memory: layers.GRU(6, return_sequences=True, name="culprit")(
-            x, initial_state=ops.max(x, axis=1)
+            x, initial_state=layers.Lambda(lambda x: x[:, 0])(x)
         ),
         "has a `initial_state` that depends on the target",
     ),
@@ -241,11 +241,10 @@ SAID = {
     ),
     "scores by head": (
         lambda x, memory: layers.Reshape((-1, 1))(
-            ops.max(
+            layers.Lambda(lambda x: ops.max(x, axis=(1, 3)))(
                 layers.MultiHeadAttention(**MULTI_HEAD)(
                     x, memory, return_attention_scores=True
-                )[1],
-                axis=(1, 3),
+                )[1]
             )
         ),
         "returns its scores by head",

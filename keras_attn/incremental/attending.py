@@ -22,6 +22,7 @@ from keras_attn.incremental.steppers import takes
 ATTENTIONS = (
     Attention,
     layers.Attention,
+    layers.AdditiveAttention,
     layers.MultiHeadAttention,
     layers.GroupQueryAttention,
 )

@@ -12,7 +12,9 @@ import numpy as np
 from keras import ops
 
 from keras_attn.incremental.path import Path
-from keras_attn.incremental.verify import verify
+from keras_attn.incremental.record import first_wrong_in_graph
+from keras_attn.incremental.refuse import WholeFails
+from keras_attn.incremental.verify import Comparison
 
 
 class Encoded(NamedTuple):
@@ -68,6 +70,7 @@ class Incremental:
     def __init__(self, model: keras.Model):
         _require_functional(model)
         self.model = model
+        self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
         self._path = Path(model.inputs, model.outputs, follows)
         if self._path.position_wise:
@@ -169,6 +172,16 @@ class Incremental:
         """Whether there is attention to the source, and so alignments."""
         return self._path.attends
 
+    @property
+    def models(self) -> tuple[keras.Model, ...]:
+        """The model, as an `Ensemble` gives its own."""
+        return (self.model,)
+
+    @property
+    def longest(self) -> int | None:
+        """How many positions of a target the model knows, `None` for any."""
+        return self._path.longest
+
     def source_mask(self, encoded: Encoded):
         """The mask of what the alignments of `step()` are over.
 
@@ -181,30 +194,85 @@ class Incremental:
         """
         return self._path.source_mask(encoded.prepared)
 
-    def check(self, *inputs) -> None:
+    def check(self, *inputs, length: int = 16) -> None:
         """Compares decoding step by step with the whole model.
 
-        Two hypotheses are decoded, the target given and its reverse, which
-        must not see of each other.
+        Three hypotheses are decoded for each source: the target given, made
+        longer with tokens of its own, and two others of its tokens. They must
+        get what the whole model gives for each, and each source what it gets
+        alone. Checking again with other weights takes less time.
 
         Args:
             *inputs: All the model's inputs, the target's ids last; none of
                 these is padding, over which a search never steps.
+            length: How many tokens the targets have, if that is more than
+                are given and the model knows so many positions.
 
         Raises:
             ValueError: If they differ. The message names the first layer
                 whose output does.
         """
-        *sources, target = map(ops.convert_to_tensor, inputs)
-        logits = self.model([*sources, target], training=False)
-        if not np.isfinite(ops.convert_to_numpy(logits)).all():
+        *sources, target = (ops.convert_to_numpy(x) for x in inputs)
+        given = target.shape[1]
+        wanted = self._target_length(given, length)
+        try:
+            self._compare(sources, _hypotheses(target, wanted))
+        except WholeFails:
+            if wanted == given:
+                raise
+            # It may take no longer targets, and no search need make them.
+            self._compare(sources, _hypotheses(target, given))
+
+    def check_in_graph(self, *inputs) -> None:
+        """Compares the whole model inside a graph and outside.
+
+        Some layers of Keras give other numbers where sizes are unknown.
+
+        Args:
+            *inputs: All the model's inputs, as for `check()`.
+
+        Raises:
+            ValueError: If they differ. The message names the first layer
+                whose output does.
+        """
+        other = first_wrong_in_graph(self.model, inputs)
+        if other is not None:
             raise ValueError(
-                "The model's logits are not finite numbers, so there is "
-                "nothing to decode. Did training diverge? A lower learning "
-                "rate, warm-up or `clipnorm` in the optimizer helps."
+                "Whole targets cannot be scored by this model: "
+                f"'{other.name}' ({type(other).__name__}) gives other numbers "
+                "inside a graph of unknown sizes than outside. Decoding goes "
+                "step by step and is right all the same. Put another layer in "
+                "its place: a `Dense` needs no `TimeDistributed`."
             )
-        reverse = ops.flip(target, axis=1)
-        verify(self._path, [[*sources, target], [*sources, reverse]])
+
+    def _compare(self, sources, targets):
+        # Layers that are quantized or get a LoRA have other variables.
+        variables = [id(x) for x in self.model.variables]
+        given = variables, [x.tolist() for x in (*sources, targets)]
+        if self._compared != given:
+            self._comparison = Comparison(self._path, sources, [targets])
+            self._compared = given
+        self._comparison.compare(self.model)
+
+    def _target_length(self, given, wanted):
+        """How many tokens targets have, of those given and those wanted."""
+        fixed = self.model.inputs[-1].shape[1]
+        if fixed is not None:
+            return fixed
+        longest = self._path.longest or wanted
+        return max(given, min(wanted, longest))
+
+
+def _hypotheses(target, length):
+    """Three targets for each source, `(batch, length, 3)`."""
+    random = np.random.default_rng(0)
+    rows, given = target.shape
+    # Tokens of each row, in another order for each hypothesis.
+    picked = random.integers(given, size=(rows, length - given))
+    more = np.take_along_axis(target, picked, axis=1)
+    first = np.concatenate([target, more], axis=1)
+    others = [random.permuted(first, axis=1) for _ in range(2)]
+    return np.stack([first, *others], axis=2)
 
 
 def _require_functional(model):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import keras
 from keras import ops
 
 from keras_attn.incremental.base import Incremental
@@ -111,10 +112,28 @@ class Ensemble:
             result = ops.logical_or(result, mask)
         return result
 
-    def check(self, *inputs) -> None:
+    def check(self, *inputs, length: int = 16) -> None:
         """Compares decoding step by step with the whole models."""
         for member in self.members:
-            member.check(*inputs)
+            member.check(*inputs, length=length)
+
+    def check_in_graph(self, *inputs) -> None:
+        """Compares the whole models inside a graph and outside."""
+        for member in self.members:
+            member.check_in_graph(*inputs)
+
+    @property
+    def models(self) -> tuple[keras.Model, ...]:
+        """The models that decode together."""
+        return tuple(x.model for x in self.members)
+
+    @property
+    def longest(self) -> int | None:
+        """How many positions all models know, or `None` for any number."""
+        return min(
+            (x.longest for x in self.members if x.longest is not None),
+            default=None,
+        )
 
 
 def _mean(tensors):

@@ -8,11 +8,19 @@ from keras import layers
 from keras import ops
 from keras.src.backend import get_keras_mask
 from keras.src.backend import set_keras_mask
-from keras.src.models.functional import Functional
 
 from keras_attn.decoder import AttentionDecoder
 from keras_attn.incremental.attending import ATTENTIONS
 from keras_attn.incremental.attending import attention_stepper
+from keras_attn.incremental.convolution import CausalConvolution
+from keras_attn.incremental.convolution import PaddingBefore
+from keras_attn.incremental.convolution import is_causal
+from keras_attn.incremental.convolution import is_padding_before
+from keras_attn.incremental.kinds import is_plain
+from keras_attn.incremental.mixing import refuse_mixing
+from keras_attn.incremental.nodes import is_functional
+from keras_attn.incremental.nodes import nodes_between
+from keras_attn.incremental.recurrent import RECURRENT
 from keras_attn.incremental.recurrent import Decoder
 from keras_attn.incremental.recurrent import Recurrent
 from keras_attn.incremental.refuse import refuse
@@ -26,36 +34,31 @@ from keras_attn.incremental.steppers import takes
 from keras_attn.incremental.transformer import TransformerDecoder
 from keras_attn.incremental.transformer import is_transformer_decoder
 
-# Layers known to mix target positions, refused by name before anything runs.
-# Whatever else does is found when the cut is checked.
-_MIXES_POSITIONS = {
-    layers.Bidirectional: "it would begin at tokens still to come; a "
-    "recurrent layer that runs forwards works",
-    layers.Conv1D: "a recurrent layer or causal self-attention works",
-    layers.GlobalAveragePooling1D: "pooling works on the source",
-    layers.GlobalMaxPooling1D: "pooling works on the source",
-    layers.Flatten: "it works on the source",
-}
-
 # How many tokens a table is made for: of characters, phonemes and bytes. Its
 # rows are as many products as steps of one hypothesis would need; but taken
 # all at once, 40 of them take the time of one.
 _ALPHABET = 256
 
 
+# Classes that are stepped by their names, if their methods are their own.
+STEPPED = AttentionDecoder, *RECURRENT, *ATTENTIONS
+
+
 def stepper_for(node, depends):
     """The stepper of a node that depends on the target."""
     operation = node.operation
-    for kind, advice in _MIXES_POSITIONS.items():
-        if isinstance(operation, kind):
-            refuse(operation, f"mixes target positions; {advice}")
     if is_functional(operation):
         return Nested(node, depends)
-    if isinstance(operation, AttentionDecoder):
+    if is_causal(node):
+        return CausalConvolution(node, depends)
+    if is_padding_before(node):
+        return PaddingBefore(node, depends)
+    refuse_mixing(node)
+    if is_plain(operation, AttentionDecoder):
         return Decoder(node, depends)
-    if isinstance(operation, layers.RNN):
+    if is_plain(operation, *RECURRENT):
         return Recurrent(node, depends)
-    if isinstance(operation, ATTENTIONS):
+    if is_plain(operation, *ATTENTIONS):
         return attention_stepper(node, depends)
     if is_transformer_decoder(operation):
         return TransformerDecoder(node, depends)
@@ -75,10 +78,9 @@ class Path:
 
     def __init__(self, inputs, outputs, follows):
         self.inputs = inputs
-        pairs = list(zip(inputs, follows, strict=True))
-        self.entries = [x for x, follow in pairs if follow]
-        self._sources = [x for x, follow in pairs if not follow]
-        nodes = _nodes_after(self.entries, outputs)
+        self.follows = follows
+        self.constants, self.entries = self.split(inputs)
+        self._nodes = nodes = nodes_between(self.entries, outputs)
         inside = {id(x) for x in self.entries}
         inside.update(id(x) for node in nodes for x in node.outputs)
 
@@ -98,9 +100,35 @@ class Path:
         self.border = list(border.values())
         self._encoder = None
         if self.border:
-            self._encoder = keras.Model(self._sources, self.border)
+            self._encoder = keras.Model(self.constants, self.border)
         attending = [i for i, x in enumerate(self.steppers) if x.attends]
         self._last = attending[-1] if attending else None
+
+    def split(self, inputs):
+        """Inputs that do not depend on the target, and those that do."""
+        pairs = list(zip(inputs, self.follows, strict=True))
+        return (
+            [x for x, follows in pairs if not follows],
+            [x for x, follows in pairs if follows],
+        )
+
+    @property
+    def operations(self):
+        """The layers and operations on the path, also of models within."""
+        found = []
+        for stepper in self.steppers:
+            found.append(stepper.operation)
+            if isinstance(stepper, Nested):
+                found += stepper.path.operations
+        return found
+
+    @property
+    def variables(self):
+        """The variables of all that the path runs."""
+        layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]
+        layers_ += [self._encoder] if self._encoder is not None else []
+        found = {id(x): x for layer in layers_ for x in layer.variables}
+        return list(found.values())
 
     @property
     def attends(self):
@@ -122,19 +150,56 @@ class Path:
         """What the steppers give, in order."""
         return [x for stepper in self.steppers for x in stepper.outputs]
 
+    @property
+    def longest(self):
+        """How many positions there are at most, or `None` for any number."""
+        known = [x.longest for x in self.steppers if x.longest is not None]
+        return min(known, default=None)
+
+    def encode(self, constants):
+        """What the path reads of the source: values by `id` of the tensor."""
+        if self._encoder is None:
+            return {}
+        # Keras returns the tensor itself where a model has one output.
+        border = keras.tree.flatten(self._encoder(constants, training=False))
+        return {
+            id(x): value for x, value in zip(self.border, border, strict=True)
+        }
+
     def prepare(self, constants):
         """What each stepper needs of the inputs that are constants."""
-        values = {}
-        if self._encoder is not None:
-            # Keras returns the tensor itself where a model has one output.
-            border = keras.tree.flatten(
-                self._encoder(constants, training=False)
-            )
-            values = {
-                id(x): value
-                for x, value in zip(self.border, border, strict=True)
-            }
-        return tuple(x.prepare(values) for x in self.steppers)
+        return self.prepare_from(self.encode(constants))
+
+    def prepare_from(self, border):
+        """The same, of what `encode()` returned."""
+        return tuple(x.prepare(border) for x in self.steppers)
+
+    def at_once(self, border, entries):
+        """Runs whole targets, every position at once, as training does.
+
+        Nothing is masked on the way but the source: no target of a search
+        has padding.
+
+        Args:
+            border: What `encode()` returned.
+            entries: Values of the inputs that depend on the target, `(batch,
+                target, ...)`.
+
+        Returns:
+            Values by `id` of the symbolic tensor.
+        """
+        values = dict(border)
+        for x, value in zip(self.entries, entries, strict=True):
+            values[id(x)] = value
+        for node in self._nodes:
+            args, kwargs = node.fill_in(values)
+            if takes(node.operation, "training"):
+                kwargs["training"] = False
+            outputs = keras.tree.flatten(node.operation(*args, **kwargs))
+            for x, value in zip(node.outputs, outputs, strict=True):
+                _unmask(value)
+                values[id(x)] = value
+        return values
 
     def hoist(self, prepared, compiled=False):
         """What takes the place of `prepared` in a loop of many steps.
@@ -169,7 +234,7 @@ class Path:
             for stepper, one in zip(self.steppers, prepared, strict=True)
         )
 
-    def step(self, entries, prepared, states, position, watch=None):
+    def step(self, entries, prepared, states, position):
         """Runs one target position of each hypothesis.
 
         Args:
@@ -178,11 +243,21 @@ class Path:
             prepared: What `prepare()` returned.
             states: What `start()` or the last step returned.
             position: Number of the step, or `None` if nobody asks for it.
-            watch: Function of each stepper and all values so far.
 
         Returns:
             The outputs, the alignments of the last attention to the source
             or `None`, and the new states.
+        """
+        values, alignments, states = self.advance(
+            entries, prepared, states, position
+        )
+        return [values[id(x)] for x in self.outputs], alignments, states
+
+    def advance(self, entries, prepared, states, position, watch=None):
+        """Like `step()`, but returns all values on the way, by `id`.
+
+        Args:
+            watch: Function of each stepper that ran and all values so far.
         """
         values = {
             id(x): value for x, value in zip(self.entries, entries, strict=True)
@@ -197,8 +272,7 @@ class Path:
                 last = alignments
             if watch:
                 watch(stepper, values)
-        outputs = [values[id(x)] for x in self.outputs]
-        return outputs, last, tuple(new_states)
+        return values, last, tuple(new_states)
 
     def source_mask(self, prepared):
         """The mask of what the last attention to the source attends to."""
@@ -230,7 +304,8 @@ class Path:
     def _check_outputs(self, nodes, inside):
         """Refuses the use of outputs that no step gives."""
         given = {id(x) for x in [*self.entries, *self.tensors]}
-        for x in [*self.outputs, *(y for n in nodes for y in n.input_tensors)]:
+        read = [x for stepper in self.steppers for x in stepper.inputs]
+        for x in [*self.outputs, *read]:
             if id(x) in inside and id(x) not in given:
                 (producer,) = [
                     stepper
@@ -244,11 +319,15 @@ def _step(stepper, values, prepared, state, position):
     """Runs a stepper, and adds its outputs to the values."""
     outputs, alignments, state = stepper.step(values, prepared, state, position)
     for x, value in zip(stepper.outputs, outputs, strict=True):
-        # A token of padding is a token: nothing is masked.
-        if get_keras_mask(value) is not None:
-            set_keras_mask(value, None)
+        _unmask(value)
         values[id(x)] = value
     return alignments, state
+
+
+def _unmask(value):
+    """A token of padding is a token: nothing of a target is masked."""
+    if get_keras_mask(value) is not None:
+        set_keras_mask(value, None)
 
 
 def _is_small_embedding(operation):
@@ -293,6 +372,7 @@ class Nested(Stepper):
         self.position_wise = self.path.position_wise
         self.uses_position = self.path.uses_position
         self.attends = self.path.attends
+        self.longest = self.path.longest
 
     def prepare(self, values):
         constants = []
@@ -319,43 +399,9 @@ class Nested(Stepper):
         return self.path.source_mask(prepared)
 
 
-def is_functional(operation):
-    """Whether a layer is a model whose graph says what it computes."""
-    return isinstance(operation, (Functional, keras.Sequential)) and type(
-        operation
-    ).call in (Functional.call, keras.Sequential.call)
-
-
 def _arguments(model, node):
     """What a model was called with, in the order of its inputs."""
     given = arguments_of(node)["inputs"]
     if isinstance(given, dict) and not isinstance(model.input, dict):
         return [given[x.name] for x in model.inputs]
     return keras.tree.flatten(given)
-
-
-def _nodes_after(tensors, outputs):
-    """The graph's nodes that depend on some, each after its inputs."""
-    depends = {}  # id of a node -> whether it does
-    ordered = []
-    waiting = []
-    for output in outputs:
-        history = output._keras_history
-        waiting.append(history.operation._inbound_nodes[history.node_index])
-    while waiting:
-        node = waiting[-1]
-        parents = node.parent_nodes
-        unseen = [parent for parent in parents if id(parent) not in depends]
-        if unseen:
-            waiting += unseen
-            continue
-        waiting.pop()
-        if id(node) in depends:
-            continue
-        after = any(depends[id(parent)] for parent in parents)
-        if after:
-            ordered.append(node)
-        depends[id(node)] = after or any(
-            x is y for x in node.outputs for y in tensors
-        )
-    return ordered

@@ -4,6 +4,7 @@ from typing import Any
 from typing import NamedTuple
 
 import keras
+from keras import layers
 from keras import ops
 
 from keras_attn import cells
@@ -14,6 +15,8 @@ from keras_attn.incremental.steppers import arguments_of
 from keras_attn.incremental.steppers import fill
 from keras_attn.incremental.steppers import masked
 from keras_attn.incremental.steppers import require_constant
+
+RECURRENT = layers.RNN, layers.GRU, layers.LSTM, layers.SimpleRNN
 
 
 class Decoder(Stepper):

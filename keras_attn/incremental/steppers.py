@@ -32,10 +32,12 @@ class Stepper:
     position_wise = False  # whether it treats each position alone
     uses_position = False  # whether `step()` is told its number
     attends = False  # whether it attends to the source
+    longest = None  # how many positions it knows, None for any number
     only_first = "gives its first output alone"  # said of the others
 
     def __init__(self, node, depends):
         self.operation = node.operation
+        self.inputs = node.input_tensors  # those that a step reads
         self.outputs = node.outputs  # those that a step gives
 
     def prepare(self, values):
@@ -94,7 +96,7 @@ class PositionWise(Stepper):
 
     def __init__(self, node, depends):
         super().__init__(node, depends)
-        self._arguments = node.arguments.args, dict(node.arguments.kwargs)
+        self._arguments = node.args, dict(node.kwargs)
         self._constants = [x for x in node.input_tensors if not depends(x)]
         if takes(self.operation, "training"):
             self._arguments[1]["training"] = False
@@ -134,19 +136,21 @@ class Positioned(PositionWise):
         args, kwargs = self._arguments
         self._arguments = (), bound(self.operation, args, kwargs)
         self._depends = depends
+        for name in ("max_length", "sequence_length"):
+            longest = getattr(self.operation, name, None)
+            if longest:
+                self.longest, self._longest_name = longest, name
 
     def start(self, prepared, batch, beams, max_length):
-        layer = self.operation
-        for name in ("max_length", "sequence_length"):
-            longest = getattr(layer, name, None)
-            if max_length and longest and max_length > longest:
-                raise ValueError(
-                    f"'{layer.name}' ({type(layer).__name__}) knows "
-                    f"{longest} positions, and a target may not be longer. "
-                    f"Received: max_length={max_length}, {name}={longest}. "
-                    "Search with a lower `max_length`, or train with a "
-                    f"higher `{name}`."
-                )
+        layer, longest = self.operation, self.longest
+        if max_length and longest and max_length > longest:
+            name = self._longest_name
+            raise ValueError(
+                f"'{layer.name}' ({type(layer).__name__}) knows {longest} "
+                "positions, and a target may not be longer. Received: "
+                f"max_length={max_length}, {name}={longest}. Search with a "
+                f"lower `max_length`, or train with a higher `{name}`."
+            )
         return ()
 
     def step(self, values, prepared, state, position):
@@ -180,7 +184,7 @@ def bound(operation, args, kwargs):
 
 def arguments_of(node):
     """What a layer was called with, by name."""
-    return bound(node.operation, node.arguments.args, node.arguments.kwargs)
+    return bound(node.operation, node.args, node.kwargs)
 
 
 def require_constant(operation, depends, **arguments):

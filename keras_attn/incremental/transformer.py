@@ -1,11 +1,14 @@
 """Stepper of KerasHub's `TransformerDecoder`, a block in one layer."""
 
+import sys
+
 from keras import ops
 from keras.src.backend import get_keras_mask
 
 from keras_attn.decoder import past
 from keras_attn.incremental.attending import require_length
 from keras_attn.incremental.heads import stepwise
+from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.steppers import Stepper
 from keras_attn.incremental.steppers import arguments_of
@@ -99,6 +102,7 @@ class TransformerDecoder(Stepper):
 
 def is_transformer_decoder(operation):
     """Whether it is KerasHub's, which need not be installed."""
-    return type(operation).__name__ == "TransformerDecoder" and hasattr(
-        operation, "_self_attention_layer"
+    hub = sys.modules.get("keras_hub")
+    return hub is not None and is_plain(
+        operation, hub.layers.TransformerDecoder
     )

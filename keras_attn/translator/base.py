@@ -118,9 +118,21 @@ class Translator:
         self.replace_unknown = replace_unknown
         cut = _cut(self.models)
         sources = checks.sources_of(self.models, source_text)
-        sources.columns_are_tokens = checks.check(
-            self.models, cut, sources, target_text, replace_unknown
+        checks.require_vocabulary(self.models, target_text)
+        self._examples = checks.Examples.make(
+            cut, sources, target_text, self.search
         )
+        sources.columns_are_tokens = checks.check(
+            self.models,
+            cut,
+            sources,
+            target_text,
+            self._examples,
+            replace_unknown,
+        )
+        self._fingerprint = checks.Fingerprint(self.models)
+        self._weights = self._fingerprint.take()
+        self._scorable = False  # until it was looked at
         self.graph = Graph(
             models=self.models,
             cut=cut,
@@ -142,6 +154,27 @@ class Translator:
                 "`translator.models`."
             )
         return self.models[0]
+
+    def check(self) -> None:
+        """Compares decoding with the whole models again.
+
+        Training may make a layer mix positions that did not before. So this
+        happens when a translator is made, saved and exported, and in the
+        first call after the weights moved.
+
+        Raises:
+            ValueError: If they differ. The message names the first layer
+                whose output does.
+        """
+        sources, target, length = self._examples
+        with _TRACING:
+            self._weights = None
+            self.graph.cut.check(*sources, target, length=length)
+            self._weights = self._fingerprint.take()
+
+    def _check_if_moved(self):
+        if self._weights != self._fingerprint.take():
+            self.check()
 
     def __call__(
         self,
@@ -168,6 +201,7 @@ class Translator:
                 `{"length_penalty": 0.6}`. `search.request_options` has the
                 names.
         """
+        self._check_if_moved()
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
         )
@@ -195,6 +229,7 @@ class Translator:
             targets: List of strings, one for each source.
             batch_size: How many are scored together.
         """
+        self._require_scorable()
         rows, _ = self._read(sources, batch_size)
         count = self.graph.sources.count(rows)
         if isinstance(targets, (str, bytes)) or len(targets) != count:
@@ -242,6 +277,7 @@ class Translator:
             options: As in a call.
         """
         require_streamable(self.search)
+        self._check_if_moved()
         sources = self.graph.sources.batch_of_one(source)
         rows, request = self._read(
             sources,
@@ -261,6 +297,13 @@ class Translator:
             self.graph.sources.take(rows, [0]),
             requests.take(request, [0]),
         )
+
+    def _require_scorable(self):
+        if not self._scorable:
+            sources, target, _ = self._examples
+            with _TRACING:
+                self.graph.cut.check_in_graph(*sources, target)
+            self._scorable = True
 
     def _read(self, sources, batch_size, **request):
         """Checks what a caller gave: rows of sources, and a request."""
@@ -300,6 +343,7 @@ class Translator:
 
     def save(self, directory) -> None:
         """Writes models, texts and search options, for `load()`."""
+        self.check()
         saving.save(self, pathlib.Path(directory))
 
     @classmethod
@@ -335,6 +379,9 @@ class Translator:
         """
         from keras_attn.export import export
 
+        self.check()
+        if signatures == "all" or "score" in signatures:
+            self._require_scorable()
         with _TRACING, anywhere():
             return export(
                 self, directory, version, signatures, jit_compile, weights

@@ -1,6 +1,7 @@
 """Tries models on random inputs before anything is decoded with them."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +11,10 @@ from keras_attn.text import SPECIAL_TOKENS
 from keras_attn.text import START
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
+
+_GIVEN = 16  # tokens of a target, if the search makes as many
+_LONGEST = 50  # tokens that are compared; more take longer than a second
+_NUMBERS = 2_000_000  # logits of one hypothesis that are compared
 
 
 def sources_of(models, source_text) -> Lines | Features:
@@ -37,26 +42,38 @@ def sources_of(models, source_text) -> Lines | Features:
     return Lines(source_text)
 
 
-def check(models, cut, sources, target_text, replace_unknown=False) -> bool:
+class Examples(NamedTuple):
+    """Random inputs of models, none of it padding."""
+
+    sources: tuple  # arrays, three rows each
+    target: np.ndarray  # (3, time) ids
+    length: int  # how long targets are compared
+
+    @classmethod
+    def make(cls, cut, sources, target_text, search):
+        """Draws targets as long as the search makes them, where cheap."""
+        model = cut.models[0]
+        random = np.random.default_rng(0)
+        arrays = sources.examples(random, model)
+        longest = min(search.max_length, cut.longest or search.max_length)
+        given = model.inputs[-1].shape[1] or min(longest, _GIVEN)
+        target = random.integers(1, target_text.size, (3, given), "int32")
+        target[0, 0] = target_text.size - 1
+        affordable = max(_GIVEN, _NUMBERS // target_text.size)
+        length = min(max(longest, _GIVEN), _LONGEST, affordable)
+        return cls(arrays, target, length)
+
+
+def check(models, cut, sources, target_text, examples, replace_unknown=False):
     """Tries the cut, the vocabularies and the padding.
 
     Returns:
         Whether the alignments have a column for each token of a source text.
     """
-    for model in models:
-        vocabulary = model.outputs[0].shape[-1]
-        if vocabulary != target_text.size:
-            raise ValueError(
-                "The model's logits must be as many as the target text has "
-                f"ids. Received: {vocabulary} logits, "
-                f"target_text.size={target_text.size}."
-            )
-    random = np.random.default_rng(0)
-    inputs = sources.examples(random, models[0])
-    lowest = len(SPECIAL_TOKENS) - 1
-    target = random.integers(lowest, vocabulary, (2, 3), "int32")
-    target[0, 0] = vocabulary - 1
-    cut.check(*inputs, target)
+    inputs, target, length = examples
+    cut.check(*inputs, target, length=length)
+    if models[0].inputs[-1].shape[1] is None:
+        target = target[:, :3]  # enough for the rest
     for model in models:
         alone = np.asarray(model([*inputs, target], training=False))
         if np.min(alone) >= 0 and np.allclose(np.sum(alone, -1), 1, atol=1e-2):
@@ -91,6 +108,50 @@ def check(models, cut, sources, target_text, replace_unknown=False) -> bool:
             + " `forbidden=['<unk>']` keeps `<unk>` out of any output."
         )
     return columns_are_tokens
+
+
+def require_vocabulary(models, target_text):
+    """Refuses models whose logits are not as many as the text's ids."""
+    for model in models:
+        vocabulary = model.outputs[0].shape[-1]
+        if vocabulary != target_text.size:
+            raise ValueError(
+                "The model's logits must be as many as the target text has "
+                f"ids. Received: {vocabulary} logits, "
+                f"target_text.size={target_text.size}."
+            )
+
+
+class Fingerprint:
+    """What changes when weights move: cheap, for it is taken every call."""
+
+    def __init__(self, models):
+        self._models = models
+        # Where a model has no optimizer, another one that shares its weights
+        # may train them. The smallest tells.
+        self._smallest = [
+            min(
+                model.trainable_variables,
+                key=lambda x: int(np.prod(x.shape)),
+                default=None,
+            )
+            for model in models
+        ]
+
+    def take(self) -> list:
+        """Returns something that is another when weights have moved."""
+        return [
+            self._one(model, variable)
+            for model, variable in zip(
+                self._models, self._smallest, strict=True
+            )
+        ]
+
+    def _one(self, model, variable):
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None:
+            return int(optimizer.iterations)
+        return None if variable is None else variable.numpy().tobytes()
 
 
 def forbidden_ids(forbidden, text) -> tuple[int, ...]:

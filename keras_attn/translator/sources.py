@@ -74,9 +74,9 @@ class Lines:
         return tokens.to_tensor(""), tf.cast(tokens.row_lengths(), tf.int32)
 
     def examples(self, random, model) -> tuple:
-        """Two rows of ids, of which none is padding."""
+        """Three rows of ids, of which none is padding."""
         lowest = len(SPECIAL_TOKENS) - 1  # unknown is there in any text
-        ids = random.integers(lowest, self.text.size, (2, 4), "int32")
+        ids = random.integers(lowest, self.text.size, (3, 7), "int32")
         ids[0, 0] = self.text.size - 1
         return (ids,)
 
@@ -157,8 +157,8 @@ class Features:
         return numbers(columns, width)
 
     def examples(self, random, model) -> tuple:
-        """Two rows, of small whole numbers where ids may be meant."""
-        target = np.ones((2, 1), "int32")
+        """Three rows, of small whole numbers where ids may be meant."""
+        target = np.ones((3, 1), "int32")
         for self.example_size in _SIZES:
             arrays = self._random(random)
             try:
@@ -174,9 +174,9 @@ class Features:
         for spec in self.specs:
             sizes = [size or self.example_size for size in spec.shape[1:]]
             if spec.dtype.is_floating:
-                array = random.normal(size=[2, *sizes])
+                array = random.normal(size=[3, *sizes])
             else:
-                array = random.integers(1, 3, [2, *sizes])
+                array = random.integers(1, 3, [3, *sizes])
             arrays.append(array.astype(spec.dtype.as_numpy_dtype))
         return tuple(arrays)
 

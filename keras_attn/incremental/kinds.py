@@ -1,0 +1,54 @@
+"""Tells whether a layer computes what its class is known for.
+
+A subclass may compute anything: only one that leaves its parent's methods
+alone is stepped as its parent. Others are layers of unknown kind.
+"""
+
+from keras_attn.placement import is_placed
+
+# What a subclass may define and still compute what its parent does.
+_HARMLESS = {
+    "__init__",
+    "build",
+    "build_from_config",
+    "compute_mask",
+    "compute_output_shape",
+    "compute_output_spec",
+    "from_config",
+    "get_build_config",
+    "get_config",
+    "load_own_variables",
+    "quantize",
+    "save_own_variables",
+}
+
+
+def is_plain(operation, *kinds):
+    """Whether an operation is of one of some classes, its methods unchanged.
+
+    The nearest of the classes counts, so that a class and its subclass may
+    both be among them.
+
+    Args:
+        operation: A Keras layer or operation.
+        *kinds: Classes.
+    """
+    for cls in type(operation).__mro__:
+        if cls in kinds:
+            return not _replaced(vars(operation), cls)
+        if any(_replaced(vars(cls), kind) for kind in kinds):
+            return False
+    return False
+
+
+def _replaced(attributes, kind):
+    """Whether some attributes stand in the place of a class's methods."""
+    return any(
+        callable(value)
+        and not is_placed(value)
+        and getattr(value, "__func__", value) is not getattr(kind, name)
+        for name, value in attributes.items()
+        if name not in _HARMLESS
+        and (name == "__call__" or not name.startswith("__"))
+        and callable(getattr(kind, name, None))
+    )

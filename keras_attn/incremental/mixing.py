@@ -1,0 +1,203 @@
+"""Layers and operations known to mix positions, or rows of the batch.
+
+They are refused by name before anything runs. Whatever else mixes is found
+when the cut is compared with the whole model.
+"""
+
+import numpy as np
+from keras import layers
+
+from keras_attn.incremental.kinds import is_plain
+from keras_attn.incremental.refuse import refuse
+
+_CONVOLUTIONS = (
+    layers.Conv1D,
+    layers.Conv2D,
+    layers.Conv3D,
+    layers.Conv1DTranspose,
+    layers.Conv2DTranspose,
+    layers.Conv3DTranspose,
+    layers.DepthwiseConv1D,
+    layers.DepthwiseConv2D,
+    layers.SeparableConv1D,
+    layers.SeparableConv2D,
+)
+_POOLING = (
+    layers.AveragePooling1D,
+    layers.AveragePooling2D,
+    layers.AveragePooling3D,
+    layers.MaxPooling1D,
+    layers.MaxPooling2D,
+    layers.MaxPooling3D,
+)
+# What each layer does along the first axis after the batch, its attribute and
+# the value with which it does nothing there.
+_RESIZING = {
+    layers.Cropping1D: ("cropping", (0, 0)),
+    layers.Cropping2D: ("cropping", (0, 0)),
+    layers.Cropping3D: ("cropping", (0, 0)),
+    layers.ZeroPadding1D: ("padding", (0, 0)),
+    layers.ZeroPadding2D: ("padding", (0, 0)),
+    layers.ZeroPadding3D: ("padding", (0, 0)),
+    layers.UpSampling1D: ("size", 1),
+    layers.UpSampling2D: ("size", 1),
+    layers.UpSampling3D: ("size", 1),
+}
+_ALWAYS = {
+    layers.Bidirectional: "it would begin at tokens still to come; a "
+    "recurrent layer that runs forwards works",
+    layers.Flatten: "it works on the source",
+    layers.RepeatVector: "it works on the source",
+    layers.GroupNormalization: "it takes the mean over all of them; "
+    "`LayerNormalization` takes each position's own",
+} | {
+    kind: "pooling works on the source"
+    for kind in vars(layers).values()
+    if isinstance(kind, type)
+    and kind.__name__.startswith(("Global", "Adaptive"))
+    and "Pooling" in kind.__name__
+}
+# Operations of `keras.ops` that reduce, move or mix along their axes. Of these
+# axes None stands for all.
+_ALONG_AXES = {
+    "All",
+    "Amax",
+    "Amin",
+    "Any",
+    "Argmax",
+    "Argmin",
+    "Argpartition",
+    "Argsort",
+    "ArraySplit",
+    "AssociativeScan",
+    "Average",
+    "CountNonzero",
+    "Concatenate",
+    "Cumprod",
+    "Cumsum",
+    "Diff",
+    "Flip",
+    "LogSoftmax",
+    "Logsumexp",
+    "Max",
+    "Mean",
+    "Median",
+    "Min",
+    "Moments",
+    "Nanargmax",
+    "Nanargmin",
+    "Nancumprod",
+    "Nancumsum",
+    "Nanmax",
+    "Nanmean",
+    "Nanmedian",
+    "Nanmin",
+    "Nanpercentile",
+    "Nanprod",
+    "Nanquantile",
+    "Nanstd",
+    "Nansum",
+    "Nanvar",
+    "Norm",
+    "Normalize",
+    "Percentile",
+    "Prod",
+    "Ptp",
+    "Quantile",
+    "Repeat",
+    "Roll",
+    "Softmax",
+    "Sort",
+    "Sparsemax",
+    "Split",
+    "Std",
+    "Sum",
+    "Trapezoid",
+    "Unstack",
+    "Var",
+}
+
+
+def refuse_mixing(node):
+    """Refuses a node that is known to mix positions of the target.
+
+    Args:
+        node: A node of the graph that depends on the target. Axis 1 of its
+            inputs and outputs is the target's.
+    """
+    operation = node.operation
+    advice = _layer_mixes(operation) or _operation_mixes(node)
+    if advice:
+        refuse(operation, f"mixes target positions; {advice}")
+
+
+def _layer_mixes(layer):
+    """What to do in a layer's place, or `None` if it may be no mixer."""
+    if is_plain(layer, *_CONVOLUTIONS):
+        if layer.kernel_size[0] == layer.strides[0] == 1 and _last(layer):
+            return None
+        return (
+            'a causal convolution works, `Conv1D(..., padding="causal")`, or '
+            "`ZeroPadding1D(((kernel_size - 1) * dilation_rate, 0))` before "
+            'one with `padding="valid"`; and so do recurrent layers and '
+            "causal self-attention"
+        )
+    if is_plain(layer, *_POOLING):
+        if layer.pool_size[0] == layer.strides[0] == 1 and _last(layer):
+            return None
+        return "pooling works on the source"
+    for kind, (name, nothing) in _RESIZING.items():
+        if is_plain(layer, kind):
+            value = getattr(layer, name)  # for one axis, or one for each
+            first = value[0] if isinstance(value, tuple) else value
+            if nothing in (value, first) and _last(layer):
+                return None
+            return "it moves them; it works on the source"
+    for kind, advice in _ALWAYS.items():
+        if is_plain(layer, kind):
+            return advice
+    return None
+
+
+def _last(layer):
+    return getattr(layer, "data_format", "channels_last") == "channels_last"
+
+
+def _operation_mixes(node):
+    """The same for an operation of `keras.ops`."""
+    operation = node.operation
+    if not type(operation).__module__.startswith("keras.src.ops."):
+        return None
+    name, rank = type(operation).__name__, len(node.input_tensors[0].shape)
+    if name == "GetItem":
+        _, key = node.args
+        if _takes_all(key, rank):
+            return None
+        return "it takes some of them; layers that treat each alone work"
+    if name not in _ALONG_AXES:
+        return None
+    axis = getattr(operation, "axis", getattr(operation, "axes", rank - 1))
+    axes = range(rank) if axis is None else np.atleast_1d(axis)
+    if {int(x) % rank for x in axes} & {0, 1}:
+        return (
+            f"it works along axis={axis!r} of (batch, target, ...); along "
+            "later axes it treats each position alone"
+        )
+    return None
+
+
+def _takes_all(key, rank):
+    """Whether indexing keeps the axes of batch and target as they are."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    for i, one in enumerate(keys):
+        if one is Ellipsis:
+            named = sum(x is not None for x in keys) - 1
+            keys[i : i + 1] = [slice(None)] * (rank - named)
+            break
+    return all(
+        isinstance(one, slice)
+        and one.start in (None, 0)
+        and one.stop is None
+        and one.step in (None, 1)
+        for one in keys[:2]
+    )

@@ -1,0 +1,116 @@
+"""The nodes of a functional graph that depend on the target.
+
+A node is one call of a layer. Keras passes masks along as arguments of such
+calls; those of the target are left out, since no token of a search is padding.
+"""
+
+from typing import Any
+from typing import NamedTuple
+
+import keras
+from keras.src.backend import get_keras_mask
+from keras.src.models.functional import Functional
+
+
+class Node(NamedTuple):
+    """One call of a layer, without the masks of the target."""
+
+    operation: Any
+    args: tuple
+    kwargs: dict
+    outputs: list  # symbolic tensors
+
+    @property
+    def input_tensors(self) -> list:
+        """The symbolic tensors among the arguments."""
+        return [
+            x
+            for x in keras.tree.flatten((self.args, self.kwargs))
+            if isinstance(x, keras.KerasTensor)
+        ]
+
+    def fill_in(self, values) -> tuple:
+        """The arguments, with values in the place of symbolic tensors."""
+        return keras.tree.map_structure(
+            lambda x: values[id(x)] if isinstance(x, keras.KerasTensor) else x,
+            (self.args, dict(self.kwargs)),
+        )
+
+
+def nodes_between(entries, outputs) -> list[Node]:
+    """Returns the nodes that depend on some tensors, each after its inputs.
+
+    Args:
+        entries: Symbolic tensors.
+        outputs: Symbolic tensors that may depend on them.
+    """
+    found = _nodes_after(entries, outputs)
+    tensors = [*entries, *(x for node in found for x in node.outputs)]
+    inside = {id(x) for x in tensors}
+    masks = {id(get_keras_mask(x)) for x in tensors} & inside
+    nodes = [
+        Node(
+            node.operation,
+            *keras.tree.map_structure(
+                lambda x: None if id(x) in masks else x,
+                (node.arguments.args, node.arguments.kwargs),
+            ),
+            node.outputs,
+        )
+        for node in found
+    ]
+    # What made only masks is of no use any more.
+    used = {id(x) for x in outputs}
+    kept = []
+    for node in reversed(nodes):
+        if any(id(x) in used for x in node.outputs):
+            kept.append(node)
+            used.update(id(x) for x in node.input_tensors)
+    return kept[::-1]
+
+
+def all_nodes(model) -> list:
+    """Returns Keras's nodes of a functional model, each after its inputs."""
+    return [node for node in _ordered(model.outputs) if not node.is_input]
+
+
+def _nodes_after(tensors, outputs):
+    after = {}  # id of a node -> whether it or one before it gives a tensor
+    found = []
+    for node in _ordered(outputs):
+        behind = any(after[id(parent)] for parent in node.parent_nodes)
+        if behind:
+            found.append(node)
+        after[id(node)] = behind or any(
+            x is y for x in node.outputs for y in tensors
+        )
+    return found
+
+
+def _ordered(outputs):
+    """All nodes that lead to some tensors, each after its inputs."""
+    ordered, seen = [], set()
+    waiting = [_producer(x) for x in outputs]
+    while waiting:
+        node = waiting[-1]
+        unseen = [x for x in node.parent_nodes if id(x) not in seen]
+        if unseen:
+            waiting += unseen
+            continue
+        waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            ordered.append(node)
+    return ordered
+
+
+def _producer(tensor):
+    history = tensor._keras_history
+    return history.operation._inbound_nodes[history.node_index]
+
+
+def is_functional(operation):
+    """Whether a layer is a model whose graph says what it computes."""
+    return isinstance(operation, (Functional, keras.Sequential)) and type(
+        operation
+    ).call in (Functional.call, keras.Sequential.call)

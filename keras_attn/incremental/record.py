@@ -1,0 +1,134 @@
+"""Finds the first layer of a model that gives other numbers, or fails.
+
+Models within the model are run a layer at a time as well, so that the layer
+named is the one that does it.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn.backend import as_graph
+from keras_attn.incremental.nodes import all_nodes
+from keras_attn.incremental.nodes import is_functional
+from keras_attn.incremental.steppers import takes
+from keras_attn.incremental.tolerance import is_close
+
+
+class _Enough(Exception):
+    """As many layers ran as were asked for."""
+
+
+class Record:
+    """What each layer of a model gave, in the order they ran.
+
+    Args:
+        model: A functional model.
+        inputs: Its inputs, arrays or tensors.
+        count: How many layers to run; all, if it is `None`.
+    """
+
+    def __init__(self, model, inputs, count=None):
+        self.operations, self.outputs = [], []
+        self.failed = None  # the operation that raised, if one did
+        self._count = count
+        try:
+            self._run(model, list(inputs))
+        except _Enough:
+            pass
+        except Exception:
+            if self.failed is None:
+                raise
+
+    def _run(self, model, inputs):
+        values = {
+            id(x): ops.convert_to_tensor(value)
+            for x, value in zip(model.inputs, inputs, strict=True)
+        }
+        for node in all_nodes(model):
+            args, kwargs = node.arguments.fill_in(values)
+            outputs = self._call(node.operation, args, kwargs)
+            for x, value in zip(node.outputs, outputs, strict=True):
+                values[id(x)] = value
+        return [values[id(x)] for x in model.outputs]
+
+    def _call(self, operation, args, kwargs):
+        if is_functional(operation):
+            given = [*args, *kwargs.values()][0]
+            return self._run(operation, keras.tree.flatten(given))
+        if len(self.operations) == self._count:
+            raise _Enough
+        if takes(operation, "training"):
+            kwargs["training"] = False
+        try:
+            outputs = keras.tree.flatten(operation(*args, **kwargs))
+        except Exception:
+            self.failed = operation
+            raise
+        self.operations.append(operation)
+        self.outputs.append([ops.cast(x, "float32") for x in outputs])
+        return outputs
+
+
+def first_failure(model, inputs):
+    """The first operation that fails outside of a graph, or `None`."""
+    return Record(model, inputs).failed
+
+
+def first_wrong_in_graph(model, inputs):
+    """The first operation that differs, or fails, inside of a graph alone."""
+    eager = Record(model, inputs)
+    try:
+        traced = as_graph(
+            lambda *inputs: Record(model, inputs).outputs, model.inputs
+        )(*inputs)
+    except Exception:
+        return _first_failure_in_graph(model, inputs)
+    return _first_difference(eager.operations, eager.outputs, traced)
+
+
+def _first_failure_in_graph(model, inputs):
+    last = []
+
+    def fails(count):
+        def run(*inputs):
+            last[:] = [Record(model, inputs, count)]
+            return last[0].outputs
+
+        try:
+            as_graph(run, model.inputs)(*inputs)
+        except Exception:
+            return True
+        return False
+
+    if not fails(None):
+        return None
+    (record,) = last
+    if record.failed is not None:  # as it was traced
+        return record.failed
+    # Half as many layers each time.
+    low, high = 0, len(record.operations)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fails(middle) else (middle, high)
+    return record.operations[low]
+
+
+def first_difference_alone(model, inputs, row):
+    """The first operation that gives a row other numbers beside others."""
+    beside = Record(model, inputs)
+    alone = Record(model, [x[row : row + 1] for x in inputs])
+    count = len(inputs[0])
+    cut = [
+        [x[row : row + 1] if len(x) == count else x for x in outputs]
+        for outputs in beside.outputs
+    ]
+    return _first_difference(beside.operations, cut, alone.outputs)
+
+
+def _first_difference(operations, expected, found):
+    for operation, one, other in zip(operations, expected, found, strict=True):
+        for x, y in zip(one, other, strict=True):
+            x, y = ops.convert_to_numpy(x), ops.convert_to_numpy(y)
+            if not is_close(y, x):
+                return operation
+    return None

@@ -1,0 +1,360 @@
+"""No model that is cut wrongly passes, and no good one is refused.
+
+A cheat is a layer that a step cannot imitate: it mixes positions of the
+target, or rows of the batch, or depends on how long or where something is.
+Graphs are drawn from good and cheating parts. Most cheats are layers of these
+tests, which stand on no list of refusals.
+
+These tests run on every backend that Keras runs on.
+"""
+
+import keras
+import numpy as np
+import pytest
+from cuts import SOURCES
+from cuts import TARGETS
+from cuts import decoder
+from cuts import embedded
+from cuts import inputs
+from cuts import speak_up
+from keras import layers
+from keras import ops
+
+import keras_attn
+from keras_attn import Incremental
+
+# Keras warns where a layer lets a mask go; here that is often the point.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
+)
+
+SOURCE = np.array([[3, 4, 5, 6, 2], [5, 2, 3, 3, 6], [2, 6, 4, 3, 3]], "int32")
+TARGET = np.array([[1, 4, 5, 8, 3], [1, 7, 7, 3, 2], [1, 3, 6, 4, 5]], "int32")
+
+
+def positions(x):
+    """`(1, target, 1)`: the number of each position, as a float."""
+    return ops.cast(ops.arange(ops.shape(x)[1]), x.dtype)[None, :, None]
+
+
+def shifted(x, by):
+    return ops.pad(x, [[0, 0], [by, 0], [0, 0]])[:, : ops.shape(x)[1]]
+
+
+def ahead(x, by):
+    return ops.pad(x, [[0, 0], [0, by], [0, 0]])[:, by:]
+
+
+class Cheat(layers.Layer):
+    """A layer of the tests' own: `compute` says what it does."""
+
+    def __init__(self, compute, name="culprit"):
+        super().__init__(name=name)
+        self.compute = compute
+
+    def call(self, inputs):
+        return self.compute(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+CHEATS = {
+    "reversed": lambda x: ops.flip(x, axis=1),
+    "a running sum": lambda x: x + 0.1 * ops.cumsum(x, axis=1),
+    "a running maximum": lambda x: x + ops.max(x, axis=1, keepdims=True),
+    "the mean of the target": lambda x: x - ops.mean(x, axis=1, keepdims=True),
+    "the mean of the batch": lambda x: x - ops.mean(x, axis=0, keepdims=True),
+    "the next row": lambda x: x + 0.5 * ops.roll(x, 1, axis=0),
+    "the spread of all": lambda x: x / (1 + ops.std(x)),
+    "shifted by one": lambda x: shifted(x, 1),
+    "shifted by three": lambda x: x + shifted(x, 3),
+    "shifted by nine": lambda x: x + 0.3 * shifted(x, 9),
+    "one ahead": lambda x: x + 0.2 * ahead(x, 1),
+    "seven ahead": lambda x: x + ahead(x, 7),
+    "rolled": lambda x: ops.roll(x, 6, axis=1),
+    "late positions are zero": lambda x: ops.where(positions(x) > 11, 0.0, x),
+    "late positions grow": lambda x: (
+        x * (1 + ops.relu(positions(x) - 9) * 0.01)
+    ),
+    "even positions": lambda x: ops.where(positions(x) % 2 == 0, x, -x),
+    "the number of the position": lambda x: x + 0.01 * positions(x),
+    "how long the target is": lambda x: (
+        x * ops.cast(ops.shape(x)[1], x.dtype) / 16
+    ),
+    "the first position": lambda x: x + x[:, :1],
+    "the last position": lambda x: x - x[:, -1:],
+    "sorted": lambda x: ops.sort(x, axis=1),
+    "softmax over time": lambda x: ops.softmax(x, axis=1),
+    "attention to all": lambda x: ops.matmul(
+        ops.softmax(ops.matmul(x, ops.swapaxes(x, 1, 2))), x
+    ),
+    "attention by hand, causal": lambda x: ops.matmul(
+        ops.softmax(
+            ops.where(
+                ops.swapaxes(positions(x), 1, 2) <= positions(x),
+                ops.matmul(x, ops.swapaxes(x, 1, 2)),
+                -1e9,
+            )
+        ),
+        x,
+    ),
+    "differences": lambda x: x - shifted(x, 1),
+    "neighbours swapped": lambda x: ops.where(
+        positions(x) % 2 == 0, ahead(x, 1), shifted(x, 1)
+    ),
+}
+
+
+class WindowedAttention(layers.MultiHeadAttention):
+    """Sees three positions, by a `call` of its own."""
+
+    def call(self, query, value, key=None, use_causal_mask=False):
+        number = ops.arange(ops.shape(query)[1])
+        near = (number[:, None] - number[None]) < 3
+        return super().call(
+            query,
+            value,
+            attention_mask=near[None],
+            use_causal_mask=use_causal_mask,
+        )
+
+
+class DecayingScores(layers.MultiHeadAttention):
+    """Changes a method that `call` uses, and not `call` itself."""
+
+    def _masked_softmax(self, attention_scores, attention_mask=None):
+        return super()._masked_softmax(attention_scores / 3, attention_mask)
+
+
+class TwiceDecoded(keras_attn.AttentionDecoder):
+    def call(self, inputs, memory, initial_state=None, condition=None):
+        return super().call(inputs + shifted(inputs, 1), memory)
+
+
+class ReversedGRU(layers.GRU):
+    def call(self, sequences, initial_state=None):
+        return ops.flip(super().call(ops.flip(sequences, 1)), 1)
+
+
+def plain(build):
+    return lambda x, memory: build(x)
+
+
+KERAS = {
+    "a lambda that reverses": plain(
+        layers.Lambda(lambda z: z[:, ::-1], name="culprit")
+    ),
+    "flip": plain(lambda x: ops.flip(x, axis=1)),
+    "roll": plain(lambda x: ops.roll(x, 6, axis=1)),
+    "all but the last": plain(lambda x: x[:, :-1]),
+    "backwards": plain(lambda x: x[..., ::-1, :]),
+    "cumulative products": plain(lambda x: ops.cumprod(x, axis=-2)),
+    "a mean": plain(lambda x: x - ops.mean(x, axis=1, keepdims=True)),
+    "a mean of the batch": plain(lambda x: x - ops.mean(x, axis=0)),
+    "a sum of all": plain(lambda x: x * ops.sum(x)),
+    "sort": plain(lambda x: ops.sort(x, axis=1)),
+    "depthwise, dilated": plain(
+        layers.DepthwiseConv1D(3, dilation_rate=4, padding="same")
+    ),
+    "separable": plain(layers.SeparableConv1D(6, 3, padding="same")),
+    "in two dimensions": plain(
+        lambda x: layers.Reshape((-1, 6))(
+            layers.Conv2D(2, (2, 1), dilation_rate=4, padding="same")(
+                layers.Reshape((-1, 3, 2))(x)
+            )
+        )
+    ),
+    "pooled": plain(layers.MaxPooling1D(3, strides=1, padding="same")),
+    "pooled over all": plain(
+        lambda x: x + layers.GlobalAveragePooling1D(keepdims=True)(x)
+    ),
+    "normalised in groups": plain(layers.GroupNormalization(2)),
+    "softmax over time": plain(layers.Softmax(axis=1)),
+    "a subclass of attention": lambda x, memory: WindowedAttention(
+        2, 3, name="culprit"
+    )(x, x, use_causal_mask=True),
+    "a method of attention": lambda x, memory: DecayingScores(
+        2, 3, name="culprit"
+    )(x, x, use_causal_mask=True),
+    "a subclass of a decoder": lambda x, memory: TwiceDecoded(
+        layers.GRUCell(6), keras_attn.BahdanauAttention(4), name="culprit"
+    )(x, memory),
+    "a subclass of a GRU": plain(
+        ReversedGRU(6, return_sequences=True, name="culprit")
+    ),
+}
+
+
+def with_target_path(build):
+    """A decoder over `build(embedded target, memory)`."""
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    x = build(x, memory)
+    return keras.Model(
+        [source, target], layers.Dense(TARGETS)(decoder()(x, memory))
+    )
+
+
+def require_refused(build, said="'"):
+    with pytest.raises(ValueError, match="cannot be decoded") as refused:
+        cut = Incremental(speak_up(build()))
+        cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_layer_that_no_step_can_imitate_is_refused_by_its_name(name):
+    cheat = Cheat(CHEATS[name])
+    require_refused(
+        lambda: with_target_path(lambda x, _: cheat(x)), "'culprit'"
+    )
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_so_is_a_layer_or_an_operation_of_keras(name):
+    require_refused(lambda: with_target_path(KERAS[name]))
+
+
+@pytest.mark.parametrize("name", ["seven ahead", "the next row", "reversed"])
+def test_a_cheat_is_found_however_small_its_share(name):
+    compute = CHEATS[name]
+    small = Cheat(lambda x: x + 0.01 * compute(x))
+    require_refused(lambda: with_target_path(lambda x, _: small(x)), "culprit")
+
+
+@pytest.mark.parametrize("name", ["one ahead", "rolled", "the next row"])
+def test_a_cheat_is_found_within_a_model_within_the_model(name):
+    given = keras.Input((None, 6))
+    inner = keras.Sequential([layers.Dense(6), Cheat(CHEATS[name])])
+    outer = keras.Model(given, inner(layers.Dense(6)(given)) * 2.0)
+    require_refused(lambda: with_target_path(lambda x, _: outer(x)), "culprit")
+
+
+def test_rows_that_an_encoder_mixes_are_refused():
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    memory = Cheat(CHEATS["the mean of the batch"])(memory)
+    model = keras.Model(
+        [source, target], layers.Dense(TARGETS)(decoder()(x, memory))
+    )
+    require_refused(lambda: model, "'culprit' (Cheat) mixes the rows")
+
+
+def test_an_encoder_that_differs_inside_a_graph_is_refused():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("graphs of unknown sizes are TensorFlow's")
+    source, target = inputs()
+    memory = layers.Embedding(SOURCES, 6)(source)
+    memory = layers.TimeDistributed(layers.Dense(6), name="culprit")(memory)
+    x = layers.Embedding(TARGETS, 6)(target)
+    model = keras.Model(
+        [source, target], layers.Dense(TARGETS)(decoder()(x, memory))
+    )
+    require_refused(lambda: model, "'culprit' (TimeDistributed) gives other")
+
+
+def test_a_cheat_that_training_switches_on_is_found_when_checked_again():
+    class Growing(layers.Layer):
+        def build(self, input_shape):
+            self.share = self.add_weight(shape=(), initializer="zeros")
+
+        def call(self, inputs):
+            return inputs + self.share * ops.cumsum(inputs, axis=1)
+
+    culprit = Growing(name="culprit")
+    cut = Incremental(with_target_path(lambda x, _: culprit(x)))
+    examples = [*map(ops.convert_to_tensor, [SOURCE, TARGET])]
+    cut.check(*examples)
+    culprit.share.assign(0.5)
+    with pytest.raises(ValueError, match="'culprit' .* one target position"):
+        cut.check(*examples)
+
+
+# Parts of the graphs that are drawn: functions of (x, memory).
+GOOD = {
+    "dense": plain(lambda x: layers.Dense(6, "tanh")(x)),
+    "residual": plain(lambda x: x + layers.Dense(6, "relu")(x)),
+    "gru": plain(lambda x: layers.GRU(6, return_sequences=True)(x)),
+    "lstm": plain(lambda x: layers.LSTM(6, return_sequences=True)(x)),
+    "normalised": plain(lambda x: layers.LayerNormalization()(x)),
+    "softmax": plain(lambda x: x * layers.Softmax()(x)),
+    "sliced": plain(lambda x: ops.concatenate([x[..., 3:], x[:, :, :3]], -1)),
+    "summed": plain(lambda x: x / (1 + ops.sum(x * x, axis=-1, keepdims=True))),
+    "reshaped": plain(
+        lambda x: layers.Reshape((-1, 6))(layers.Reshape((-1, 2, 3))(x) * 2.0)
+    ),
+    "one wide": plain(lambda x: layers.Conv1D(6, 1)(x)),
+    "causal": plain(
+        lambda x: layers.Conv1D(6, 3, padding="causal", dilation_rate=2)(x)
+    ),
+    "padded": plain(
+        lambda x: layers.SeparableConv1D(6, 2)(layers.ZeroPadding1D((1, 0))(x))
+    ),
+    "positions": plain(lambda x: keras_attn.SinePositionEncoding()(x)),
+    "own": plain(
+        lambda x: layers.MultiHeadAttention(2, 3)(x, x, use_causal_mask=True)
+    ),
+    "source": lambda x, memory: x + layers.MultiHeadAttention(2, 3)(x, memory),
+    "ours": lambda x, memory: keras_attn.BahdanauAttention(4)(x, memory),
+    "by hand": lambda x, memory: (
+        x
+        + ops.matmul(
+            ops.softmax(ops.matmul(x, ops.swapaxes(memory, 1, 2))), memory
+        )
+    ),
+    "decoder": lambda x, memory: decoder()(x, memory),
+    "feeding": lambda x, memory: decoder(
+        attention=keras_attn.LuongAttention("general"), order="post"
+    )(x, memory),
+}
+
+
+def draw(number):
+    """A graph with a number of its own; an odd one has a cheat in it."""
+    random = np.random.default_rng(number)
+    parts = [*random.choice([*GOOD], size=random.integers(1, 4))]
+    cheats = [*CHEATS, *KERAS]
+    if number % 2:
+        cheat = cheats[(number // 2) % len(cheats)]
+        parts.insert(random.integers(len(parts) + 1), cheat)
+    masked = bool(random.integers(2))
+
+    def build():
+        source, target = inputs()
+        memory = layers.Embedding(SOURCES, 6, mask_zero=masked)(source)
+        x = layers.Embedding(TARGETS, 6, mask_zero=masked)(target)
+        for part in parts:
+            if part in CHEATS:
+                x = Cheat(CHEATS[part])(x)
+            elif part in KERAS:
+                x = KERAS[part](x, memory)
+            else:
+                x = GOOD[part](x, memory)
+        x = decoder()(x, memory)
+        return keras.Model([source, target], layers.Dense(TARGETS)(x))
+
+    return parts, build
+
+
+def check_drawn(number):
+    parts, build = draw(number)
+    if number % 2:
+        try:
+            require_refused(build)
+        except pytest.fail.Exception:
+            pytest.fail(f"passed: {parts}")
+        return
+    cut = Incremental(speak_up(build()))
+    cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_of_graphs_drawn_at_random_the_cheats_are_refused(number):
+    check_drawn(number)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(12, 312))
+def test_of_hundreds_of_graphs_the_cheats_are_refused(number):
+    check_drawn(number)
