@@ -147,7 +147,11 @@ LOSE_MASKS = {
         "lets the mask go, so 'scaled_dot_attention",
     ),
     "a reshape": (
-        lambda: with_encoder(layers.Reshape((-1, 6), **NAMED)),
+        lambda: with_encoder(
+            lambda x: layers.Reshape((-1, 6))(
+                layers.Reshape((-1, 2, 3), **NAMED)(x)
+            )
+        ),
         lambda: with_encoder(layers.Identity()),
         "lets the mask go",
     ),
@@ -389,12 +393,24 @@ def test_a_leak_behind_the_decoder_and_after_a_good_layer_is_named():
 
 
 class Noisy(layers.Layer):
+    """Draws whether it trains or not, and not by Keras's generators."""
+
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
 
     def call(self, x):
-        return x + np.random.normal()
+        import tensorflow as tf
+
+        return x + tf.random.normal(tf.shape(x))
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow's own draws"
+)
+def test_what_draws_though_it_does_not_train_is_named():
+    model = on_target(Noisy(**NAMED))
+    assert_doubtful(model, "random", "culprit", "draws at random")
 
 
 def test_an_input_that_nothing_depends_on_is_found():
@@ -778,12 +794,24 @@ def test_features_that_are_not_finite_are_refused():
 
 
 def test_a_batch_that_the_model_fails_on_is_refused():
-    model = with_encoder(keras_attn.PositionEmbedding(6))
+    model = with_encoder(keras_attn.PositionEmbedding(6, **NAMED))
     model.compile("adam", loss=keras_attn.SequenceCrossentropy())
     assert_good(model, arrays())
     long = np.tile(SOURCE_IDS, (1, 2))
     long[long == 0] = 3
-    assert_wrong(model, "run", "vectors for 6 positions", data=arrays(long))
+    said = "'culprit' (PositionEmbedding) fails on the first batch"
+    assert_wrong(
+        model, "run", said, "vectors for 6 positions", data=arrays(long)
+    )
+
+
+def test_a_loss_that_fails_is_refused():
+    def loss(y, logits):
+        return ops.matmul(y, logits[0, 0])
+
+    model = with_softmax(loss, None)
+    said = "The loss, `loss`, fails on the first batch"
+    assert_wrong(model, "run", said, data=arrays())
 
 
 # Models
@@ -890,6 +918,24 @@ def test_batches_of_a_fixed_size_are_looked_at_too():
     logits = layers.Dense(TARGETS)(decoder()(x, source))
     model = keras.Model([source, target], logits)
     assert_wrong(model, "leak", "'culprit'")
+
+
+def test_a_dataset_of_pairs_is_looked_at():
+    pytest.importorskip("tensorflow_text")
+    text = keras_attn.Text("abcde", split="characters")
+    words = ["ab", "ccc", "dead", "bed", "e"] * 20
+    data = keras_attn.pairs(words, words, text, text, batch_size=8)
+    source, target = inputs()
+    embed = layers.Embedding(text.size, 6, mask_zero=True)
+    hidden = decoder()(embed(target), embed(source))
+    model = keras.Model([source, target], layers.Dense(text.size)(hidden))
+    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    assert_good(model, data)
+    assert_good(model, data.map(lambda x, y: (x, y, y != 0)).repeat())
+    rows = data.unbatch()
+    assert_wrong(model, "inputs", "Batch the data", data=rows)
+    itself = data.map(lambda x, y: (x, x[1]))
+    assert_wrong(model, "shift", "is 'target' itself", data=itself)
 
 
 # The models of other tests: none is refused, and what is warned of is true.

@@ -1,5 +1,7 @@
 """`check()`: what is wrong with a model and its data, before it is trained."""
 
+import re
+
 import keras
 import numpy as np
 
@@ -231,11 +233,12 @@ def _check_loss(runs, objective, batch, probes, findings):
         logits, mask = runs.outputs(batch.inputs, runs.weights())
         loss = objective.of(batch.target, logits, mask, batch.weight)
     except Exception as error:  # any layer, and any loss, may raise anything
+        call, plain = runs.failure(batch.inputs, runs.weights())
         findings.wrong(
             "run",
-            None,
-            "The model, or its loss, fails on the first batch of the data: "
-            f"{_plainly(runs, batch.inputs, error)}",
+            call.name if call else None,
+            f"{call or f'The loss, {objective.name},'} fails on the first "
+            f"batch of the data: {_first_line(plain or error)}",
         )
         return
     if not np.isfinite(loss):
@@ -270,15 +273,9 @@ def _check_padding_in_loss(objective, batch, logits, loss, probes, findings):
     )
 
 
-def _plainly(runs, arrays, error):
-    """What an error says, or what it says outside of a graph: that is less."""
-    try:
-        runs.eager(arrays, runs.weights())
-    except Exception as plain:
-        error = plain
-    return _first_line(error)
-
-
 def _first_line(error):
-    lines = [x.strip() for x in str(error).splitlines() if x.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+    lines = [x.strip() for x in str(error).splitlines()]
+    framing = "Exception encountered", "Graph execution", "Detected at"
+    lines = [x for x in lines if x and not x.startswith(framing)]
+    said = re.sub(r"\{\{.*?\}\}", "", lines[0] if lines else "").strip()
+    return f"{type(error).__name__}: {said}"[:300]

@@ -54,6 +54,7 @@ class Graph:
 
     def __init__(self, model):
         self.calls = []
+        self.running = None  # the last call that was begun
         self.symbols = {}  # key -> the symbolic tensor
         self.inputs = [self._key((), x) for x in model.inputs]
         self._same = {}  # key -> the key of the tensor that it stands for
@@ -101,6 +102,7 @@ class Graph:
         """
         values = dict(zip(self.inputs, inputs, strict=True))
         for call in self.calls:
+            self.running = call
             read = [values[key] for key in call.reads]
             masked = [get_keras_mask(x) is not None for x in read]
             outputs = call.run(read)

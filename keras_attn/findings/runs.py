@@ -88,6 +88,17 @@ class Runs:
         logits, *_ = self._run(weights, self._tensors(arrays))
         return _wide(ops.convert_to_numpy(logits))
 
+    def failure(self, arrays, weights):
+        """The call that fails, and its error; `None, None` if none does.
+
+        It runs without a graph, where errors are shorter.
+        """
+        try:
+            self._trace(weights, self._tensors(arrays))
+        except Exception as error:  # any layer may raise anything
+            return self.graph.running, error
+        return None, None
+
     def _run(self, weights, inputs):
         with self._scope(weights):
             outputs = self.model(inputs, training=False)
