@@ -59,6 +59,7 @@ MAY_IMPORT = {
     },
 }
 LEAVES = {
+    "findings",
     "losses",
     "metrics",
     "plots",
@@ -68,6 +69,7 @@ LEAVES = {
     "migration",
 }
 MAY_IMPORT |= {
+    "findings": {"keras", "numpy", "tensorflow", "jax", "torch", "incremental"},
     "losses": {"keras", "backend"},
     "metrics": {"numpy", "rapidfuzz"},
     "plots": {"matplotlib", "numpy"},
