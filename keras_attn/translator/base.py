@@ -168,6 +168,10 @@ class Translator:
                 all sources or a list with a value for each:
                 `{"length_penalty": 0.6}`. `search.request_options` has the
                 names.
+
+        Returns:
+            `Translations`, one `Translation` a source, which also tell which
+            sources were cut and how many of their tokens were unknown.
         """
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options

@@ -43,7 +43,7 @@ class Hypotheses:
     def __init__(self, translations, text: Text):
         self._rows = [_written(x) for x in translations]
         flat = [token for row in self._rows for token in row]
-        ids = text.token_ids(tf.constant(flat, tf.string)).numpy()
+        ids = np.array(text.token_ids(tf.constant(flat, tf.string)))
         ends = np.cumsum([len(row) for row in self._rows], dtype=int)
         self._ids = np.split(ids, ends[:-1]) if self._rows else []
         self._unknown = []
