@@ -24,7 +24,8 @@ def pairs(
     """Turns pairs of lines into padded batches for `model.fit`.
 
     Rows of like length share a batch, so that little of it is padding. The
-    last batches may be smaller; no pair is left out.
+    last batches may be smaller; no pair is left out. Lines longer than their
+    `Text`'s `max_length` are cut to it, and a warning says how many.
 
     Args:
         sources: Source lines.
@@ -93,21 +94,23 @@ def pairs(
 
 def _ids(lines, text, name, start=False):
     """Ids of all lines as one ragged tensor; warns of lines that were cut."""
-    chunks = [
-        text.ragged_ids(tf.constant(list(lines[i : i + _CHUNK])), start)
-        for i in range(0, len(lines), _CHUNK)
-    ]
-    ids = tf.concat(chunks, axis=0)
+    chunks, cut = [], 0
     special = 2 if start else 1
-    full = ids.row_lengths() == text.max_length + special
-    cut = int(tf.reduce_sum(tf.cast(full, tf.int32)))
+    for i in range(0, len(lines), _CHUNK):
+        chunk = tf.constant(list(lines[i : i + _CHUNK]))
+        ids = text.ragged_ids(chunk, start)
+        chunks.append(ids)
+        # Only full rows can have been cut, and they are few.
+        full = ids.row_lengths() == text.max_length + special
+        full = tf.boolean_mask(chunk, full)
+        cut += int(np.sum(text.is_truncated(full)))
     if cut:
         warnings.warn(
-            f"{cut} of {len(lines)} {name} fill their Text's max_length of "
-            f"{text.max_length} tokens or were cut to it.",
+            f"{cut} of {len(lines)} {name} have more tokens than their Text's "
+            f"max_length of {text.max_length} and were cut to it.",
             stacklevel=3,
         )
-    return ids
+    return tf.concat(chunks, axis=0)
 
 
 def _length(source, target):

@@ -1,5 +1,6 @@
 """How wrong decoded sequences are: edit distance and the rates made of it."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ class ErrorRates(NamedTuple):
 def error_rates(
     hypotheses: Sequence[Sequence[str]],
     references: Sequence[Sequence[Sequence[str]]],
+    normalization: str | None = "NFC",
 ) -> ErrorRates:
     """Scores each hypothesis against the nearest of its references.
 
@@ -29,10 +31,20 @@ def error_rates(
     token error rate is all edits over the summed lengths of the references
     that counted. It can exceed 1, as hypotheses may be too long.
 
+    Two tokens are equal if their code points are, after `normalization` of
+    both sides. With the default, an accented letter is the same letter
+    whether it is written as one code point or as two, and nothing else is
+    made equal: `k` differs from `kʰ`, `A` from `a`. References should be the
+    text as it was written: what a `Text` normalises away on both sides, as
+    `normalization="NFKC"` does, no rate can show.
+
     Args:
         hypotheses: A sequence of tokens for each row.
         references: For each row a list of references, each one a sequence of
             tokens. At least one a row.
+        normalization: Unicode normal form that strings are brought to before
+            they are compared, each token by itself: `"NFC"`, `"NFKC"`, or
+            `None` for code points as they are.
 
     Returns:
         `ErrorRates(sequence, token)`. Where all references are empty, `token`
@@ -52,6 +64,12 @@ def error_rates(
     >>> keras_attn.error_rates(said, right)  # 1 row of 2; 1 edit in 9 phonemes
     ErrorRates(sequence=0.5, token=0.1111111111111111)
     """
+    if normalization not in ("NFC", "NFKC", None):
+        raise ValueError(
+            '`normalization` must be "NFC", "NFKC" or None, which compares '
+            "code points as they are. Received: "
+            f"normalization={normalization!r}"
+        )
     if len(hypotheses) != len(references):
         raise ValueError(
             "`error_rates` needs a list of references for each hypothesis. "
@@ -67,6 +85,8 @@ def error_rates(
     pairs = zip(hypotheses, references, strict=True)
     for row, (hypothesis, candidates) in enumerate(pairs):
         _check_row(row, hypothesis, candidates)
+        hypothesis = _normalised(hypothesis, normalization)
+        candidates = [_normalised(x, normalization) for x in candidates]
         distances = [edit_distance(hypothesis, each) for each in candidates]
         distance = min(distances)
         edits += distance
@@ -80,7 +100,9 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     """The fewest insertions, deletions and substitutions from `a` to `b`.
 
     Known as the Levenshtein distance. A `str` is the sequence of its
-    characters.
+    characters. Tokens are compared as they are: an accented letter written
+    as two code points differs from the same written as one. `error_rates`
+    normalises first.
 
     Args:
         a: Sequence of tokens.
@@ -106,6 +128,16 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
             "part of keras-attn's extra `metrics`."
         ) from error
     return Levenshtein.distance(a, b)
+
+
+def _normalised(row, form):
+    if form is None:
+        return row
+    if isinstance(row, str):
+        return unicodedata.normalize(form, row)
+    return [
+        unicodedata.normalize(form, x) if isinstance(x, str) else x for x in row
+    ]
 
 
 def _check_row(row, hypothesis, candidates):

@@ -6,6 +6,7 @@ several threads, as in a server.
 """
 
 import textwrap
+import unicodedata
 from functools import lru_cache
 
 import numpy as np
@@ -158,6 +159,8 @@ def _legible(token):
         return "⏎"
     if token and not token.strip(" "):
         return "␣" * len(token)
+    if unicodedata.combining(token[:1] or " "):  # needs a letter to stand on
+        return "◌" + token
     if not token.isprintable():
         return token.encode("unicode_escape").decode()
     return token

@@ -5,17 +5,20 @@ takes and gives strings. Whatever bytes come in, each row gets a defined
 result and does no harm to the others:
 
 1. Invalid UTF-8 and NUL become U+FFFD; line breaks and tabs become spaces.
-2. Unicode NFKC, then lower case if asked for.
+2. Unicode normalisation, NFC unless something else is asked for; then lower
+   case if asked for.
 3. Split into characters, or into words at Unicode white space.
 4. Look up; what the vocabulary lacks, and any word that looks like a special
    token, is unknown.
-5. Cut to `max_length` tokens, or refused, as configured; the end token is
-   added. So every row has at least one token, an empty string too.
+5. Cut to `max_length` tokens, which is told, or refused, as configured; the
+   end token is added. So every row has at least one token, an empty string
+   too.
 """
 
 import collections
 import json
 import pathlib
+import unicodedata
 from collections.abc import Iterable
 
 import tensorflow as tf
@@ -25,6 +28,12 @@ PAD, START, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
 _SPLITS = {"characters": "", "whitespace": " "}  # and what joins them again
+_NORMALIZATIONS = ("NFC", "NFKC", None)
+# White space of more than one byte, by Unicode's property of this name.
+_WIDE_SPACE = (
+    r"[\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
+    r"\x{205F}\x{3000}]"
+)
 _BATCH = 10_000  # lines at a time, when a vocabulary is counted
 
 
@@ -41,7 +50,15 @@ class Text:
         lowercase: Whether text is lower-cased.
         max_length: Most tokens of a row, the end token not counted.
         too_long: What becomes of a longer row: `"truncate"` cuts it,
-            `"error"` refuses the whole batch it is in.
+            `"error"` refuses the whole batch it is in. `is_truncated()`
+            tells which rows are cut, and so do the results of a
+            `Translator`.
+        normalization: Unicode normal form of the text. `"NFC"` keeps every
+            letter and sign as it is written: it only decides whether an
+            accented letter is one code point or two. `"NFKC"` also replaces
+            signs by plain ones, `kʰ` by `kh`, `½` by `1⁄2`, full-width and
+            half-width letters by the usual ones; that loses what was written.
+            `None` leaves code points alone.
 
     Raises:
         ValueError: If a token could never come out of the split.
@@ -64,6 +81,7 @@ class Text:
         lowercase: bool = False,
         max_length: int = 1000,
         too_long: str = "truncate",
+        normalization: str | None = "NFC",
     ):
         if split not in _SPLITS:
             raise ValueError(
@@ -74,6 +92,11 @@ class Text:
             raise ValueError(
                 '`too_long` must be "truncate" or "error". Received: '
                 f"too_long={too_long!r}"
+            )
+        if normalization not in _NORMALIZATIONS:
+            raise ValueError(
+                '`normalization` must be "NFC", "NFKC" or None, which leaves '
+                f"text as it is. Received: normalization={normalization!r}"
             )
         if max_length < 1:
             raise ValueError(
@@ -87,6 +110,7 @@ class Text:
         self.lowercase = lowercase
         self.max_length = max_length
         self.too_long = too_long
+        self.normalization = normalization
         self.counts = counts
         self.tokens = [*SPECIAL_TOKENS, *tokens]
         self._tables = None
@@ -106,7 +130,9 @@ class Text:
 
         Args:
             lines: The data.
-            split: As for `Text`, and so are `lowercase` and `**kwargs`.
+            split: As for `Text`, and so are `lowercase` and `**kwargs`:
+                `max_length`, `too_long` and `normalization`. A line is
+                counted whole, also past `max_length`.
             max_size: Largest `size`, the special tokens counted.
             min_count: Fewest occurrences of a token that is kept.
         """
@@ -148,8 +174,19 @@ class Text:
                         "A token of a vocabulary must be what the text is "
                         f"split into. Received: {token!r}, which becomes "
                         f"{[piece.decode() for piece in found]} with "
-                        f"split={self.split!r}, lowercase={self.lowercase}."
+                        f"split={self.split!r}, lowercase={self.lowercase}, "
+                        f"normalization={self.normalization!r}."
+                        + self._why_normalised(token)
                     )
+
+    def _why_normalised(self, token):
+        form = self.normalization
+        if form is None or unicodedata.is_normalized(form, token):
+            return ""
+        return (
+            f" Normalise tokens first, `unicodedata.normalize({form!r}, "
+            "token)`, or pass `normalization=None`, which lets them through."
+        )
 
     @property
     def size(self) -> int:
@@ -167,12 +204,24 @@ class Text:
         # `tf.strings.lower` would end a string at its first NUL.
         strings = tf.strings.regex_replace(strings, r"\x00", "\ufffd")
         strings = tf.strings.regex_replace(strings, r"[\t\n\v\f\r]", " ")
-        strings = tensorflow_text.normalize_utf8(strings, "NFKC")
+        strings = self._normalised(strings)
         if self.lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
+            # A small letter may be one with its accent where the capital is
+            # not, as in J with a caron. NFKC stays as vocabularies stored
+            # with it were made.
+            if self.normalization == "NFC":
+                strings = self._normalised(strings)
         if self.split == "characters":
             return tf.strings.unicode_split(strings, "UTF-8")
+        # The tokenizer steps over one byte of white space, whatever its size.
+        strings = tf.strings.regex_replace(strings, _WIDE_SPACE, " ")
         return tensorflow_text.WhitespaceTokenizer().tokenize(strings)
+
+    def _normalised(self, strings):
+        if self.normalization is None:
+            return strings
+        return tensorflow_text.normalize_utf8(strings, self.normalization)
 
     def ids(self, strings, start: bool = False, end: bool = True) -> tf.Tensor:
         """Turns strings into ids.
@@ -195,14 +244,28 @@ class Text:
     ) -> tf.RaggedTensor:
         """Like `ids()`, but ragged instead of padded."""
         pieces = self._cut(self.pieces(strings))
-        to_id, _ = self.tables()
-        found = tf.cast(to_id.lookup(pieces.flat_values), tf.int32)
-        # A word spelled like a special token is a word nobody knows.
-        found = tf.where(found < len(SPECIAL_TOKENS), UNKNOWN, found)
-        ids = pieces.with_flat_values(found)
+        ids = pieces.with_flat_values(self.token_ids(pieces.flat_values))
         first = [tf.fill([pieces.nrows(), 1], START)] if start else []
         last = [tf.fill([pieces.nrows(), 1], END)] if end else []
         return tf.concat([*first, ids, *last], axis=1)
+
+    def token_ids(self, tokens) -> tf.Tensor:
+        """Turns tokens of any shape into int32 ids, as they are.
+
+        Nothing is normalised or split. A token spelled like a special one is
+        unknown.
+        """
+        to_id, _ = self.tables()
+        found = tf.cast(to_id.lookup(tf.convert_to_tensor(tokens)), tf.int32)
+        return tf.where(found < len(SPECIAL_TOKENS), UNKNOWN, found)
+
+    def is_truncated(self, strings) -> tf.Tensor:
+        """Tells which strings `(batch,)` have more than `max_length` tokens.
+
+        `ids()` and `tokens_of()` keep the first `max_length` of these.
+        """
+        lengths = self.pieces(tf.convert_to_tensor(strings)).row_lengths()
+        return lengths > self.max_length
 
     def tokens_of(self, strings) -> tf.RaggedTensor:
         """The tokens behind `ids()`: as written, also where unknown.
@@ -284,6 +347,7 @@ class Text:
             "lowercase": self.lowercase,
             "max_length": self.max_length,
             "too_long": self.too_long,
+            "normalization": self.normalization,
         }
         _options_path(path).write_text(json.dumps(options, indent=2) + "\n")
 
@@ -303,7 +367,8 @@ class Text:
         for token in SPECIAL_TOKENS:
             del counts[token]
         options = json.loads(_options_path(path).read_text())
-        text = cls(counts, **options)
+        # Before there was a choice all text was NFKC.
+        text = cls(counts, **{"normalization": "NFKC"} | options)
         text._tables = _tables_from_file(path)
         return text
 
@@ -351,6 +416,8 @@ def _require_tokens(tokens):
             reason = "is the name of a special token"
         elif any(c in "\0\t\n\v\f\r" for c in token):
             reason = "has a NUL, tab or line break, which text never keeps"
+        elif any("\ud800" <= c <= "\udfff" for c in token):
+            reason = "has a lone surrogate, which is no text"
         else:
             continue
         raise ValueError(f"A token of a vocabulary {reason}. Got: {token!r}")

@@ -26,6 +26,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_translator.py",
         "test_translator_ensembles.py",
         "test_translator_features.py",
+        "test_translator_reports.py",
         "test_translator_requests.py",
         "test_translator_scores.py",
         "test_translator_stream.py",

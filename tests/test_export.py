@@ -324,6 +324,8 @@ SIGNATURES = {
             "tokens": ("string", "BT"),
             "length": ("int32", "B"),
             "alignments": ("float32", "BTS"),
+            "truncated": ("bool", "B"),
+            "unknown": ("int32", "B"),
         },
     ),
     "ids": (

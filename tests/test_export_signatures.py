@@ -166,11 +166,11 @@ def test_inputs_and_outputs_are_as_documented(toys, exports):
     }
     assert found["options"] == (
         {"text", "prefix", *toys["greedy"].search.request_options},
-        {"text", "score", "texts", "scores"},
+        {"text", "score", "texts", "scores", "truncated", "unknown"},
     )
     assert found["score"] == (
         {"text", "target"},
-        {"score", "token_scores", "length"},
+        {"score", "token_scores", "length", "truncated", "unknown"},
     )
     inputs, outputs = found["encode"]
     assert inputs == {"text"}
@@ -285,6 +285,13 @@ def test_features_are_answered_as_the_translator_does(toys, answers):
     short = answers["spectra", "few"]
     assert texts(short)[1:] == expected.text[1:]
     assert all(len(x) == 0 for x in answers["spectra", "no rows"].values())
+
+
+def test_features_are_never_cut_and_have_no_unknown_tokens(answers):
+    for case in ("align", "options", "score"):
+        answer = answers["spectra", case]
+        assert answer["truncated"].tolist() == [False] * 4
+        assert answer["unknown"].tolist() == [0] * 4
 
 
 def test_options_of_features_go_row_by_row(toys, answers):

@@ -59,6 +59,36 @@ def test_empty_references():
     assert error_rates([["A"]], [[[]]]) == (1.0, float("inf"))
 
 
+COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
+
+
+def test_one_text_in_two_encodings_is_no_error():
+    for a, b in ((COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)):
+        assert error_rates([a], [[b]]) == (0.0, 0.0)
+        assert error_rates([[a, "x"]], [[[b, "x"]]]) == (0.0, 0.0)
+    # Lengths are those of what is compared: four characters, not five.
+    assert error_rates(["cafs"], [[DECOMPOSED]]) == (1.0, 1 / 4)
+    assert error_rates([(1, 2)], [[(1, 3)]]) == (1.0, 1 / 2)  # no strings
+
+
+def test_what_a_normalisation_takes_away_is_an_error_unless_asked_for():
+    assert error_rates([["kh"]], [[["k\u02b0"]]]) == (1.0, 1.0)
+    rates = error_rates([["kh"]], [[["k\u02b0"]]], normalization="NFKC")
+    assert rates == (0.0, 0.0)
+
+
+def test_code_points_are_compared_as_they_are_where_asked_for():
+    rates = error_rates([COMPOSED], [[DECOMPOSED]], normalization=None)
+    assert rates == (1.0, 2 / 5)
+    assert edit_distance(COMPOSED, DECOMPOSED) == 2
+
+
+@pytest.mark.parametrize("bad", ["nfc", "NFD", False])
+def test_a_normalisation_that_there_is_not_is_refused(bad):
+    with pytest.raises(ValueError, match='"NFC", "NFKC" or None.*Received'):
+        error_rates(["a"], [["a"]], normalization=bad)
+
+
 def test_strings_are_scored_by_character():
     assert error_rates(["kitten"], [["sitting"]]) == (1.0, 3 / 7)
 

@@ -105,14 +105,43 @@ def test_every_epoch_has_another_order_and_a_seed_repeats_them():
     assert rows(still) == rows(still)
 
 
-def test_lines_that_fill_the_maximum_length_are_warned_of():
+def test_lines_that_are_cut_are_warned_of_by_number():
     with pytest.warns(
-        UserWarning, match="1 of 3 sources fill .*max_length of 9"
+        UserWarning,
+        match="1 of 3 sources have more tokens than .*max_length of 9 and "
+        "were cut to it",
     ):
-        pairs(["a" * 30, "b", "c"], ["a", "b", "c"])
-    with pytest.warns(UserWarning, match="2 of 3 targets fill"):
-        data = pairs(["a", "b", "c"], ["a" * 30, "b" * 9, "c"], shuffle=False)
-    assert sorted(len(target) for _, target in rows(data)) == [1, 9, 9]
+        pairs(["a" * 30, "b" * 9, "c"], ["a", "b", "c"])
+    with pytest.warns(UserWarning, match="2 of 3 targets have more"):
+        data = pairs(
+            ["a", "b", "c"], ["a" * 30, "b" * 9, "c" * 10], shuffle=False
+        )
+    assert sorted(len(target) for _, target in rows(data)) == [9, 9, 9]
+
+
+def test_lines_that_just_fill_the_maximum_length_are_not_warned_of():
+    # Any warning is an error in these tests.
+    pairs(["a" * 9, "b"], ["a" * 9, "e\u0301" * 9])
+
+
+def test_pairs_are_normalised_as_their_texts_are():
+    lines = ["k\u02b0", "e\u0301", "\u00e9"]
+    found = {}
+    for form in ("NFC", "NFKC", None):
+        text = keras_attn.Text.from_lines(
+            lines, "characters", normalization=form
+        )
+        data = keras_attn.pairs(
+            lines, lines, text, text, shuffle=False, buckets=1
+        )
+        ((source, _), target), *_ = data
+        np.testing.assert_array_equal(source, target)
+        found[form] = [x.decode() for x in text.strings(source).numpy()]
+    assert found == {
+        "NFC": ["k\u02b0", "\u00e9", "\u00e9"],
+        "NFKC": ["kh", "\u00e9", "\u00e9"],
+        None: lines,
+    }
 
 
 @pytest.mark.parametrize("number", [(2, 3), (0, 0)])

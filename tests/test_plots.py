@@ -87,6 +87,15 @@ def test_tokens_that_would_not_show_are_made_legible():
     png(ax.figure)
 
 
+def test_a_mark_without_a_letter_stands_on_a_circle():
+    ax = plot_attention(
+        alignment=np.eye(2), source_tokens=["e", "\u0301"], tokens=["é", "ʰ"]
+    ).axes[0]
+    assert labels(ax.xaxis) == ["e", "\u25cc\u0301"]
+    assert labels(ax.yaxis) == ["é", "ʰ"]
+    png(ax.figure)
+
+
 def test_characters_the_default_font_lacks_come_from_another():
     from matplotlib import font_manager
 

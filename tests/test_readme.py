@@ -97,9 +97,13 @@ def test_the_tour_s_translator_does_what_the_readme_goes_on_to_say(
     exported, capsys
 ):
     _, names = exported
-    (code,) = [x for x in snippets("python") if USES_THE_TOUR in x]
-    exec(compile(code, "README.md", "exec"), dict(names))
+    on_scores, on_text = [x for x in snippets("python") if USES_THE_TOUR in x]
+    exec(compile(on_scores, "README.md", "exec"), dict(names))
     assert len(capsys.readouterr().out.splitlines()) > 2
+    exec(compile(on_text, "README.md", "exec"), dict(names))
+    truncated, unknown, *_ = capsys.readouterr().out.splitlines()
+    assert truncated == "[False, True, False]"
+    assert unknown == "[0, 0, 2]"  # the words here have no v either
 
 
 def test_the_other_python_snippets_run():

@@ -5,7 +5,8 @@
 | `serving_default` | text `[B]` | text `[B]`, score `[B]` |
 | `nbest` | text `[B]` | texts `[B, N]`, scores `[B, N]` |
 | `align` | text `[B]` | text, score `[B]`, source_tokens `[B, S]`, \
-source_length `[B]`, tokens `[B, T]`, length `[B]`, alignments `[B, T, S]` |
+source_length `[B]`, tokens `[B, T]`, length `[B]`, alignments `[B, T, S]`, \
+truncated `[B]`, unknown `[B]` |
 | `ids` | ids `[B, S]`, lengths `[B]` | ids `[B, N, T]`, \
 lengths `[B, N]`, scores `[B, N]` |
 
@@ -14,9 +15,15 @@ their end token. In `nbest` a hypothesis that does not exist is an empty text
 with a score of minus infinity. Every output is batch first, as server-side
 batching demands.
 
+`truncated` (bool) tells that a row's text was cut at the `max_length` of its
+`Text`, so that the answer is to its beginning alone; `unknown` (int32) how many
+of its tokens, of those read, were unknown. In `options` they tell of text and
+prefix together, in `score` of text and target.
+
 Where a translator reads no text, the model's own source inputs stand in the
 place of `text`, and of `ids` and `lengths`, under their names. `S` is then
-the length of what it attends to, and source_tokens are its positions.
+the length of what it attends to, source_tokens are its positions, and nothing
+of the source is truncated or unknown.
 
 Further signatures, for which `signatures=` asks:
 
@@ -24,9 +31,9 @@ Further signatures, for which `signatures=` asks:
 |---|---|---|
 | `options` | text, prefix `[B]`, seed `[B]` if the search samples, and one \
 `[B]` for each of the search's `request_options` | text, score `[B]`, texts, \
-scores `[B, N]` |
+scores `[B, N]`, truncated, unknown `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
-length `[B]` |
+length `[B]`, truncated `[B]`, unknown `[B]` |
 | `encode` | text `[B]` | source_tokens `[B, S]`, source_length `[B]`, and \
 all that `step` takes at first |
 | `step` | tokens `[B, K]`, state_0..., encoded_0... | \

@@ -95,6 +95,7 @@ class Signatures:
             "tokens": decoded.tokens[:, 0],
             "length": found.lengths[:, 0],
             "alignments": found.alignments[:, 0],
+            **decoded.report._asdict(),
         }
 
     def ids(self, ids, lengths):
@@ -135,6 +136,7 @@ class Signatures:
             "score": scores[:, 0],
             "texts": decoded.texts,
             "scores": scores,
+            **decoded.report._asdict(),
         }
 
     def score(self, *tensors):
@@ -145,6 +147,7 @@ class Signatures:
             "score": scored.scores,
             "token_scores": scored.token_scores,
             "length": scored.lengths,
+            **scored.report._asdict(),
         }
 
     @property

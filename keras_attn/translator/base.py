@@ -29,13 +29,14 @@ from keras_attn.translator import saving
 from keras_attn.translator.graph import Graph
 from keras_attn.translator.results import Scores
 from keras_attn.translator.results import Token
+from keras_attn.translator.results import Translation
 from keras_attn.translator.results import Translations
 from keras_attn.translator.results import strings
 from keras_attn.translator.results import translations
-from keras_attn.translator.sources import encode
 from keras_attn.translator.stream import Stream
 from keras_attn.translator.stream import require_streamable
 from keras_attn.translator.stream import run
+from keras_attn.translator.targets import read as targets_of
 
 # One thread traces, the others wait: Keras's layers are not safe to trace
 # from two at once, and translators may share a model.
@@ -200,6 +201,10 @@ class Translator:
                 all sources or a list with a value for each:
                 `{"length_penalty": 0.6}`. `search.request_options` has the
                 names.
+
+        Returns:
+            `Translations`, one `Translation` a source, which also tell which
+            sources were cut and how many of their tokens were unknown.
         """
         self._check_if_moved()
         rows, request = self._read(
@@ -217,37 +222,48 @@ class Translator:
         return Translations(found)
 
     def score(
-        self, sources: Any, targets: Sequence[str], batch_size: int = 64
+        self,
+        sources: Any,
+        targets: Sequence[str] | Sequence[Translation],
+        batch_size: int = 64,
     ) -> Scores:
         """Scores given targets, for re-ranking or perplexity.
 
-        The whole model reads each target, so that a score is what a search
-        with a length penalty of 0 reports for the same text.
+        The whole model reads each target. Strings are split by the target
+        text, what it lacks is read as `<unk>`, and each ends with the end
+        token. What a translator returned is scored token by token, as its
+        search made it: without an end where it was cut, and with the `<unk>`
+        that the model wrote where that was replaced. So its score is what a
+        search with a length penalty of 0 reports.
 
         Args:
             sources: As in a call.
-            targets: List of strings, one for each source.
+            targets: For each source a string; or what a translator returned
+                for these sources, `Translations` or a list of `Translation`,
+                such as the alternatives of a source.
             batch_size: How many are scored together.
+
+        Returns:
+            `Scores`, which also tell what was cut or unknown.
+
+        Raises:
+            ValueError: If there are not as many targets as sources, or
+                strings and translations among them.
         """
         self._require_scorable()
         rows, _ = self._read(sources, batch_size)
         count = self.graph.sources.count(rows)
-        if isinstance(targets, (str, bytes)) or len(targets) != count:
-            raise ValueError(
-                "`targets` must be a list with a string for each source. "
-                f"Received: targets={targets!r:.200} for {count} source(s)."
-            )
-        targets = [encode(x) for x in targets]
+        given = targets_of(targets, count, self.target_text)
         score = self._compiled(
-            "score", self.graph.score, tf.TensorSpec([None], tf.string)
+            given.name, getattr(self.graph, given.name), given.specs
         )
         tokens: list = [None] * count
         token_scores: list = [None] * count
         scores = np.zeros(count, "float32")
+        truncated, unknown = [False] * count, [0] * count
         for batch in self._batches(rows, batch_size):
             found = score(
-                self.graph.sources.take(rows, batch),
-                tf.constant([targets[i] for i in batch], tf.string),
+                self.graph.sources.take(rows, batch), given.take(batch)
             )
             arrays = tf.nest.map_structure(lambda x: x.numpy(), found)
             for n, i in enumerate(batch):
@@ -255,7 +271,9 @@ class Translator:
                 tokens[i] = strings(arrays.tokens[n, :length])
                 token_scores[i] = arrays.token_scores[n, :length]
                 scores[i] = arrays.scores[n]
-        return Scores(tokens, token_scores, scores)
+                truncated[i] = bool(arrays.report.truncated[n])
+                unknown[i] = int(arrays.report.unknown[n])
+        return Scores(tokens, token_scores, scores, truncated, unknown)
 
     def stream(
         self,
@@ -268,7 +286,8 @@ class Translator:
 
         With `GreedySearch` or `Sampling`: a beam search does not know its
         first token until it knows its last. The texts of the tokens, joined,
-        are the text that a call returns.
+        are the text that a call returns. A source that is cut at its text's
+        `max_length` is warned of with the first token.
 
         Args:
             source: A string, or an array without a batch axis.

@@ -29,8 +29,10 @@ from keras_attn.text import START
 from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
 from keras_attn.translator.results import Decoded
+from keras_attn.translator.results import Report
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
+from keras_attn.translator.sources import report_of
 
 
 class Found(NamedTuple):
@@ -47,6 +49,7 @@ class Scored(NamedTuple):
     token_scores: tf.Tensor  # (batch, time), zero past the length
     lengths: tf.Tensor  # (batch,), the end token counted
     scores: tf.Tensor  # (batch,)
+    report: Report  # of sources and targets
 
 
 @dataclasses.dataclass
@@ -84,7 +87,12 @@ class Graph:
     def decode(self, given: tuple, request: dict) -> Decoded:
         """Decodes a batch of what `sources` takes."""
         inputs = self.sources.inputs(given)
-        found, columns = self.search_inputs(inputs, self.with_ids(request))
+        report = self.sources.report(given, inputs)
+        strings, request = request.get("prefix"), self.with_ids(request)
+        if strings is not None:
+            prefixes = report_of(self.target_text, strings, request["prefix"])
+            report = report.beside(prefixes)
+        found, columns = self.search_inputs(inputs, request)
         source_tokens, source_lengths = self.sources.tokens(
             given, columns, tf.shape(found.alignments)[3]
         )
@@ -102,6 +110,7 @@ class Graph:
             texts=self.target_text.join(tokens, found.tokens),
             tokens=tf.where(real, tokens, ""),
             hypotheses=found,
+            report=report,
         )
 
     def with_ids(self, request: dict) -> dict:
@@ -247,11 +256,22 @@ class Graph:
     def score(self, given: tuple, targets: tf.Tensor) -> Scored:
         """Scores target strings `(batch,)` by the whole models."""
         ids = self.target_text.ids(targets)
+        report = report_of(self.target_text, targets, ids)
+        return self.score_ids(given, (ids, report))
+
+    def score_ids(self, given: tuple, targets: tuple) -> Scored:
+        """Scores targets by their ids `(batch, time)`, which 0 pads.
+
+        An end token counts where there is one. With the ids comes their
+        `Report`.
+        """
+        ids, report = targets
         real = ids != PAD
         # Shifted right by one, and the end token is never read.
         start = tf.fill([tf.shape(ids)[0], 1], START)
         read = tf.where(real, tf.concat([start, ids[:, :-1]], axis=1), PAD)
         inputs = self.sources.inputs(given)
+        report = report.beside(self.sources.report(given, inputs))
         with self.scope():
             logits = [
                 tf.cast(model([*inputs, read], training=False), tf.float32)
@@ -269,6 +289,7 @@ class Graph:
             token_scores=logp,
             lengths=tf.reduce_sum(tf.cast(real, tf.int32), axis=1),
             scores=tf.reduce_sum(logp, axis=1),
+            report=report,
         )
 
 

@@ -62,7 +62,8 @@ def _prefixes(search, target_text, count, prefixes):
             "source(s)."
         )
     lines = [encode("" if x is None else x) for x in prefixes]
-    ids = target_text.ragged_ids(tf.constant(lines, tf.string), end=False)
+    pieces = target_text.pieces(tf.constant(lines, tf.string))
+    ids = pieces.with_flat_values(target_text.token_ids(pieces.flat_values))
     for line, row in zip(lines, ids.to_list(), strict=True):
         shown = line.decode("utf-8", "replace")
         if UNKNOWN in row:
@@ -77,6 +78,13 @@ def _prefixes(search, target_text, count, prefixes):
                 f"{shown!r} of {len(row)} tokens with "
                 f"max_length={search.max_length}. Pass a search with a larger "
                 "`max_length`."
+            )
+        if len(row) > target_text.max_length:
+            raise ValueError(
+                "A prefix must be as short as a text of the target's may be. "
+                f"Received: {shown!r} of {len(row)} tokens with "
+                f"target_text.max_length={target_text.max_length}. Pass a "
+                "target text with a larger `max_length`."
             )
     array = np.empty(count, object)
     array[:] = lines

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.search import Hypotheses
+from keras_attn.text import SPECIAL_TOKENS
+from keras_attn.text import UNKNOWN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Translation:
     alternatives: list["Translation"] = dataclasses.field(
         default_factory=list, repr=False
     )  # the other hypotheses, best first
+    truncated: bool = False  # whether the source was cut at its max_length
+    unknown: int = 0  # source tokens, of those read, that were unknown
+    replaced: list[int] = dataclasses.field(
+        default_factory=list, repr=False
+    )  # which of `tokens` stand for an "<unk>" that the model wrote
 
 
 class Translations(Sequence):
@@ -66,6 +73,16 @@ class Translations(Sequence):
         """The alignment of each source's best hypothesis."""
         return [row.alignment for row in self._rows]
 
+    @property
+    def truncated(self) -> list[bool]:
+        """Whether each source was cut at its text's `max_length`."""
+        return [row.truncated for row in self._rows]
+
+    @property
+    def unknown(self) -> list[int]:
+        """How many tokens of each source, of those read, were unknown."""
+        return [row.unknown for row in self._rows]
+
 
 class Token(NamedTuple):
     """A token of a stream, as `Translator.stream` yields it."""
@@ -78,11 +95,23 @@ class Token(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What `Translator.score` gives: log-probabilities of given targets."""
+    """What `Translator.score` gives: log-probabilities of given targets.
 
-    tokens: list[list[str]]  # of each target, with the end token
-    token_scores: list[np.ndarray]  # as long as its tokens, float32
-    scores: np.ndarray  # (targets,), their sums, float32
+    Attributes:
+        tokens: List of the tokens of each target, with the end token.
+        token_scores: Log-probabilities of these, a float32 array a target.
+        scores: Their sums, a float32 array of shape `(targets,)`.
+        truncated: For each target, whether it or its source was cut at the
+            `max_length` of its `Text`: the score is then of what was left.
+        unknown: For each target, how many tokens of it and of its source,
+            of those read, the vocabularies lack. They were read as `<unk>`.
+    """
+
+    tokens: list[list[str]]
+    token_scores: list[np.ndarray]
+    scores: np.ndarray
+    truncated: list[bool] = dataclasses.field(default_factory=list)
+    unknown: list[int] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -99,6 +128,19 @@ class Scores:
         return float(np.exp(-self.scores.sum(dtype="float64") / count))
 
 
+class Report(NamedTuple):
+    """What of a text was not read as it was written."""
+
+    truncated: tf.Tensor  # (batch,), whether it was cut at its `max_length`
+    unknown: tf.Tensor  # (batch,), int32: unknown tokens of those read
+
+    def beside(self, other: "Report") -> "Report":
+        """The report of two texts that are read together."""
+        return Report(
+            self.truncated | other.truncated, self.unknown + other.unknown
+        )
+
+
 class Decoded(NamedTuple):
     """Tensors of a batch, `N` hypotheses a source, best first."""
 
@@ -107,6 +149,7 @@ class Decoded(NamedTuple):
     texts: tf.Tensor  # (batch, N)
     tokens: tf.Tensor  # (batch, N, time), padded with ""
     hypotheses: Hypotheses
+    report: Report  # of the sources, and of prefixes where there are any
 
 
 def translations(decoded: Decoded) -> Iterator[Translation]:
@@ -118,16 +161,20 @@ def translations(decoded: Decoded) -> Iterator[Translation]:
         hypotheses = []
         for n, length in enumerate(found.lengths[i]):
             if length:
+                tokens = strings(arrays.tokens[i, n, :length])
                 hypotheses.append(
                     Translation(
                         text=arrays.texts[i, n].decode("utf-8", "replace"),
                         score=float(found.scores[i, n]),
                         source_tokens=source_tokens,
-                        tokens=strings(arrays.tokens[i, n, :length]),
+                        tokens=tokens,
                         alignment=found.alignments[
                             i, n, :length, :source_length
                         ],
                         finished=bool(found.finished[i, n]),
+                        truncated=bool(arrays.report.truncated[i]),
+                        unknown=int(arrays.report.unknown[i]),
+                        replaced=_replaced(found.tokens[i, n], tokens),
                     )
                 )
         if not hypotheses:
@@ -137,6 +184,15 @@ def translations(decoded: Decoded) -> Iterator[Translation]:
             )
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)
+
+
+def _replaced(ids, tokens):
+    """Which tokens stand for an "<unk>" that the model wrote."""
+    return [
+        i
+        for i, token in enumerate(tokens)
+        if ids[i] == UNKNOWN and token != SPECIAL_TOKENS[UNKNOWN]
+    ]
 
 
 def strings(array) -> list[str]:

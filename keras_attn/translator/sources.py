@@ -11,7 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.text import SPECIAL_TOKENS
+from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
+from keras_attn.translator.results import Report
 
 # Positions of an axis without a size, when a model is tried: enough for
 # convolutions with strides, unless that is more than the model takes.
@@ -72,6 +74,10 @@ class Lines:
         (strings,) = given
         tokens = self.text.tokens_of(strings)
         return tokens.to_tensor(""), tf.cast(tokens.row_lengths(), tf.int32)
+
+    def report(self, given: tuple, inputs: tuple) -> Report:
+        """What of each line the model does not read as it was written."""
+        return report_of(self.text, *given, *inputs)
 
     def examples(self, random, model) -> tuple:
         """Three rows of ids, of which none is padding."""
@@ -156,6 +162,11 @@ class Features:
         """What an alignment's columns stand for, and how many are real."""
         return numbers(columns, width)
 
+    def report(self, given: tuple, inputs: tuple) -> Report:
+        """That nothing is cut and nothing unknown."""
+        rows = tf.shape(inputs[0])[0]
+        return Report(tf.zeros([rows], tf.bool), tf.zeros([rows], tf.int32))
+
     def examples(self, random, model) -> tuple:
         """Three rows, of small whole numbers where ids may be meant."""
         target = np.ones((3, 1), "int32")
@@ -179,6 +190,12 @@ class Features:
                 array = random.integers(1, 3, [3, *sizes])
             arrays.append(array.astype(spec.dtype.as_numpy_dtype))
         return tuple(arrays)
+
+
+def report_of(text: Text, strings, ids) -> Report:
+    """What of some strings is not in the ids that were made of them."""
+    unknown = tf.cast(ids == UNKNOWN, tf.int32)
+    return Report(text.is_truncated(strings), tf.reduce_sum(unknown, axis=1))
 
 
 def numbers(columns, width) -> tuple:

@@ -4,6 +4,7 @@ A loop in Python over one compiled step, which is the very step that the
 search's own loop makes.
 """
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -45,7 +46,8 @@ class Stream:
         self.step.get_concrete_function()
 
     def _first(self, given, request):
-        """Names and number of the alignment's columns; what is carried."""
+        """Names and number of the alignment's columns; whether the source
+        was cut; what is carried."""
         graph = self._graph
         inputs = graph.sources.inputs(given)
         request = graph.with_ids(request)
@@ -58,6 +60,7 @@ class Stream:
         self._carried = inputs, encoded, request, state
         return (
             *graph.sources.tokens(given, columns, width),
+            graph.sources.report(given, inputs).truncated,
             structures.flatten(self._carried),
         )
 
@@ -96,7 +99,14 @@ def require_streamable(search) -> None:
 
 def run(stream, graph, given, request) -> Iterator[Token]:
     """Runs a stream for one source."""
-    source_tokens, (length,), carried = stream.first(given, request)
+    source_tokens, (length,), truncated, carried = stream.first(given, request)
+    if truncated[0]:
+        limit = graph.sources.text.max_length
+        warnings.warn(
+            "The source has more tokens than its Text's max_length of "
+            f"{limit} and was cut to it.",
+            stacklevel=2,
+        )
     source_tokens = strings(source_tokens[0, :length].numpy())
     text, separator = graph.target_text, ""
     for _ in range(graph.search.max_length):

@@ -193,7 +193,9 @@ class Client:
             model, version, timeout: In place of the client's own.
 
         Returns:
-            A `Result` of `text`, `score`, `texts` and `scores`.
+            A `Result` of `text`, `score`, `texts` and `scores`; and, from
+            exports of keras-attn 0.2 on, of `truncated` and `unknown`, which
+            tell of text and prefix what was not read as it was sent.
         """
         where = {"model": model, "version": version, "timeout": timeout}
         inputs = {
@@ -248,6 +250,7 @@ class Client:
         result = self.predict(
             texts, "align", model=model, version=version, timeout=timeout
         )
+        rows = len(result["text"])
         return [
             Alignment(
                 text,
@@ -255,6 +258,8 @@ class Client:
                 source_tokens[:source_length],
                 tokens[:length],
                 alignments[:length, :source_length],
+                bool(truncated),
+                int(unknown),
             )
             for (
                 text,
@@ -264,6 +269,8 @@ class Client:
                 tokens,
                 length,
                 alignments,
+                truncated,
+                unknown,
             ) in zip(
                 result["text"],
                 result["score"],
@@ -272,6 +279,9 @@ class Client:
                 result["tokens"],
                 result["length"],
                 result["alignments"],
+                # Older exports do not tell.
+                result.get("truncated", [False] * rows),
+                result.get("unknown", [0] * rows),
                 strict=True,
             )
         ]

@@ -43,6 +43,11 @@ class Alignment(NamedTuple):
         source_tokens: What the model read.
         tokens: What it wrote.
         alignment: Array `(tokens, source_tokens)`: where it looked.
+        truncated: Whether the text was cut at the export's longest.
+        unknown: How many tokens of the text, of those read, were unknown.
+
+    Exports made before keras-attn 0.2 tell neither: there they are `False`
+    and 0.
     """
 
     text: str
@@ -50,6 +55,8 @@ class Alignment(NamedTuple):
     source_tokens: list[str]
     tokens: list[str]
     alignment: np.ndarray
+    truncated: bool = False
+    unknown: int = 0
 
 
 class TensorSpec(NamedTuple):

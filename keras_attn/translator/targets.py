@@ -1,0 +1,125 @@
+"""What `Translator.score` scores: lines of text, or what a search found."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.text import END
+from keras_attn.text import PAD
+from keras_attn.text import SPECIAL_TOKENS
+from keras_attn.text import UNKNOWN
+from keras_attn.text import Text
+from keras_attn.translator.results import Report
+from keras_attn.translator.results import Translation
+from keras_attn.translator.sources import encode
+
+
+class Lines:
+    """Targets as strings, which the target text splits and ends."""
+
+    name = "score"  # the function of `Graph` that takes them
+    specs = tf.TensorSpec([None], tf.string)
+
+    def __init__(self, lines):
+        self._lines = [encode(x) for x in lines]
+
+    def take(self, rows) -> tf.Tensor:
+        return tf.constant([self._lines[i] for i in rows], tf.string)
+
+
+class Hypotheses:
+    """Targets as a search wrote them, token by token.
+
+    Nothing is split, cut or ended. Where a source token was put in the place
+    of an `<unk>`, that is what the model wrote. Tokens that this target text
+    lacks, since another translator wrote them, are unknown.
+    """
+
+    name = "score_ids"
+    specs = (
+        tf.TensorSpec([None, None], tf.int32),
+        Report(tf.TensorSpec([None], tf.bool), tf.TensorSpec([None], tf.int32)),
+    )
+
+    def __init__(self, translations, text: Text):
+        self._rows = [_written(x) for x in translations]
+        flat = [token for row in self._rows for token in row]
+        ids = np.array(text.token_ids(tf.constant(flat, tf.string)))
+        ends = np.cumsum([len(row) for row in self._rows], dtype=int)
+        self._ids = np.split(ids, ends[:-1]) if self._rows else []
+        self._unknown = []
+        for tokens, ids in zip(self._rows, self._ids, strict=True):
+            lacking = ids == UNKNOWN
+            lacking &= np.array(tokens, object) != SPECIAL_TOKENS[UNKNOWN]
+            if tokens and tokens[-1] == SPECIAL_TOKENS[END]:
+                ids[-1], lacking[-1] = END, False
+            self._unknown.append(int(lacking.sum()))
+
+    def take(self, rows) -> tuple:
+        width = max((len(self._ids[i]) for i in rows), default=0)
+        # RNNs refuse a length of zero.
+        ids = np.full([len(rows), max(width, 1)], PAD, "int32")
+        for n, i in enumerate(rows):
+            ids[n, : len(self._ids[i])] = self._ids[i]
+        unknown = [self._unknown[i] for i in rows]
+        return tf.constant(ids), Report(
+            tf.zeros([len(rows)], tf.bool), tf.constant(unknown, tf.int32)
+        )
+
+
+def read(targets, count: int, text: Text) -> Lines | Hypotheses:
+    """Checks what a caller gave for `count` sources."""
+    if isinstance(targets, (str, bytes, Translation)) or not hasattr(
+        targets, "__len__"
+    ):
+        raise ValueError(
+            "`targets` must be a list with a string, or a `Translation`, for "
+            f"each source. Received: targets={targets!r:.200} for {count} "
+            "source(s). For one source pass a list of one."
+        )
+    if len(targets) != count:
+        raise ValueError(
+            "`targets` must have a string, or a `Translation`, for each "
+            f"source. Received: {len(targets)} target(s), "
+            f"targets={targets!r:.200}, for {count} source(s)."
+        )
+    first = None
+    for i, target in enumerate(targets):
+        kind = _kind(i, target)
+        first = first or kind
+        if kind is not first:
+            raise ValueError(
+                "`targets` must be all strings or all `Translation`s of a "
+                f"search. Received: targets[{i}] of type "
+                f"{type(target).__name__} beside targets[0] of type "
+                f"{type(targets[0]).__name__}. Score them in two calls, or "
+                "pass the texts of the translations, `result.text`."
+            )
+    if first is Translation:
+        return Hypotheses(targets, text)
+    return Lines(targets)
+
+
+def _kind(i, target):
+    if isinstance(target, (str, bytes)):
+        return str
+    if isinstance(target, Translation):
+        return Translation
+    advice = "Pass strings, or what the translator returned."
+    if hasattr(target, "__len__"):
+        advice = (
+            "To score the alternatives of several sources, pass one list for "
+            "all, with the source of each."
+        )
+    raise ValueError(
+        "`targets` must be strings, or `Translation`s of a search. Received: "
+        f"targets[{i}]={target!r:.200} (of type {type(target).__name__}). "
+        + advice
+    )
+
+
+def _written(translation):
+    """The tokens that the model wrote."""
+    tokens = list(translation.tokens)
+    for i in translation.replaced:
+        tokens[i] = SPECIAL_TOKENS[UNKNOWN]
+    return tokens
