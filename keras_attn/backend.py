@@ -20,7 +20,8 @@ def take_rows(x, positions):
     # under XLA.
     batch, length, *trailing = ops.shape(x)
     first = ops.reshape(
-        ops.arange(batch) * length, (-1,) + (1,) * (len(positions.shape) - 1)
+        ops.arange(batch, dtype="int32") * length,
+        (-1,) + (1,) * (len(positions.shape) - 1),
     )
     index = ops.reshape(ops.cast(positions, "int32") + first, (-1,))
     taken = ops.take(ops.reshape(x, (-1, *trailing)), index, axis=0)

@@ -136,11 +136,13 @@ class SinePositionEncoding(keras.layers.Layer):
     def call(self, inputs, start_index=0):
         length, dim = ops.shape(inputs)[1], inputs.shape[-1]
         # In float32: float16 cannot tell 2049 from 2048.
-        positions = ops.cast(start_index + ops.arange(length), "float32")
-        pair = ops.cast(ops.arange(dim) // 2 * 2, "float32")
+        positions = ops.cast(
+            start_index + ops.arange(length, dtype="int32"), "float32"
+        )
+        pair = ops.cast(ops.arange(dim, dtype="int32") // 2 * 2, "float32")
         frequencies = ops.power(float(self.max_wavelength), -pair / dim)
         angles = ops.expand_dims(positions, 1) * frequencies  # (length, dim)
-        even = ops.arange(dim) % 2 == 0
+        even = ops.arange(dim, dtype="int32") % 2 == 0
         encoding = ops.where(even, ops.sin(angles), ops.cos(angles))
         return inputs + ops.cast(encoding, self.compute_dtype)
 

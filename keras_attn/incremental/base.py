@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.incremental.path import Path
+from keras_attn.incremental.refuse import refuse_quantized
 from keras_attn.incremental.verify import verify
 
 
@@ -67,6 +68,7 @@ class Incremental:
 
     def __init__(self, model: keras.Model):
         _require_functional(model)
+        refuse_quantized(model._flatten_layers())
         self.model = model
         follows = [False] * (len(model.inputs) - 1) + [True]
         self._path = Path(model.inputs, model.outputs, follows)
@@ -92,6 +94,7 @@ class Incremental:
         Args:
             *sources: The model's inputs but the last, batch first.
         """
+        refuse_quantized(self.model._flatten_layers())
         return Encoded(self._path.prepare(list(sources)))
 
     def hoist(self, encoded: Encoded, compiled: bool = False) -> Encoded:

@@ -4,6 +4,7 @@ Strings or features in; strings, scores and alignments out. All of it runs in
 one graph, the same that an export holds.
 """
 
+import dataclasses
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ from keras_attn.translator.sources import encode
 from keras_attn.translator.stream import Stream
 from keras_attn.translator.stream import require_streamable
 from keras_attn.translator.stream import run
+from keras_attn.translator.watch import Watch
 
 # One thread traces, the others wait: Keras's layers are not safe to trace
 # from two at once, and translators may share a model.
@@ -132,6 +134,7 @@ class Translator:
             jit_compile=jit_compile,
         )
         self._functions = {}
+        self._watch = Watch(self.models)
 
     @property
     def model(self) -> keras.Model:
@@ -269,6 +272,7 @@ class Translator:
                 "`batch_size` must be at least 1. Received: "
                 f"batch_size={batch_size!r}"
             )
+        self._refresh()
         rows = self.graph.sources.collect(sources)
         if not request:
             return rows, {}
@@ -276,6 +280,13 @@ class Translator:
         return rows, requests.read(
             self.search, self.target_text, count, **request
         )
+
+    def _refresh(self):
+        """Forgets graphs of layers that have other variables by now."""
+        with _TRACING:
+            if self._watch.changed():
+                self._functions.clear()
+                self.graph = dataclasses.replace(self.graph)
 
     def _batches(self, rows, batch_size):
         order = self.graph.sources.order(rows)
@@ -296,16 +307,36 @@ class Translator:
 
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
         """Decodes the model's source inputs, in a graph of the caller's."""
+        self._refresh()
         return self.graph.decode_inputs(inputs, {}).hypotheses
 
     def save(self, directory) -> None:
-        """Writes models, texts and search options, for `load()`."""
+        """Writes models, texts and search options, for `load()`.
+
+        The models go without optimizer, loss and metrics, which decoding
+        does not need; `model.save()` keeps these. What was in the directory
+        before is replaced when all is written.
+
+        Args:
+            directory: Path of a directory, which is made.
+
+        Raises:
+            ValueError: If Keras could not load what it would write.
+        """
+        self._refresh()
         saving.save(self, pathlib.Path(directory))
 
     @classmethod
-    def load(cls, directory) -> "Translator":
-        """Reads what `save()` wrote."""
-        return cls(**saving.load(pathlib.Path(directory)))
+    def load(cls, directory, custom_objects=None) -> "Translator":
+        """Reads what `save()` wrote.
+
+        Args:
+            directory: Path of the directory.
+            custom_objects: Dictionary of the classes and functions in the
+                models that are not registered with Keras, by their names.
+        """
+        loaded = saving.load(pathlib.Path(directory), custom_objects)
+        return cls(**loaded)
 
     def export(
         self,
@@ -335,6 +366,7 @@ class Translator:
         """
         from keras_attn.export import export
 
+        self._refresh()
         with _TRACING, anywhere():
             return export(
                 self, directory, version, signatures, jit_compile, weights
