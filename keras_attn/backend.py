@@ -96,6 +96,24 @@ def require(condition, message):
         tf.debugging.Assert(condition, [message])
 
 
+def required(x, condition, message, shown=()):
+    """Returns `x`, once a condition on tensors is known to hold.
+
+    As `require`, but what is computed from `x` waits for it, so that no
+    other error comes first. The message is followed by what is `shown`,
+    tensors.
+    """
+    if keras.backend.backend() != "tensorflow" or isinstance(condition, bool):
+        require(condition, message)
+        return x
+    import tensorflow as tf
+
+    shown = [tf.stack(each) for each in shown]
+    check = tf.debugging.Assert(condition, [message, *shown])
+    with tf.control_dependencies([check]):
+        return tf.identity(x)
+
+
 def fold(step, state, inputs, outputs=1):
     """Runs `step` over axis 0 of the inputs, carrying a state.
 

@@ -52,6 +52,12 @@ def error_rates(
     >>> keras_attn.error_rates(said, right)  # 1 row of 2; 1 edit in 9 phonemes
     ErrorRates(sequence=0.5, token=0.1111111111111111)
     """
+    if isinstance(hypotheses, str):
+        raise ValueError(
+            "`hypotheses` must be a list of strings or of lists of tokens. "
+            f"Received the string {hypotheses!r:.80}. For one pass a list of "
+            "one."
+        )
     if len(hypotheses) != len(references):
         raise ValueError(
             "`error_rates` needs a list of references for each hypothesis. "
@@ -97,6 +103,12 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     >>> keras_attn.edit_distance(["K", "AE", "T"], ["K", "AE", "T", "S"])
     1
     """
+    for name, x in {"a": a, "b": b}.items():
+        if not hasattr(x, "__len__"):
+            raise ValueError(
+                f"`{name}` must be a sequence of tokens, or a string of "
+                f"characters. Received: {name}={x!r:.80}"
+            )
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError as error:
@@ -109,6 +121,13 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _check_row(row, hypothesis, candidates):
+    for name, each in [("hypotheses", hypothesis), ("references", candidates)]:
+        if not hasattr(each, "__len__"):
+            raise ValueError(
+                f"`{name}` must hold strings or lists of tokens. Received: "
+                f"{name}[{row}]={each!r:.80}. Of the results of a "
+                "`Translator` take `result.text`, or each row's `tokens`."
+            )
     if isinstance(candidates, str) or not len(candidates):
         raise ValueError(
             "Each row needs a list of at least one reference. Received: "

@@ -111,6 +111,7 @@ class Translator:
         self.models = (
             tuple(model) if isinstance(model, (list, tuple)) else (model,)
         )
+        checks.require_texts(source_text, target_text)
         self.source_text = source_text
         self.target_text = target_text
         self.search = _search(search)
@@ -200,7 +201,7 @@ class Translator:
         """
         rows, _ = self._read(sources, batch_size)
         count = self.graph.sources.count(rows)
-        if isinstance(targets, (str, bytes)) or len(targets) != count:
+        if not requests.is_list_of(count, targets):
             raise ValueError(
                 "`targets` must be a list with a string for each source. "
                 f"Received: targets={targets!r:.200} for {count} source(s)."
@@ -267,9 +268,13 @@ class Translator:
 
     def _read(self, sources, batch_size, **request):
         """Checks what a caller gave: rows of sources, and a request."""
-        if batch_size < 1:
+        if (
+            isinstance(batch_size, bool)
+            or not isinstance(batch_size, (int, np.integer))
+            or batch_size < 1
+        ):
             raise ValueError(
-                "`batch_size` must be at least 1. Received: "
+                "`batch_size` must be at least 1, an integer. Received: "
                 f"batch_size={batch_size!r}"
             )
         self._refresh()
@@ -324,7 +329,7 @@ class Translator:
             ValueError: If Keras could not load what it would write.
         """
         self._refresh()
-        saving.save(self, pathlib.Path(directory))
+        saving.save(self, saving.path_of(directory))
 
     @classmethod
     def load(cls, directory, custom_objects=None) -> "Translator":
@@ -335,7 +340,7 @@ class Translator:
             custom_objects: Dictionary of the classes and functions in the
                 models that are not registered with Keras, by their names.
         """
-        loaded = saving.load(pathlib.Path(directory), custom_objects)
+        loaded = saving.load(saving.path_of(directory, True), custom_objects)
         return cls(**loaded)
 
     def export(
@@ -366,6 +371,7 @@ class Translator:
         """
         from keras_attn.export import export
 
+        directory = saving.path_of(directory)
         self._refresh()
         with _TRACING, anywhere():
             return export(

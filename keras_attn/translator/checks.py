@@ -8,8 +8,25 @@ from keras_attn.text import END
 from keras_attn.text import PAD
 from keras_attn.text import SPECIAL_TOKENS
 from keras_attn.text import START
+from keras_attn.text import Text
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
+
+
+def require_texts(source_text, target_text) -> None:
+    """Refuses what is no `Text`."""
+    given = {"source_text": source_text, "target_text": target_text}
+    for name, text in given.items():
+        if isinstance(text, Text) or (text is None and name == "source_text"):
+            continue
+        raise ValueError(
+            f"`{name}` must be a `Text`"
+            + (", or None of arrays" if name == "source_text" else "")
+            + f". Received: {name}={text!r:.80} (of type "
+            f"{type(text).__name__}). `Text.from_lines(lines, split=...)` "
+            "makes one of lines, `Text(tokens, split=...)` of a list of "
+            "tokens; the ids must be those that the model was trained on."
+        )
 
 
 def sources_of(models, source_text) -> Lines | Features:

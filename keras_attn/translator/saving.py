@@ -96,6 +96,36 @@ def _examples(translator, model):
     return [*translator.graph.sources.examples(random, model), target]
 
 
+def path_of(directory, exists=False) -> pathlib.Path:
+    """A directory as a path.
+
+    Args:
+        directory: What the caller gave.
+        exists: Whether it is there already.
+
+    Raises:
+        ValueError: If it is no path, or that of a file.
+    """
+    if not isinstance(directory, (str, os.PathLike)):
+        raise ValueError(
+            "`directory` must be the path of a directory. Received: "
+            f"directory={directory!r:.80}"
+        )
+    path = pathlib.Path(directory)
+    if path.is_file():
+        raise ValueError(
+            "`directory` must be the path of a directory. Received: that of "
+            f"a file, {path}."
+            + (
+                " What `Translator.save(directory)` wrote is loaded as a "
+                "whole; `keras.saving.load_model(path)` reads a model alone."
+                if exists
+                else " Pass another, which is made."
+            )
+        )
+    return path
+
+
 def load(directory: pathlib.Path, custom_objects=None) -> dict:
     """Reads the arguments that make the same translator again."""
     if custom_objects is not None and not isinstance(custom_objects, Mapping):
