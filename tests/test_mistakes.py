@@ -80,6 +80,17 @@ def test_both_in_a_functional_model_and_of_the_decoder():
         )
 
 
+def test_a_subclass_may_take_arguments_of_its_own():
+    class Louder(keras_attn.Attention):
+        def call(self, query, value, volume=1.0, **kwargs):
+            return volume * super().call(query, value, **kwargs)
+
+    layer = Louder(keras_attn.DotScore())
+    quiet = layer(ones(2, 3, 4), ones(2, 5, 4), value_mask=mask(2, 5))
+    loud = layer(ones(2, 3, 4), ones(2, 5, 4), 2.0, value_mask=mask(2, 5))
+    np.testing.assert_allclose(loud, 2 * quiet)
+
+
 def test_a_list_as_source_text(toys):
     model = toys["greedy"].model
     found = message_of(lambda: Translator(model, ["a", "b"], TARGET))
@@ -209,6 +220,27 @@ def test_a_decoder_that_reads_no_source():
     assert message_of(lambda: Incremental(model)).endswith(
         "by attention, or as the first state of a decoder. On the way to the "
         "output stand 'embed' (Embedding), 'gru' (GRU), 'out' (Dense)."
+    )
+
+
+def test_a_model_without_attention_has_none_to_replace_unknown_words_by():
+    source = keras.Input((None,), dtype="int32")
+    target = keras.Input((None,), dtype="int32")
+    embedded = layers.Embedding(SOURCE.size, 4, mask_zero=True)(source)
+    state = layers.GRU(4)(embedded)
+    embed = layers.Embedding(TARGET.size, 4, mask_zero=True, name="embed")
+    hidden = AttentionDecoder(layers.GRUCell(4), name="decoder")(
+        embed(target), initial_state=state
+    )
+    logits = layers.Dense(TARGET.size, name="logits")(hidden)
+    model = keras.Model([source, target], logits)
+    found = message_of(
+        lambda: Translator(model, SOURCE, TARGET, replace_unknown=True)
+    )
+    assert (
+        "Received a model without attention to the source: to its output lead "
+        "'embed' (Embedding), 'decoder' (AttentionDecoder), 'logits' (Dense). "
+        "`forbidden=['<unk>']`" in found
     )
 
 

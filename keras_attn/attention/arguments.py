@@ -20,7 +20,7 @@ def bind(layer, args, given, example):
     Raises:
         ValueError: If they are what Keras's own attentions take, or unknown.
     """
-    name, known = type(layer).__name__, _known(type(layer).call)
+    name, (known, takes_more) = type(layer).__name__, _known(type(layer).call)
     if "mask" in given and "mask" not in known:
         masks = [f"`{x}`" for x in known if x.endswith("_mask")]
         raise ValueError(
@@ -29,7 +29,8 @@ def bind(layer, args, given, example):
             f"Received: mask={_shown(given['mask'])}. Masks that Keras knows "
             "of, from `Embedding(mask_zero=True)`, come by themselves."
         )
-    if unknown := [x for x in given if x not in known]:
+    unknown = [x for x in given if x not in known]
+    if unknown and not takes_more:
         raise ValueError(
             f"`{name}` has no call argument {unknown[0]!r}. Received: "
             f"{unknown[0]}={_shown(given[unknown[0]])}. Its arguments are "
@@ -37,11 +38,11 @@ def bind(layer, args, given, example):
         )
     if args and isinstance(args[0], (list, tuple)):
         raise ValueError(
-            f"`{name}` takes {known[0]} and {known[1]} as arguments of their "
+            f"`{name}` takes {' and '.join(known[:2])} as arguments of their "
             "own, and not in one list as Keras's own attentions do. "
             f"Received: {_shown(args[0])}. Call `{example}`."
         )
-    if len(args) > len(known):
+    if len(args) > len(known) and not takes_more:
         raise ValueError(
             f"`{name}` takes {', '.join(known)}. Received: {len(args)} "
             f"arguments. Call `{example}`."
@@ -98,4 +99,8 @@ def _shown(x):
 
 @functools.lru_cache(maxsize=64)
 def _known(call):
-    return tuple(inspect.signature(call).parameters)[1:]
+    """The names that a method takes, and whether it takes any others."""
+    _, *parameters = inspect.signature(call).parameters.values()
+    more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    names = tuple(x.name for x in parameters if x.kind not in more)
+    return names, len(names) < len(parameters)

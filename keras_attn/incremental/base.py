@@ -78,7 +78,7 @@ class Incremental:
                 "attention between its last input, "
                 f"'{model.inputs[-1].name}', and its output, so there is "
                 "nothing to decode: no token depends on those before it. "
-                f"Received there: {_names(self._path)}. The last input must "
+                f"Received there: {self.between}. The last input must "
                 "hold the target's ids; what remembers tokens is an "
                 "`AttentionDecoder`, a recurrent layer or self-attention with "
                 "`use_causal_mask=True`."
@@ -89,7 +89,7 @@ class Incremental:
                 f"input, '{model.inputs[-1].name}'. Received the sources "
                 f"{[x.name for x in model.inputs[:-1]]}, which must reach it: "
                 "by attention, or as the first state of a decoder. On the way "
-                f"to the output stand {_names(self._path)}."
+                f"to the output stand {self.between}."
             )
 
     def encode(self, *sources) -> Encoded:
@@ -199,6 +199,13 @@ class Incremental:
         return logits, alignments, (position, states)
 
     @property
+    def between(self) -> str:
+        """The layers between the target and the logits, as errors name them."""
+        operations = [x.operation for x in self._path.steppers]
+        names = [f"'{x.name}' ({type(x).__name__})" for x in operations]
+        return ", ".join(names) or "no layer"
+
+    @property
     def attends(self) -> bool:
         """Whether there is attention to the source, and so alignments."""
         return self._path.attends
@@ -264,13 +271,6 @@ def _check_tokens(tokens, state):
         f"told of, here {wanted}. Received: tokens of shape {shape}. Of one "
         "hypothesis a source they are `tokens[:, None]`."
     )
-
-
-def _names(path):
-    """The layers on a path, as an error names them."""
-    between = [x.operation for x in path.steppers]
-    names = [f"'{x.name}' ({type(x).__name__})" for x in between]
-    return ", ".join(names) or "no layer"
 
 
 def _require_functional(model):

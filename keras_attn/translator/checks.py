@@ -98,7 +98,8 @@ def check(models, cut, sources, target_text, replace_unknown=False) -> bool:
             "`replace_unknown` takes the source token with most attention, so "
             "a model must read text and attend to each token of it. Received "
             + (
-                "a model without attention to the source."
+                "a model without attention to the source: to its output lead "
+                f"{_between(cut)}."
                 if alignments is None
                 else f"one that attends to {alignments.shape[2]} positions of "
                 f"a text of {inputs[0].shape[1]} tokens."
@@ -108,6 +109,11 @@ def check(models, cut, sources, target_text, replace_unknown=False) -> bool:
             + " `forbidden=['<unk>']` keeps `<unk>` out of any output."
         )
     return columns_are_tokens
+
+
+def _between(cut):
+    first, *_ = getattr(cut, "members", [cut])
+    return first.between
 
 
 def forbidden_ids(forbidden, text) -> tuple[int, ...]:

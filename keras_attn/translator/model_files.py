@@ -75,12 +75,7 @@ def require_readable(model, path, inputs) -> None:
     Raises:
         ValueError: If it cannot be read, or computes something else then.
     """
-    shared = _shared(model)
-    own = {
-        type(x).__name__: type(x)
-        for x in model._flatten_layers()
-        if type(x).__module__.partition(".")[0] not in _KNOWN_ANYWHERE
-    }
+    shared, own = _shared(model), _own_classes(model)
     if not shared and not own:
         return
     try:
@@ -124,6 +119,18 @@ def _refuse(shared, own, reason, error=None):
         "The model can be saved, but not loaded again, so nothing was "
         f"written. {text} Received, on a trial: {reason:.500}"
     ) from error
+
+
+def _own_classes(model):
+    """Classes of layers by name that are neither Keras's nor ours."""
+    own, known = {}, set()
+    for kind in {type(x) for x in model._flatten_layers()}:
+        if kind.__module__.partition(".")[0] in _KNOWN_ANYWHERE:
+            known.add(kind.__name__)
+        else:
+            own[kind.__name__] = kind
+    # A class named as one of Keras's would take its place.
+    return {name: kind for name, kind in own.items() if name not in known}
 
 
 def _shared(model):

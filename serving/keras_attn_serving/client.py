@@ -78,9 +78,8 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         options: Sequence[tuple[str, Any]] = (),
     ):
-        if not isinstance(address, str) or "://" in address.removeprefix(
-            "dns://"
-        ).removeprefix("unix://"):
+        web = "http://", "https://"
+        if not isinstance(address, str) or address.startswith(web):
             raise ValueError(
                 "`address` is that of the server's gRPC port, `host:port`, "
                 'such as "localhost:8500", without http://. Received: '
