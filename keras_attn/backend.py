@@ -20,7 +20,8 @@ def take_rows(x, positions):
     # under XLA.
     batch, length, *trailing = ops.shape(x)
     first = ops.reshape(
-        ops.arange(batch) * length, (-1,) + (1,) * (len(positions.shape) - 1)
+        ops.arange(batch, dtype="int32") * length,
+        (-1,) + (1,) * (len(positions.shape) - 1),
     )
     index = ops.reshape(ops.cast(positions, "int32") + first, (-1,))
     taken = ops.take(ops.reshape(x, (-1, *trailing)), index, axis=0)
@@ -116,6 +117,24 @@ def require(condition, message):
         import tensorflow as tf
 
         tf.debugging.Assert(condition, [message])
+
+
+def required(x, condition, message, shown=()):
+    """Returns `x`, once a condition on tensors is known to hold.
+
+    As `require`, but what is computed from `x` waits for it, so that no
+    other error comes first. The message is followed by what is `shown`,
+    tensors.
+    """
+    if keras.backend.backend() != "tensorflow" or isinstance(condition, bool):
+        require(condition, message)
+        return x
+    import tensorflow as tf
+
+    shown = [tf.stack(each) for each in shown]
+    check = tf.debugging.Assert(condition, [message, *shown])
+    with tf.control_dependencies([check]):
+        return tf.identity(x)
 
 
 def fold(step, state, inputs, outputs=1):

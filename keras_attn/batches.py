@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.text import Text
+from keras_attn.text import require_strings
 
 _CHUNK = 10_000  # lines turned into ids at a time
 
@@ -61,11 +62,26 @@ def pairs(
             "`sources` and `targets` must be lists of lines. Received a "
             "single string; pass a list of one."
         )
-    if batch_size < 1 or buckets < 1:
+    for name, text in {
+        "source_text": source_text,
+        "target_text": target_text,
+    }.items():
+        if not isinstance(text, Text):
+            raise ValueError(
+                f"`{name}` must be a `Text`. Received: {name}={text!r:.80}. "
+                "`Text.from_lines(lines, split=...)` makes one; the order is "
+                "`pairs(sources, targets, source_text, target_text)`."
+            )
+    sizes = batch_size, buckets
+    if any(not isinstance(x, int) or isinstance(x, bool) for x in sizes) or (
+        min(sizes) < 1
+    ):
         raise ValueError(
-            "`batch_size` and `buckets` must be at least 1. Received: "
+            "`batch_size` and `buckets` must be integers, at least 1. "
+            "Received: "
             f"batch_size={batch_size!r}, buckets={buckets!r}"
         )
+    sources, targets = _lines(sources, "sources"), _lines(targets, "targets")
     if len(sources) != len(targets) or not len(sources):
         raise ValueError(
             "`sources` and `targets` must be as many, at least one. "
@@ -90,6 +106,18 @@ def pairs(
     batches = int(np.ceil(rows / batch_size).sum())
     data = data.apply(tf.data.experimental.assert_cardinality(batches))
     return data.map(_shift).prefetch(tf.data.AUTOTUNE)
+
+
+def _lines(lines, name):
+    """The lines as a list, of strings alone."""
+    if isinstance(lines, Text) or not hasattr(lines, "__iter__"):
+        raise ValueError(
+            f"`{name}` must be a list of lines. Received: {lines!r:.80}. The "
+            "order is `pairs(sources, targets, source_text, target_text)`."
+        )
+    lines = [x.numpy() if tf.is_tensor(x) else x for x in lines]
+    require_strings(lines, name)
+    return lines
 
 
 def _ids(lines, text, name, start=False):

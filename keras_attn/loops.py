@@ -67,7 +67,7 @@ class Order:
         real = ops.cumsum(mask, axis=1)
         padding = ops.cumsum(1 - mask, axis=1) + real[:, -1:]
         goes_to = ops.where(mask == 1, real, padding) - 1
-        position = ops.arange(time)
+        position = ops.arange(time, dtype="int32")
         comes_from = ops.argsort(
             ops.where(mask == 1, position, position + time), axis=1
         )

@@ -10,7 +10,16 @@ import keras
 from keras import ops
 
 from keras_attn.backend import replicas
+from keras_attn.backend import required
 
+_MESSAGE = (
+    "SequenceCrossentropy compares ids of shape (batch, target) with logits "
+    "of shape (batch, target, vocabulary)."
+)
+_ADVICE = (
+    " Targets are the inputs of the decoder moved by one token: as long, and "
+    "not one-hot."
+)
 PAD = 0  # the id that fills short rows; `keras_attn.Text` reserves it
 
 
@@ -52,11 +61,13 @@ class SequenceCrossentropy(keras.losses.Loss):
     """
 
     def __init__(self, label_smoothing=0.0, name="sequence_crossentropy"):
-        if not 0 <= label_smoothing < 1:
+        is_number = isinstance(label_smoothing, (int, float))
+        if not is_number or not 0 <= label_smoothing < 1:
             raise ValueError(
                 "`label_smoothing` is the share of the target spread over the "
                 "vocabulary and must be in [0, 1). Received: "
-                f"label_smoothing={label_smoothing}. `0.1` is the usual choice."
+                f"label_smoothing={label_smoothing!r}. `0.1` is the usual "
+                "choice."
             )
         super().__init__(name=name, dtype="float32")
         self.label_smoothing = label_smoothing
@@ -77,6 +88,13 @@ class SequenceCrossentropy(keras.losses.Loss):
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.cast(y_pred, "float32")
         _check_shapes(y_true.shape, y_pred.shape)
+        if None in (y_true.shape[1], y_pred.shape[1]):
+            y_pred = required(
+                y_pred,
+                ops.equal(ops.shape(y_true)[1], ops.shape(y_pred)[1]),
+                _MESSAGE + _ADVICE + " Received the shapes:",
+                (ops.shape(y_true), ops.shape(y_pred)),
+            )
         losses = ops.sparse_categorical_crossentropy(
             y_true, y_pred, from_logits=True
         )
@@ -108,12 +126,13 @@ def _per_token(sample_weight, losses):
 
 def _check_shapes(true_shape, pred_shape):
     true_shape, pred_shape = tuple(true_shape), tuple(pred_shape)
-    lengths = {true_shape[1:2], pred_shape[1:2]} - {(None,)}
-    if len(true_shape) == 2 and len(pred_shape) == 3 and len(lengths) < 2:
+    fits = all(
+        None in sizes or sizes[0] == sizes[1]
+        for sizes in zip(true_shape[:2], pred_shape[:2], strict=False)
+    )
+    if len(true_shape) == 2 and len(pred_shape) == 3 and fits:
         return
     raise ValueError(
-        "SequenceCrossentropy compares ids of shape (batch, target) with "
-        "logits of shape (batch, target, vocabulary). Received: y_true of "
-        f"shape {true_shape}, y_pred of shape {pred_shape}. Targets are the "
-        "decoder's inputs moved by one token: as long, and not one-hot."
+        f"{_MESSAGE} Received: y_true of shape {true_shape}, y_pred of shape "
+        f"{pred_shape}.{_ADVICE}"
     )

@@ -70,6 +70,12 @@ def error_rates(
             "code points as they are. Received: "
             f"normalization={normalization!r}"
         )
+    if isinstance(hypotheses, str):
+        raise ValueError(
+            "`hypotheses` must be a list of strings or of lists of tokens. "
+            f"Received the string {hypotheses!r:.80}. For one pass a list of "
+            "one."
+        )
     if len(hypotheses) != len(references):
         raise ValueError(
             "`error_rates` needs a list of references for each hypothesis. "
@@ -119,6 +125,12 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     >>> keras_attn.edit_distance(["K", "AE", "T"], ["K", "AE", "T", "S"])
     1
     """
+    for name, x in {"a": a, "b": b}.items():
+        if not hasattr(x, "__len__"):
+            raise ValueError(
+                f"`{name}` must be a sequence of tokens, or a string of "
+                f"characters. Received: {name}={x!r:.80}"
+            )
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError as error:
@@ -141,6 +153,13 @@ def _normalised(row, form):
 
 
 def _check_row(row, hypothesis, candidates):
+    for name, each in [("hypotheses", hypothesis), ("references", candidates)]:
+        if not hasattr(each, "__len__"):
+            raise ValueError(
+                f"`{name}` must hold strings or lists of tokens. Received: "
+                f"{name}[{row}]={each!r:.80}. Of the results of a "
+                "`Translator` take `result.text`, or each row's `tokens`."
+            )
     if isinstance(candidates, str) or not len(candidates):
         raise ValueError(
             "Each row needs a list of at least one reference. Received: "

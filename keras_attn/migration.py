@@ -197,7 +197,15 @@ def _read(weights):
         )
     import tensorflow as tf
 
-    reader = tf.train.load_checkpoint(os.fspath(weights))
+    try:
+        reader = tf.train.load_checkpoint(os.fspath(weights))
+    except (tf.errors.OpError, ValueError) as error:
+        raise ValueError(
+            "`weights` must be the path of a TensorFlow checkpoint, without "
+            "`.index` or `.data-...`, or a mapping of names to arrays. "
+            f"Received: {os.fspath(weights)!r}, which TensorFlow cannot read. "
+            f"It says: {error}"
+        ) from error
     return {
         name.removesuffix(_SUFFIX): reader.get_tensor(name)
         for name in reader.get_variable_to_shape_map()

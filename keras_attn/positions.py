@@ -64,6 +64,7 @@ class PositionEmbedding(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape):
+        _require_vectors(self, inputs_shape, self.compute_dtype)
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.max_length, inputs_shape[-1]),
@@ -134,13 +135,16 @@ class SinePositionEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, inputs, start_index=0):
+        _require_vectors(self, inputs.shape, inputs.dtype)
         length, dim = ops.shape(inputs)[1], inputs.shape[-1]
         # In float32: float16 cannot tell 2049 from 2048.
-        positions = ops.cast(start_index + ops.arange(length), "float32")
-        pair = ops.cast(ops.arange(dim) // 2 * 2, "float32")
+        positions = ops.cast(
+            start_index + ops.arange(length, dtype="int32"), "float32"
+        )
+        pair = ops.cast(ops.arange(dim, dtype="int32") // 2 * 2, "float32")
         frequencies = ops.power(float(self.max_wavelength), -pair / dim)
         angles = ops.expand_dims(positions, 1) * frequencies  # (length, dim)
-        even = ops.arange(dim) % 2 == 0
+        even = ops.arange(dim, dtype="int32") % 2 == 0
         encoding = ops.where(even, ops.sin(angles), ops.cos(angles))
         return inputs + ops.cast(encoding, self.compute_dtype)
 
@@ -149,3 +153,13 @@ class SinePositionEncoding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "max_wavelength": self.max_wavelength}
+
+
+def _require_vectors(layer, shape, dtype):
+    if len(shape) != 3 or "int" in keras.backend.standardize_dtype(dtype):
+        raise ValueError(
+            f"`{type(layer).__name__}` tells the positions of vectors apart, "
+            "(batch, length, dim), of a float dtype. Received: inputs of "
+            f"shape {tuple(shape)}, {keras.backend.standardize_dtype(dtype)}. "
+            "Token ids become vectors by `keras.layers.Embedding`."
+        )

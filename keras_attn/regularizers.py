@@ -12,7 +12,8 @@ class _Regularizer:
     """What both have in common: a weight."""
 
     def __init__(self, weight):
-        if isinstance(weight, bool) or not weight > 0:
+        is_number = isinstance(weight, (int, float)) and weight is not True
+        if not is_number or not weight > 0:
             raise ValueError(
                 f"`weight` of a `{type(self).__name__}` must be above 0. "
                 f"Received: weight={weight!r}. For no such loss pass no "

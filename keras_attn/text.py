@@ -146,9 +146,15 @@ class Text:
                 f"`max_size` counts the {len(SPECIAL_TOKENS)} special tokens "
                 f"and must be larger. Received: max_size={max_size!r}"
             )
+        if not isinstance(min_count, int):
+            raise ValueError(
+                "`min_count` must be an integer. Received: "
+                f"min_count={min_count!r}"
+            )
         text = cls([], split, lowercase, **kwargs)
         counter = collections.Counter()
         lines = list(lines)
+        require_strings(lines, "lines")
         for i in range(0, len(lines), _BATCH):
             pieces = text.pieces(tf.constant(lines[i : i + _BATCH]))
             counter.update(pieces.flat_values.numpy().tolist())
@@ -199,7 +205,7 @@ class Text:
         Whatever the vocabulary; not cut to `max_length`.
         """
         strings = tf.strings.unicode_transcode(
-            tf.ensure_shape(strings, [None]), "UTF-8", "UTF-8"
+            _batch_of_strings(strings), "UTF-8", "UTF-8"
         )
         # `tf.strings.lower` would end a string at its first NUL.
         strings = tf.strings.regex_replace(strings, r"\x00", "\ufffd")
@@ -299,6 +305,12 @@ class Text:
         Padding, start and end are left out; unknown reads `<unk>`.
         """
         ids = tf.convert_to_tensor(ids)
+        if not ids.dtype.is_integer or ids.shape.rank == 0:
+            raise ValueError(
+                "`ids` must be integers of shape (..., time). Received: a "
+                f"tensor of dtype {ids.dtype.name}, shape {ids.shape}. To "
+                "turn strings into ids call `text.ids(strings)`."
+            )
         return self.join(self.lookup(ids), ids)
 
     def join(self, tokens, ids) -> tf.Tensor:
@@ -427,3 +439,36 @@ def _require_tokens(tokens):
             "The tokens of a vocabulary must be distinct. Received more than "
             f"once: {twice[:5]}"
         )
+
+
+def require_strings(lines, name) -> None:
+    """Refuses a list that holds anything but strings."""
+    for number, line in enumerate(lines):
+        if not isinstance(line, (str, bytes)):
+            raise ValueError(
+                f"`{name}` must be strings, one a line. Received: "
+                f"{name}[{number}]={line!r:.80} (of type "
+                f"{type(line).__name__}). Leave empty lines as the empty "
+                "string, and turn numbers into text by `str(x)`."
+            )
+
+
+def _batch_of_strings(strings):
+    """A string tensor `(batch,)`."""
+    shape, dtype = getattr(strings, "shape", None), tf.string
+    if tf.is_tensor(strings):
+        dtype = strings.dtype
+    elif hasattr(strings, "dtype"):  # of numpy
+        dtype = tf.string if strings.dtype.kind in "OSU" else strings.dtype
+    elif isinstance(strings, (str, bytes)):
+        shape = ()
+    elif any(not isinstance(x, (str, bytes)) for x in strings):
+        require_strings(strings, "strings")
+    rank = None if shape is None else tf.TensorShape(shape).rank
+    if dtype != tf.string or rank not in (None, 1):
+        raise ValueError(
+            "A `Text` reads a batch of strings, of shape (batch,). Received: "
+            f"{strings!r:.80}. For one line pass a list of one, and to turn "
+            "ids into text call `text.strings(ids)`."
+        )
+    return tf.ensure_shape(strings, [None])

@@ -29,7 +29,7 @@ class _Local(Alignment):
     def _distance(self, window):
         """`s - p` for each slot, of shape `(batch, target, window)`."""
         position = ops.expand_dims(window.first, -1) + ops.arange(
-            self.window_width
+            self.window_width, dtype="int32"
         )
         center = ops.expand_dims(window.center, -1)
         return ops.cast(position, "float32") - center

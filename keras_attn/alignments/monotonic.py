@@ -253,6 +253,6 @@ def _run_recurrence(factor, added):
 
 def _later(x, steps):
     """Moves the last axis along, zeros coming in at the front."""
-    position = ops.arange(ops.shape(x)[-1])
+    position = ops.arange(ops.shape(x)[-1], dtype="int32")
     moved = ops.take(x, ops.maximum(position - steps, 0), axis=-1)
     return ops.where(position >= steps, moved, 0.0)

@@ -101,7 +101,9 @@ def _above(scores, allowed, thresholds):
     scores = ops.where(allowed, scores - ops.stop_gradient(best), -1.0)
     scores = ops.maximum(scores, -1.0)
     falling = -ops.sort(-ops.stop_gradient(scores), axis=-1)
-    number = ops.cast(ops.arange(1, ops.shape(scores)[-1] + 1), "float32")
+    number = ops.cast(
+        ops.arange(1, ops.shape(scores)[-1] + 1, dtype="int32"), "float32"
+    )
     tried = thresholds(falling, number)
     count = ops.sum(
         ops.cast(falling > tried, "float32"), axis=-1, keepdims=True
@@ -129,4 +131,6 @@ def _sum_where(condition, x):
 
 def _count(above):
     """How many, or 1 where nothing is allowed."""
-    return ops.maximum(_sum_where(above, 1.0), 1.0)
+    # By a cast: a sum of the number 1.0 has Keras's `floatx`.
+    count = ops.sum(ops.cast(above, "float32"), axis=-1, keepdims=True)
+    return ops.maximum(count, 1.0)

@@ -204,6 +204,10 @@ class Attention(keras.layers.Layer):
             scores_shape = (*query_shape[:2], key_shape[1])
             self.alignment.build(scores_shape, query_shape)
 
+    def __call__(self, *args, **kwargs):
+        checks.check_call(self, args, kwargs)
+        return super().__call__(*args, **kwargs)
+
     def call(
         self,
         query,

@@ -1,5 +1,7 @@
 """What an attention refuses of its arguments, and how it says so."""
 
+from keras_attn.attention import arguments
+
 
 def require_instance(value, kind, name, example):
     if not isinstance(value, kind):
@@ -57,6 +59,37 @@ def check_shapes(**shapes):
                 "row becomes a sequence of one by "
                 "`keras.ops.expand_dims(x, 1)`."
             )
+
+
+def check_call(attention, args, given):
+    """Refuses arguments of a call that do not fit each other."""
+    bound = arguments.bind(
+        attention, args, given, "attention(query, value, value_mask=mask)"
+    )
+    query, value, key = (bound.get(x) for x in ("query", "value", "key"))
+    if query is None or value is None:
+        missing = "query" if query is None else "value"
+        raise ValueError(
+            f"`{type(attention).__name__}` needs a query and a value to "
+            f"attend to. Received: no {missing}. Self-attention is "
+            "`attention(x, x, use_causal_mask=True)`."
+        )
+    arguments.check_batches(
+        {"query": query, "value": value, "key": key}, broadcasts=True
+    )
+    shapes = [arguments.shape_of(x) for x in (value, key)]
+    lengths = {x[1] for x in shapes if x and len(x) == 3} - {None}
+    if len(lengths) > 1:
+        raise ValueError(
+            "A key tells where its value is found, so `key` and `value` must "
+            f"be as long. Received: value of shape {shapes[0]}, key of shape "
+            f"{shapes[1]}. Where the value is its own key, leave `key` out."
+        )
+    for name, of in {"query": query, "value": value, "key": key}.items():
+        of = value if of is None else of  # a key that was left out
+        arguments.check_mask(
+            f"{name}_mask", bound.get(f"{name}_mask"), name, of, broadcasts=True
+        )
 
 
 def check_flags(alignment, return_attention_scores, return_samples):

@@ -10,8 +10,8 @@ def for_each_query(mask):
 
 def causal(batch, target, source):
     """True where the column is not past the row."""
-    rows = ops.expand_dims(ops.arange(target), 1)
-    not_past = ops.expand_dims(rows >= ops.arange(source), 0)
+    rows = ops.expand_dims(ops.arange(target, dtype="int32"), 1)
+    not_past = ops.expand_dims(rows >= ops.arange(source, dtype="int32"), 0)
     return ops.broadcast_to(not_past, (batch, target, source))
 
 
@@ -19,7 +19,9 @@ def positions(query, query_mask):
     """The number of each query among the real ones of its row."""
     batch, target = ops.shape(query)[:2]
     if query_mask is None:
-        return ops.broadcast_to(ops.arange(target), (batch, target))
+        return ops.broadcast_to(
+            ops.arange(target, dtype="int32"), (batch, target)
+        )
     numbers = ops.cumsum(ops.cast(query_mask, "int32"), axis=1) - 1
     return ops.maximum(numbers, 0)
 
@@ -33,7 +35,7 @@ def extent(mask, batch, source):
         begin = ops.zeros((batch, 1), dtype="int32")
         return begin, begin + source
     mask = ops.cast(mask, "int32")
-    number = ops.arange(1, source + 1)  # 0 for padding
+    number = ops.arange(1, source + 1, dtype="int32")  # 0 for padding
     # Neither `argmax` nor a bare `max` take a source without positions.
     end = ops.max(mask * number, axis=1, keepdims=True, initial=0)
     before = ops.cast(ops.cumsum(mask, axis=1) == 0, "int32")

@@ -78,9 +78,11 @@ class Windows:
     def __init__(self, first, width, source):
         self._first, self._width, self._source = first, width, source
         self._rows = ops.shape(first)[0] * ops.shape(first)[1]
-        positions = ops.expand_dims(first, -1) + ops.arange(width)
+        positions = ops.expand_dims(first, -1) + ops.arange(
+            width, dtype="int32"
+        )
         self.inside = ops.logical_and(positions >= 0, positions < source)
-        last = ops.maximum(source - 1, 0)
+        last = ops.cast(ops.maximum(source - 1, 0), "int32")
         self._positions = ops.clip(positions, 0, last)
 
     def look(self, x):
@@ -98,7 +100,9 @@ class Windows:
 
     def spread(self, weights):
         """`(batch, target, window)` -> `(batch, target, source)`."""
-        place = ops.arange(self._source) - ops.expand_dims(self._first, -1)
+        place = ops.arange(self._source, dtype="int32") - ops.expand_dims(
+            self._first, -1
+        )
         inside = ops.logical_and(place >= 0, place < self._width)
         shape = ops.shape(place)
         spread = take_rows(

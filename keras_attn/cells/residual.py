@@ -47,6 +47,12 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
                 f"{len(cell.cells)}. Pass `[ResidualCell(a), "
                 "ResidualCell(b)]` as the stack."
             )
+        if not hasattr(cell, "state_size") or isinstance(cell, layers.RNN):
+            raise ValueError(
+                "`ResidualCell` goes around a Keras RNN cell, with `call` and "
+                f"`state_size`. Received: {cell!r:.80}. Pass for example "
+                "`keras.layers.GRUCell(256)`."
+            )
         self.cell = cell
         self.state_size = cell.state_size
         self.output_size = output_size(cell)

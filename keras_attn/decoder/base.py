@@ -155,6 +155,7 @@ class AttentionDecoder(keras.layers.Layer):
         attentions = checks.attentions_of(attention)
         if self_attention is not None:
             checks.check_self_attention(self_attention)
+        checks.require_names("query", query)
         query = (query,) if isinstance(query, str) else tuple(query)
         for name in query or [None]:
             checks.require_one_of(
@@ -261,6 +262,10 @@ class AttentionDecoder(keras.layers.Layer):
             if not getattr(cell, "built", True):
                 cell.build((batch, input_dim))
             input_dim = cells.output_size(cell) + context_dim
+
+    def __call__(self, *args, **kwargs):
+        checks.check_call(self, args, kwargs)
+        return super().__call__(*args, **kwargs)
 
     def call(
         self,

@@ -1,9 +1,11 @@
 """What a decoder refuses of its arguments, and how it says so."""
 
+import keras
 from keras import layers
 
 from keras_attn import cells
 from keras_attn.attention import Attention
+from keras_attn.attention import arguments
 
 
 def attentions_of(attention):
@@ -70,6 +72,14 @@ def require_one_of(name, value, choices):
         )
 
 
+def require_names(name, value):
+    if not isinstance(value, (str, list, tuple)):
+        raise ValueError(
+            f"`{name}` must be a string or a tuple of strings. Received: "
+            f'{name}={value!r}. Pass for example `{name}="state"`.'
+        )
+
+
 def check_options(decoder, input_feeding):
     if decoder.order == "pre" and input_feeding is not None:
         raise ValueError(
@@ -94,6 +104,44 @@ def check_options(decoder, input_feeding):
             f"query={decoder.query!r}, attend={decoder.attend!r}. Leave them "
             "out, or pass an attention."
         )
+
+
+def check_call(decoder, args, given):
+    """Refuses arguments of a call that do not fit each other."""
+    bound = arguments.bind(
+        decoder, args, given, "decoder(target, memory, initial_state=state)"
+    )
+    inputs = bound.get("inputs")
+    if inputs is None:
+        raise ValueError(
+            "An `AttentionDecoder` needs the embedded target. Received: no "
+            "inputs. Call `decoder(target, memory)`."
+        )
+    tensors = {"inputs": inputs}
+    for name in ("memory", "initial_state", "condition"):
+        parts = keras.tree.flatten(bound.get(name))
+        tensors[name] = parts[0] if len(parts) == 1 else None
+        if len(parts) > 1:
+            tensors |= {f"{name}[{i}]": x for i, x in enumerate(parts)}
+    arguments.check_batches(tensors)
+    for name, width in {"condition": "dim", "initial_state": "width"}.items():
+        for x in keras.tree.flatten(bound.get(name)):
+            shape = arguments.shape_of(x)
+            if shape is not None and len(shape) != 2:
+                raise ValueError(
+                    f"`{name}` has one vector a row, (batch, {width}). "
+                    f"Received: {name} of shape {shape}. The last state of an "
+                    "RNN comes by `return_state=True`."
+                )
+    arguments.check_mask(
+        "inputs_mask", bound.get("inputs_mask"), "inputs", inputs
+    )
+    memory, mask = bound.get("memory"), bound.get("memory_mask")
+    if not isinstance(memory, (list, tuple)):
+        memory, mask = [memory], [mask]
+    if isinstance(mask, (list, tuple)):
+        for x, of in zip(mask, memory, strict=False):
+            arguments.check_mask("memory_mask", x, "memory", of)
 
 
 def check_flags(decoder, return_attention_scores, return_samples):

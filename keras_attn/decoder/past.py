@@ -43,7 +43,7 @@ def append(past, attention, state, key=None):
         length = ops.shape(buffer)[-2]
         trailing = (1,) * (len(buffer.shape) - 2)
         step = ops.reshape(past.step, (*ops.shape(past.step), *trailing))
-        here = ops.expand_dims(ops.arange(length), -1) == step
+        here = ops.expand_dims(ops.arange(length, dtype="int32"), -1) == step
         return ops.where(here, ops.reshape(x, shape), buffer)
 
     return Past(
@@ -67,9 +67,9 @@ def attend(past, attention, query, draws=(), training=False, window=None):
     batch, beams = ops.shape(query)[:2]
     length = ops.shape(past.keys)[-2]
     step = ops.reshape(past.step, (-1, 1))
-    there = ops.arange(length) < step
+    there = ops.arange(length, dtype="int32") < step
     if window is not None:
-        there = there & (ops.arange(length) >= step - window)
+        there = there & (ops.arange(length, dtype="int32") >= step - window)
     memory = Memory(join_axes(past.keys), join_axes(past.values), there)
     # Every hypothesis is a row of the batch, with one query.
     attended, _ = attention.attend_step(

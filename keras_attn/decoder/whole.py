@@ -132,8 +132,9 @@ def _unroll_cell(decoder, inputs, state, mask, training):
 def _before(hidden, mask):
     """Which states stand before each: `(batch, target, target)`."""
     batch, target = ops.shape(hidden)[:2]
-    rows = ops.expand_dims(ops.arange(target), 1)
+    rows = ops.expand_dims(ops.arange(target, dtype="int32"), 1)
     before = ops.broadcast_to(
-        ops.expand_dims(rows > ops.arange(target), 0), (batch, target, target)
+        ops.expand_dims(rows > ops.arange(target, dtype="int32"), 0),
+        (batch, target, target),
     )
     return before if mask is None else before & ops.expand_dims(mask, 1)

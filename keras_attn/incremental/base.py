@@ -14,6 +14,7 @@ from keras import ops
 from keras_attn.incremental.path import Path
 from keras_attn.incremental.record import first_wrong_in_graph
 from keras_attn.incremental.refuse import WholeFails
+from keras_attn.incremental.refuse import refuse_quantized
 from keras_attn.incremental.verify import Comparison
 
 
@@ -69,6 +70,7 @@ class Incremental:
 
     def __init__(self, model: keras.Model):
         _require_functional(model)
+        refuse_quantized(model._flatten_layers())
         self.model = model
         self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
@@ -78,15 +80,19 @@ class Incremental:
                 "The model has no `AttentionDecoder`, recurrent layer or "
                 "attention between its last input, "
                 f"'{model.inputs[-1].name}', and its output, so there is "
-                "nothing to decode. The last input must hold the target's "
-                "ids."
+                "nothing to decode: no token depends on those before it. "
+                f"Received there: {self.between}. The last input must "
+                "hold the target's ids; what remembers tokens is an "
+                "`AttentionDecoder`, a recurrent layer or self-attention with "
+                "`use_causal_mask=True`."
             )
         if not self._path.border:
             raise ValueError(
                 "The model's output depends on the target alone, its last "
                 f"input, '{model.inputs[-1].name}'. Received the sources "
                 f"{[x.name for x in model.inputs[:-1]]}, which must reach it: "
-                "by attention, or as the first state of a decoder."
+                "by attention, or as the first state of a decoder. On the way "
+                f"to the output stand {self.between}."
             )
 
     def encode(self, *sources) -> Encoded:
@@ -95,6 +101,21 @@ class Incremental:
         Args:
             *sources: The model's inputs but the last, batch first.
         """
+        refuse_quantized(self.model._flatten_layers())
+        inputs = self.model.inputs[:-1]
+        if len(sources) != len(inputs):
+            raise ValueError(
+                "`encode` takes the model's inputs but the last, "
+                f"{[x.name for x in inputs]}. Received: {len(sources)} "
+                "argument(s)."
+            )
+        for x, given in zip(inputs, sources, strict=True):
+            if _is_text(given):
+                raise ValueError(
+                    f"`encode` takes arrays, '{x.name}' of {x.dtype}. "
+                    f"Received: {given!r:.80}. Strings become ids by "
+                    "`text.ids(strings)`; a `Translator` does so by itself."
+                )
         return Encoded(self._path.prepare(list(sources)))
 
     def hoist(self, encoded: Encoded, compiled: bool = False) -> Encoded:
@@ -132,6 +153,11 @@ class Incremental:
         Returns:
             A structure of tensors whose first two axes are batch and beams.
         """
+        if isinstance(beams, int) and beams < 1:
+            raise ValueError(
+                "`beams` is the number of hypotheses a source, at least 1. "
+                f"Received: beams={beams!r}"
+            )
         batch = ops.shape(
             next(x for x in keras.tree.flatten(encoded) if ops.is_tensor(x))
         )[0]
@@ -156,6 +182,14 @@ class Incremental:
             of several heads their mean; `None` if there is none), and the
             new state.
         """
+        if isinstance(state, Encoded) or not isinstance(encoded, Encoded):
+            raise ValueError(
+                "The order is `step(tokens, state, encoded)`: `state` comes "
+                "from `start()` or the last step, `encoded` from `encode()`. "
+                f"Received: state of type {type(state).__name__}, encoded of "
+                f"type {type(encoded).__name__}."
+            )
+        _check_tokens(tokens, state)
         position, states = state
         number = None
         if self._path.uses_position:
@@ -166,6 +200,13 @@ class Incremental:
             [tokens], encoded.prepared, states, number
         )
         return logits, alignments, (position, states)
+
+    @property
+    def between(self) -> str:
+        """The layers between the target and the logits, as errors name them."""
+        operations = [x.operation for x in self._path.steppers]
+        names = [f"'{x.name}' ({type(x).__name__})" for x in operations]
+        return ", ".join(names) or "no layer"
 
     @property
     def attends(self) -> bool:
@@ -273,6 +314,31 @@ def _hypotheses(target, length):
     first = np.concatenate([target, more], axis=1)
     others = [random.permuted(first, axis=1) for _ in range(2)]
     return np.stack([first, *others], axis=2)
+
+
+def _is_text(x):
+    dtype = getattr(x, "dtype", None) or np.asarray(x).dtype
+    return "str" in str(dtype) or getattr(dtype, "kind", "") in ("U", "S")
+
+
+def _check_tokens(tokens, state):
+    """Refuses ids of another shape than the state's, where it is known."""
+    leaves = [x for x in keras.tree.flatten(state) if ops.is_tensor(x)]
+    shapes = [getattr(x, "shape", None) for x in (tokens, *leaves[:1])]
+    if any(x is None or getattr(x, "rank", 2) is None for x in shapes):
+        return
+    shape, *of_state = (tuple(x) for x in shapes)
+    wanted = of_state[0][:2] if of_state else (None, None)
+    if len(shape) == 2 and all(
+        None in sizes or sizes[0] == sizes[1]
+        for sizes in zip(shape, wanted, strict=True)
+    ):
+        return
+    raise ValueError(
+        "`tokens` are ids of shape (batch, beams), as many as `start()` was "
+        f"told of, here {wanted}. Received: tokens of shape {shape}. Of one "
+        "hypothesis a source they are `tokens[:, None]`."
+    )
 
 
 def _require_functional(model):

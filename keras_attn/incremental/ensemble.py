@@ -45,7 +45,17 @@ class Ensemble:
     """
 
     def __init__(self, members: Sequence[Incremental]):
+        if isinstance(members, (Incremental, Ensemble)):
+            members = [members]
         members = tuple(members)
+        for member in members or [None]:
+            if not isinstance(member, Incremental):
+                raise ValueError(
+                    "An `Ensemble` has members that decode step by step, at "
+                    f"least one `Incremental`. Received: {member!r:.80}. "
+                    "Pass `[Incremental(model) for model in models]`; "
+                    "`Translator(models, ...)` does so by itself."
+                )
         sizes = [x.model.outputs[0].shape[-1] for x in members]
         if len(set(sizes)) != 1:
             raise ValueError(

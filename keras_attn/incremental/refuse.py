@@ -11,6 +11,28 @@ class WholeFails(Refused):
     """A model fails on a whole target."""
 
 
+def refuse_quantized(layers):
+    """Refuses layers that Keras quantized.
+
+    Args:
+        layers: The layers of a model, at all depths.
+
+    Raises:
+        ValueError: If one is quantized. The message names it.
+    """
+    for layer in layers:
+        if layer.quantization_mode is not None:
+            raise ValueError(
+                f"The layer '{layer.name}' ({type(layer).__name__}) is "
+                f"quantized, which a decoder is not: it needs float weights. "
+                f"Received: quantization_mode={layer.quantization_mode!r}. "
+                "Leave out `model.quantize(...)`, and have the export store "
+                "8 bits a weight, `translator.export(directory, "
+                'weights="int8")`. Float weights come back from where they '
+                "were saved before."
+            )
+
+
 def refuse(operation, reason, kind=Refused):
     """Raises an error that names a layer, or an operation.
 

@@ -74,7 +74,7 @@ class LocationScore(Score):
     def project(self, key):
         batch, source = ops.shape(key)[:2]
         self._require_weights_for(source)
-        position = ops.arange(source)
+        position = ops.arange(source, dtype="int32")
         columns = ops.take(
             self.kernel, ops.minimum(position, self.max_source - 1), axis=1
         )

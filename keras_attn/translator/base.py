@@ -4,6 +4,7 @@ Strings or features in; strings, scores and alignments out. All of it runs in
 one graph, the same that an export holds.
 """
 
+import dataclasses
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from keras_attn.translator.stream import Stream
 from keras_attn.translator.stream import require_streamable
 from keras_attn.translator.stream import run
 from keras_attn.translator.targets import read as targets_of
+from keras_attn.translator.watch import Watch
 
 # One thread traces, the others wait: Keras's layers are not safe to trace
 # from two at once, and translators may share a model.
@@ -110,6 +112,7 @@ class Translator:
         self.models = (
             tuple(model) if isinstance(model, (list, tuple)) else (model,)
         )
+        checks.require_texts(source_text, target_text)
         self.source_text = source_text
         self.target_text = target_text
         self.search = _search(search)
@@ -131,8 +134,6 @@ class Translator:
             self._examples,
             replace_unknown,
         )
-        self._fingerprint = checks.Fingerprint(self.models)
-        self._weights = self._fingerprint.take()
         self._scorable = False  # until it was looked at
         self.graph = Graph(
             models=self.models,
@@ -145,6 +146,7 @@ class Translator:
             jit_compile=jit_compile,
         )
         self._functions = {}
+        self._watch = Watch(self.models)
 
     @property
     def model(self) -> keras.Model:
@@ -169,13 +171,9 @@ class Translator:
         """
         sources, target, length = self._examples
         with _TRACING:
-            self._weights = None
+            self._watch.unsettle()  # until it is found to be right
             self.graph.cut.check(*sources, target, length=length)
-            self._weights = self._fingerprint.take()
-
-    def _check_if_moved(self):
-        if self._weights != self._fingerprint.take():
-            self.check()
+            self._watch.settle()
 
     def __call__(
         self,
@@ -206,7 +204,6 @@ class Translator:
             `Translations`, one `Translation` a source, which also tell which
             sources were cut and how many of their tokens were unknown.
         """
-        self._check_if_moved()
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
         )
@@ -296,7 +293,6 @@ class Translator:
             options: As in a call.
         """
         require_streamable(self.search)
-        self._check_if_moved()
         sources = self.graph.sources.batch_of_one(source)
         rows, request = self._read(
             sources,
@@ -326,11 +322,16 @@ class Translator:
 
     def _read(self, sources, batch_size, **request):
         """Checks what a caller gave: rows of sources, and a request."""
-        if batch_size < 1:
+        if (
+            isinstance(batch_size, bool)
+            or not isinstance(batch_size, (int, np.integer))
+            or batch_size < 1
+        ):
             raise ValueError(
-                "`batch_size` must be at least 1. Received: "
+                "`batch_size` must be at least 1, an integer. Received: "
                 f"batch_size={batch_size!r}"
             )
+        self._refresh()
         rows = self.graph.sources.collect(sources)
         if not request:
             return rows, {}
@@ -338,6 +339,20 @@ class Translator:
         return rows, requests.read(
             self.search, self.target_text, count, **request
         )
+
+    def _refresh(self, compare=True):
+        """Forgets graphs of layers that have other variables by now.
+
+        Args:
+            compare: Whether to check the cut if the weights moved.
+        """
+        with _TRACING:
+            if self._watch.changed():
+                self._functions.clear()
+                self.graph = dataclasses.replace(self.graph)
+                self._watch.unsettle()
+            if compare and self._watch.moved():
+                self.check()
 
     def _batches(self, rows, batch_size):
         order = self.graph.sources.order(rows)
@@ -358,17 +373,37 @@ class Translator:
 
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
         """Decodes the model's source inputs, in a graph of the caller's."""
+        self._refresh(compare=False)  # it may stand within a graph
         return self.graph.decode_inputs(inputs, {}).hypotheses
 
     def save(self, directory) -> None:
-        """Writes models, texts and search options, for `load()`."""
+        """Writes models, texts and search options, for `load()`.
+
+        The models go without optimizer, loss and metrics, which decoding
+        does not need; `model.save()` keeps these. What was in the directory
+        before is replaced when all is written.
+
+        Args:
+            directory: Path of a directory, which is made.
+
+        Raises:
+            ValueError: If Keras could not load what it would write.
+        """
+        self._refresh(compare=False)
         self.check()
-        saving.save(self, pathlib.Path(directory))
+        saving.save(self, saving.path_of(directory))
 
     @classmethod
-    def load(cls, directory) -> "Translator":
-        """Reads what `save()` wrote."""
-        return cls(**saving.load(pathlib.Path(directory)))
+    def load(cls, directory, custom_objects=None) -> "Translator":
+        """Reads what `save()` wrote.
+
+        Args:
+            directory: Path of the directory.
+            custom_objects: Dictionary of the classes and functions in the
+                models that are not registered with Keras, by their names.
+        """
+        loaded = saving.load(saving.path_of(directory, True), custom_objects)
+        return cls(**loaded)
 
     def export(
         self,
@@ -398,6 +433,8 @@ class Translator:
         """
         from keras_attn.export import export
 
+        directory = saving.path_of(directory)
+        self._refresh(compare=False)
         self.check()
         if signatures == "all" or "score" in signatures:
             self._require_scorable()

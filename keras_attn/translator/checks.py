@@ -9,12 +9,29 @@ from keras_attn.text import END
 from keras_attn.text import PAD
 from keras_attn.text import SPECIAL_TOKENS
 from keras_attn.text import START
+from keras_attn.text import Text
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
 
 _GIVEN = 16  # tokens of a target, if the search makes as many
 _LONGEST = 50  # tokens that are compared; more take longer than a second
 _NUMBERS = 2_000_000  # logits of one hypothesis that are compared
+
+
+def require_texts(source_text, target_text) -> None:
+    """Refuses what is no `Text`."""
+    given = {"source_text": source_text, "target_text": target_text}
+    for name, text in given.items():
+        if isinstance(text, Text) or (text is None and name == "source_text"):
+            continue
+        raise ValueError(
+            f"`{name}` must be a `Text`"
+            + (", or None of arrays" if name == "source_text" else "")
+            + f". Received: {name}={text!r:.80} (of type "
+            f"{type(text).__name__}). `Text.from_lines(lines, split=...)` "
+            "makes one of lines, `Text(tokens, split=...)` of a list of "
+            "tokens; the ids must be those that the model was trained on."
+        )
 
 
 def sources_of(models, source_text) -> Lines | Features:
@@ -98,7 +115,8 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
             "`replace_unknown` takes the source token with most attention, so "
             "a model must read text and attend to each token of it. Received "
             + (
-                "a model without attention to the source."
+                "a model without attention to the source: to its output lead "
+                f"{_between(cut)}."
                 if alignments is None
                 else f"one that attends to {alignments.shape[2]} positions of "
                 f"a text of {inputs[0].shape[1]} tokens."
@@ -122,36 +140,9 @@ def require_vocabulary(models, target_text):
             )
 
 
-class Fingerprint:
-    """What changes when weights move: cheap, for it is taken every call."""
-
-    def __init__(self, models):
-        self._models = models
-        # Where a model has no optimizer, another one that shares its weights
-        # may train them. The smallest tells.
-        self._smallest = [
-            min(
-                model.trainable_variables,
-                key=lambda x: int(np.prod(x.shape)),
-                default=None,
-            )
-            for model in models
-        ]
-
-    def take(self) -> list:
-        """Returns something that is another when weights have moved."""
-        return [
-            self._one(model, variable)
-            for model, variable in zip(
-                self._models, self._smallest, strict=True
-            )
-        ]
-
-    def _one(self, model, variable):
-        optimizer = getattr(model, "optimizer", None)
-        if optimizer is not None:
-            return int(optimizer.iterations)
-        return None if variable is None else variable.numpy().tobytes()
+def _between(cut):
+    first, *_ = getattr(cut, "members", [cut])
+    return first.between
 
 
 def forbidden_ids(forbidden, text) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """What a call asks for beside its sources, checked before anything runs."""
 
 import operator
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -54,8 +55,15 @@ def specs(search, request: dict) -> dict:
     return found
 
 
+def is_list_of(count, given) -> bool:
+    """Whether something is a list of so many, and not one string."""
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__len__"):
+        return False
+    return getattr(given, "shape", None) != () and len(given) == count
+
+
 def _prefixes(search, target_text, count, prefixes):
-    if isinstance(prefixes, (str, bytes)) or len(prefixes) != count:
+    if not is_list_of(count, prefixes):
         raise ValueError(
             "`prefixes` must be a list with a string, or None, for each "
             f"source. Received: prefixes={prefixes!r:.200} for {count} "
@@ -95,14 +103,15 @@ def _seeds(seed, count):
     """Seeds of rows: the same row gets the same, in whatever batch."""
     if seed is not None:
         try:
-            seed = operator.index(seed)
+            number = operator.index(seed)
         except TypeError:
-            seed = -1
-        if seed < 0:
+            number = -1
+        if number < 0:
             raise ValueError(
                 "`seed` must be an integer, at least 0, or None for another "
-                "one at each call. Received one that is not."
+                f"one at each call. Received: seed={seed!r}"
             )
+        seed = number
     # Words of entropy, mixed, so that the seeds 1 and 2 share no rows.
     (first,) = np.random.SeedSequence(seed).generate_state(1)
     rows = first + np.arange(count, dtype="uint32")  # wraps around
@@ -111,6 +120,12 @@ def _seeds(seed, count):
 
 def _options(search, count, options):
     known = search.request_options
+    if not isinstance(options, Mapping):
+        raise ValueError(
+            "`options` must be a dictionary by the names of options, of "
+            f"{sorted(known)} with this search. Received: "
+            f"options={options!r:.200}. Pass `options={{name: value}}`."
+        )
     arrays = {}
     for name, value in options.items():
         if name not in known:

@@ -1,16 +1,25 @@
 """A `Translator` in a directory: models, vocabularies, options."""
 
+import contextlib
 import dataclasses
 import json
+import os
 import pathlib
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
 
-import keras
+import numpy as np
 
 from keras_attn.search import BeamSearch
 from keras_attn.search import GreedySearch
 from keras_attn.search import Sampling
+from keras_attn.text import SPECIAL_TOKENS
 from keras_attn.text import Text
+from keras_attn.translator import model_files
 
+_OPTIONS = "translator.json"
 _SEARCHES = {x.__name__: x for x in (BeamSearch, GreedySearch, Sampling)}
 
 
@@ -23,16 +32,10 @@ def save(translator, directory: pathlib.Path) -> None:
             f"a search of your own, {type(search).__name__}. Save the models "
             "and the texts, and join them with your search in code."
         )
-    directory.mkdir(parents=True, exist_ok=True)
     names = ["model.keras"]
     if len(translator.models) > 1:
         count = range(1, len(translator.models) + 1)
         names = [f"model-{i}.keras" for i in count]
-    for name, model in zip(names, translator.models, strict=True):
-        model.save(directory / name)
-    translator.target_text.save(directory / "target.txt")
-    if translator.source_text is not None:
-        translator.source_text.save(directory / "source.txt")
     options = {
         "models": names,
         "source_text": translator.source_text is not None,
@@ -42,21 +45,100 @@ def save(translator, directory: pathlib.Path) -> None:
         "forbidden": translator.forbidden,
         "replace_unknown": translator.replace_unknown,
     }
-    path = directory / "translator.json"
-    path.write_text(json.dumps(options, indent=2) + "\n")
+    with _complete_or_not_at_all(directory) as unfinished:
+        for name, model in zip(names, translator.models, strict=True):
+            model_files.write(model, unfinished / name)
+            model_files.require_readable(
+                model, unfinished / name, _examples(translator, model)
+            )
+        translator.target_text.save(unfinished / "target.txt")
+        if translator.source_text is not None:
+            translator.source_text.save(unfinished / "source.txt")
+        path = unfinished / _OPTIONS
+        path.write_text(json.dumps(options, indent=2) + "\n")
 
 
-def load(directory: pathlib.Path) -> dict:
-    """Reads the arguments that make the same translator again."""
-    path = directory / "translator.json"
-    if not path.exists():
-        raise FileNotFoundError(
-            f"There is no saved translator in {directory}: {path.name} "
-            "is missing. `Translator.save(directory)` writes one."
+@contextlib.contextmanager
+def _complete_or_not_at_all(directory):
+    """A folder whose files take the place of those in the directory.
+
+    They do when all are written; what else is in the directory stays.
+    """
+    is_new = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    # Within it, so that renaming moves no file to another disk.
+    unfinished = pathlib.Path(
+        tempfile.mkdtemp(prefix=".unfinished-", dir=directory)
+    )
+    try:
+        yield unfinished
+        written = {x.name for x in unfinished.iterdir()}
+        # The options last: they name the other files.
+        for name in sorted(written, key=lambda x: x == _OPTIONS):
+            os.replace(unfinished / name, directory / name)
+        for path in directory.iterdir():
+            if _is_of_an_ensemble(path.name) and path.name not in written:
+                path.unlink()
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if is_new and not any(directory.iterdir()):
+            directory.rmdir()
+
+
+def _is_of_an_ensemble(name):
+    return re.fullmatch(r"model(-[0-9]+)?\.keras", name)
+
+
+def _examples(translator, model):
+    random = np.random.default_rng(0)
+    lowest, size = len(SPECIAL_TOKENS) - 1, translator.target_text.size
+    target = random.integers(lowest, size, (2, 3), "int32")
+    return [*translator.graph.sources.examples(random, model), target]
+
+
+def path_of(directory, exists=False) -> pathlib.Path:
+    """A directory as a path.
+
+    Args:
+        directory: What the caller gave.
+        exists: Whether it is there already.
+
+    Raises:
+        ValueError: If it is no path, or that of a file.
+    """
+    if not isinstance(directory, (str, os.PathLike)):
+        raise ValueError(
+            "`directory` must be the path of a directory. Received: "
+            f"directory={directory!r:.80}"
         )
+    path = pathlib.Path(directory)
+    if path.is_file():
+        raise ValueError(
+            "`directory` must be the path of a directory. Received: that of "
+            f"a file, {path}."
+            + (
+                " What `Translator.save(directory)` wrote is loaded as a "
+                "whole; `keras.saving.load_model(path)` reads a model alone."
+                if exists
+                else " Pass another, which is made."
+            )
+        )
+    return path
+
+
+def load(directory: pathlib.Path, custom_objects=None) -> dict:
+    """Reads the arguments that make the same translator again."""
+    if custom_objects is not None and not isinstance(custom_objects, Mapping):
+        raise ValueError(
+            "`custom_objects` must be a dictionary of classes by their names, "
+            f"{{'MyLayer': MyLayer}}. Received: {custom_objects!r:.200}"
+        )
+    path = directory / _OPTIONS
+    if not path.exists():
+        _refuse_directory(directory)
     options = json.loads(path.read_text())
     names = options.pop("models", ["model.keras"])
-    models = [keras.saving.load_model(directory / name) for name in names]
+    models = [model_files.read(directory / x, custom_objects) for x in names]
     search = _SEARCHES[options.pop("search")]
     source_text = None
     if options.pop("source_text", True):
@@ -67,3 +149,31 @@ def load(directory: pathlib.Path) -> dict:
         "target_text": Text.load(directory / "target.txt"),
         "search": search(**options.pop("search_options")),
     }
+
+
+def _refuse_directory(directory):
+    """Says what is in a directory without a saved translator."""
+    if not directory.is_dir():
+        raise FileNotFoundError(
+            f"There is no directory {directory}. `Translator.save(directory)` "
+            "writes what `Translator.load(directory)` reads."
+        )
+    export = directory / "saved_model.pb"
+    versions = sorted(directory.glob("[0-9]*/saved_model.pb"))
+    if export.exists() or versions:
+        base = directory.resolve().parent if export.exists() else directory
+        version = directory if export.exists() else versions[-1].parent
+        raise ValueError(
+            f"{directory} holds an export, the work of `Translator.export()`: "
+            "a graph to be served, without the model that `Translator.load` "
+            "needs. Serve it, `python -m keras_attn_serving "
+            f"--model_base_path={base} --model_name=NAME`, or load its "
+            f"signatures, `tf.saved_model.load({str(version)!r}).signatures`. "
+            "To load a translator, keep `Translator.save(directory)` beside "
+            "the export."
+        )
+    raise FileNotFoundError(
+        f"There is no saved translator in {directory}: {_OPTIONS} is missing. "
+        "`Translator.save(directory)` writes one. Received a directory that "
+        f"holds {sorted(x.name for x in directory.iterdir())[:8]}."
+    )

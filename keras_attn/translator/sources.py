@@ -40,10 +40,17 @@ class Lines:
 
     def collect(self, lines) -> list[bytes]:
         """Checks what a caller gave and returns rows for `take()`."""
+        lines = as_array(lines)
         if isinstance(lines, (str, bytes)):
             raise ValueError(
                 "A `Translator` takes a list of strings. Received the string "
                 f"{lines!r}. For one line pass a list of one."
+            )
+        if isinstance(lines, Mapping) or not hasattr(lines, "__iter__"):
+            raise ValueError(
+                "A `Translator` of text takes a list of strings, without "
+                f"names. Received: {lines!r:.200} (of type "
+                f"{type(lines).__name__})."
             )
         return [encode(line) for line in lines]
 
@@ -205,8 +212,16 @@ def numbers(columns, width) -> tuple:
     return tf.where(real, names, ""), columns
 
 
+def as_array(lines):
+    """A tensor of TensorFlow's as a numpy array; all else as it is."""
+    if tf.is_tensor(lines) and not isinstance(lines, tf.RaggedTensor):
+        return lines.numpy()
+    return lines
+
+
 def encode(line) -> bytes:
     """A line as bytes; lone surrogates get through, for `Text` to replace."""
+    line = as_array(line)
     if isinstance(line, bytes):
         return line
     if not isinstance(line, str):
@@ -221,8 +236,8 @@ def _array(value, spec):
     dtype = spec.dtype.as_numpy_dtype
     wanted = f"'{spec.name}' of shape {tuple(spec.shape)}, {spec.dtype.name}"
     try:
-        array = np.asarray(value)
-    except ValueError:  # rows of unequal shape
+        array = np.asarray(as_array(value))
+    except (TypeError, ValueError):  # rows of unequal shape
         array = np.asarray(None)
     if array.dtype.kind not in "biuf" and array.dtype != dtype:
         raise ValueError(

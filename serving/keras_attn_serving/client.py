@@ -78,6 +78,13 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         options: Sequence[tuple[str, Any]] = (),
     ):
+        web = "http://", "https://"
+        if not isinstance(address, str) or address.startswith(web):
+            raise ValueError(
+                "`address` is that of the server's gRPC port, `host:port`, "
+                'such as "localhost:8500", without http://. Received: '
+                f"address={address!r}"
+            )
         self.address = address
         self.model = model
         self.version = version
@@ -152,8 +159,21 @@ class Client:
             output_filter=outputs or (),
         )
         for name, values in inputs.items():
+            if isinstance(values, str | bytes):
+                raise ValueError(
+                    f"The input {name!r} must be a batch. Received one text; "
+                    f"pass a list: {{{name!r}: [{values!r:.80}]}}."
+                )
             protocol.encode(values, request.inputs[name])
-        response = self._call(self._predict, request, timeout)
+        try:
+            response = self._call(self._predict, request, timeout)
+        except ServingError as error:
+            if error.code != grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            where = {"model": model, "version": version, "timeout": timeout}
+            if not (hint := self._wrong_dtypes(request, signature, where)):
+                raise
+            raise ServingError(error.code, error.message, hint) from error
         spec = response.model_spec
         return Result(
             {
@@ -355,6 +375,23 @@ class Client:
 
     def __exit__(self, *exception) -> None:
         self.close()
+
+    def _wrong_dtypes(self, request, signature, where):
+        """Names inputs of another dtype than the signature's, or ""."""
+        try:
+            wanted = self.metadata(**where)[signature].inputs
+        except (ServingError, KeyError):
+            return ""
+        wrong = []
+        for name, tensor in request.inputs.items():
+            sent = _dtype(tensor.dtype)
+            if name in wanted and wanted[name].dtype != sent:
+                dtype = wanted[name].dtype
+                wrong.append(
+                    f"The input {name!r} must be {dtype}. Received: an array "
+                    f"of {sent}. Pass `array.astype({dtype!r})`."
+                )
+        return " ".join(wrong)
 
     def _inputs_of_options(self, model, version, timeout):
         """Specs of the inputs of `options`, asked for once."""

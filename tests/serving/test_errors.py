@@ -4,6 +4,7 @@ The requests go by the official stub, since our client builds no wrong ones.
 """
 
 import grpc
+import numpy as np
 import pytest
 import tensorflow as tf
 import toy_model
@@ -358,6 +359,20 @@ def test_client_asks_which_model(address):
             client.predict(["cat"])
         result = client.predict(["cat"], model=toy_model.NAME)
     assert result["text"] == ["chat"]
+
+
+def test_client_names_the_input_of_another_dtype(client):
+    inputs = {"ids": np.ones((2, 2), "int32"), "lengths": np.ones(2, "int64")}
+    with pytest.raises(ServingError) as caught:
+        client.predict(inputs, "add")
+    assert caught.value.code == INVALID
+    assert caught.value.hint == (
+        "The input 'lengths' must be int32. Received: an array of int64. "
+        "Pass `array.astype('int32')`."
+    )
+    assert str(caught.value).endswith(caught.value.hint)
+    inputs["lengths"] = inputs["lengths"].astype("int32")
+    np.testing.assert_array_equal(client.predict(inputs, "add")["sum"], [3, 3])
 
 
 def test_client_refuses_one_text_where_a_batch_is_due(client):

@@ -1,0 +1,106 @@
+"""What callers pass to attentions and decoders, held against what is taken.
+
+Keras binds the arguments of a layer by itself, and says of a wrong one only
+that the signature does not fit.
+"""
+
+import functools
+import inspect
+
+
+def bind(layer, args, given, example):
+    """The arguments by name.
+
+    Args:
+        layer: The layer that is called.
+        args: Its positional arguments.
+        given: Its keyword arguments.
+        example: A call that would be right.
+
+    Raises:
+        ValueError: If they are what Keras's own attentions take, or unknown.
+    """
+    name, (known, takes_more) = type(layer).__name__, _known(type(layer).call)
+    if "mask" in given and "mask" not in known:
+        masks = [f"`{x}`" for x in known if x.endswith("_mask")]
+        raise ValueError(
+            f"`{name}` takes each mask by a name of its own: "
+            f"{', '.join(masks[:3])}, boolean tensors (batch, length). "
+            f"Received: mask={_shown(given['mask'])}. Masks that Keras knows "
+            "of, from `Embedding(mask_zero=True)`, come by themselves."
+        )
+    unknown = [x for x in given if x not in known]
+    if unknown and not takes_more:
+        raise ValueError(
+            f"`{name}` has no call argument {unknown[0]!r}. Received: "
+            f"{unknown[0]}={_shown(given[unknown[0]])}. Its arguments are "
+            f"{', '.join(known)}."
+        )
+    if args and isinstance(args[0], (list, tuple)):
+        raise ValueError(
+            f"`{name}` takes {' and '.join(known[:2])} as arguments of their "
+            "own, and not in one list as Keras's own attentions do. "
+            f"Received: {_shown(args[0])}. Call `{example}`."
+        )
+    if len(args) > len(known) and not takes_more:
+        raise ValueError(
+            f"`{name}` takes {', '.join(known)}. Received: {len(args)} "
+            f"arguments. Call `{example}`."
+        )
+    return dict(zip(known, args, strict=False)) | given
+
+
+def check_mask(name, mask, of, x, broadcasts=False):
+    """Refuses a mask `(batch, length)` that is not that of `x`."""
+    shape, wanted = shape_of(mask), shape_of(x)
+    if shape is None or wanted is None:
+        return
+    wanted = wanted[:2]
+    if len(shape) == 2 and all(
+        None in sizes or sizes[0] == sizes[1] or (broadcasts and 1 in sizes)
+        for sizes in zip(shape, wanted, strict=True)
+    ):
+        return
+    raise ValueError(
+        f"`{name}` says which positions of `{of}` are real, so it must have "
+        f"the shape (batch, length), here {wanted}. Received: {name} of shape "
+        f"{shape}."
+    )
+
+
+def check_batches(tensors, broadcasts=False):
+    """Refuses tensors, by name, whose batches differ in size."""
+    shapes = {name: shape_of(x) for name, x in tensors.items()}
+    shapes = {name: shape for name, shape in shapes.items() if shape}
+    sizes = {shape[0] for shape in shapes.values()} - {None}
+    if broadcasts:
+        sizes -= {1}
+    if len(sizes) > 1:
+        shown = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(
+            "Axis 0 is the batch, a row for each source, so it must be as "
+            f"long everywhere. Received shapes: {shown}. `keras.ops.repeat(x, "
+            "n, axis=0)` makes n rows of each."
+        )
+
+
+def shape_of(x):
+    """The shape as a tuple, or `None` of what has none."""
+    shape = getattr(x, "shape", None)
+    return None if shape is None else tuple(shape)
+
+
+def _shown(x):
+    if isinstance(x, (list, tuple)):
+        return f"a {type(x).__name__} of {len(x)}"
+    shape = shape_of(x)
+    return f"{x!r:.60}" if shape is None else f"a tensor of shape {shape}"
+
+
+@functools.lru_cache(maxsize=64)
+def _known(call):
+    """The names that a method takes, and whether it takes any others."""
+    _, *parameters = inspect.signature(call).parameters.values()
+    more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    names = tuple(x.name for x in parameters if x.kind not in more)
+    return names, len(names) < len(parameters)

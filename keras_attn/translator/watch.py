@@ -1,0 +1,80 @@
+"""Notices what changes under a translator: layers and weights."""
+
+import numpy as np
+
+from keras_attn.incremental.refuse import refuse_quantized
+
+
+class Watch:
+    """What some models were when it last looked.
+
+    Args:
+        models: Keras models.
+    """
+
+    def __init__(self, models):
+        self._models = models
+        layers = [x for model in models for x in model._flatten_layers()]
+        self._layers = list({id(x): x for x in layers}.values())
+        self._variables = self._variables_now()
+        # Where a model has no optimizer, another one that shares its weights
+        # may train them. The smallest tells.
+        self._smallest = [
+            min(
+                model.trainable_variables,
+                key=lambda x: int(np.prod(x.shape)),
+                default=None,
+            )
+            for model in models
+        ]
+        self._weights = self._weights_now()
+
+    def changed(self) -> bool:
+        """Whether a layer has other variables than at the last call.
+
+        A traced function keeps the variables that it was traced with,
+        whatever a layer does later: `enable_lora` adds some, `quantize`
+        replaces them.
+
+        Raises:
+            ValueError: If a layer was quantized.
+        """
+        refuse_quantized(self._layers)
+        before, self._variables = self._variables, self._variables_now()
+        return len(before) != len(self._variables) or any(
+            x is not y for x, y in zip(before, self._variables, strict=True)
+        )
+
+    def moved(self) -> bool:
+        """Whether training moved the weights since `settle()`."""
+        return self._weights != self._weights_now()
+
+    def settle(self) -> None:
+        """Takes the weights as they are for those that it knows."""
+        self._weights = self._weights_now()
+
+    def unsettle(self) -> None:
+        """Takes any weights for moved ones."""
+        self._weights = None
+
+    def _variables_now(self):
+        # Not `layer.variables`, which walks through all layers within.
+        return [
+            x
+            for layer in self._layers
+            for x in (
+                *layer._trainable_variables,
+                *layer._non_trainable_variables,
+            )
+        ]
+
+    def _weights_now(self):
+        """Cheap, for it is taken at every call."""
+        found = []
+        for model, smallest in zip(self._models, self._smallest, strict=True):
+            optimizer = getattr(model, "optimizer", None)
+            if optimizer is not None:
+                found.append(int(optimizer.iterations))
+            elif smallest is not None:
+                found.append(smallest.numpy().tobytes())
+        return found
