@@ -136,7 +136,8 @@ class Probes:
         felt = 0
         for weights in self._weights:
             old = self._runs.logits(self._arrays, weights)
-            if old.ndim != 3 or old.shape[1] != length:
+            if old.shape[1] != length:
+                self._report_length(old.shape)
                 return
             for targets, changed in self._changes():
                 arrays = [*self._arrays[:-1], targets]
@@ -154,6 +155,24 @@ class Probes:
                 f"'{self._examples.inputs[-1].name}': each token is chosen "
                 "without regard to those before it. Let the decoder read them.",
             )
+
+    def _report_length(self, shape):
+        *sources, target = self._examples.inputs
+        others = [
+            f"'{x.name}'"
+            for x, array in zip(sources, self._arrays, strict=False)
+            if array.shape[1:2] == shape[1:2]
+        ]
+        self._findings.wrong(
+            "inputs",
+            None,
+            "The output must have a position for each id of the model's last "
+            f"input, the target. Received {self._examples.target} ids of "
+            f"'{target.name}', and an output of shape {shape}"
+            + (f", as long as {others[0]}" if others else "")
+            + ". Is the target the last of the inputs, and does each of its "
+            "layers keep its length?",
+        )
 
     def _report_leak(self, arrays, changed, weights):
         old = self._runs.trace(self._arrays, weights)
@@ -175,9 +194,10 @@ class Probes:
         """Targets that differ from some position on, and that position."""
         rows, length = self._arrays[-1].shape[:2]
         target, other = self._arrays[-1], self._examples.draw()[-1]
-        ids = max(int(target.max()), int(other.max()), 2)
+        ids = max(int(target.max()), int(other.max()))
         # Another id in each place, whatever was drawn.
         other = np.where(other == target, target % ids + 1, other)
+        other = np.where(other == target, 0, other)  # there is but one id
         places = np.arange(1, length)
         # Each place in two rows, each row in one place at a time.
         for start in range(0, 2 * len(places), rows):
