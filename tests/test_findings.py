@@ -462,6 +462,7 @@ class Pages(keras.utils.PyDataset):
 GOOD_DATA = {
     "arrays": arrays(),
     "arrays and weights": (*arrays(), np.ones(3)),
+    "arrays and no weights": (*arrays(), None),
     "lists": [list(arrays()[0]), arrays()[1]],
     "by name": (
         {"target": IDS[:, :-1], "source": SOURCE_IDS, "more": IDS},
@@ -576,6 +577,11 @@ WRONG_DATA = {
         "weights",
         "of shape (3,) or (3, 5). Received: (3, 4)",
     ),
+    "arrays of other rows": (
+        arrays(source=SOURCE_IDS[:2]),
+        "inputs",
+        "All arrays must have as many rows",
+    ),
     "no batch": ([], "inputs", "has no batch"),
     "a number": (7, "inputs", "must be what `model.fit` takes"),
 }
@@ -644,6 +650,58 @@ def test_noise_on_the_inputs_is_no_wrong_shift():
     noisy = changed(long[:, :-1], (slice(None), slice(1, None, 3)), 8)
     source = np.tile(SOURCE_IDS[:1], (4, 1))
     assert_good(good(), arrays(source, noisy, long[:, 1:]))
+
+
+class Folding(layers.Embedding):
+    """Knows all ids: large ones share the rows of small ones."""
+
+    def call(self, ids):
+        return super().call(ids % self.input_dim)
+
+
+def test_a_table_that_folds_large_ids_has_no_finding():
+    source, target = inputs()
+    _, x = embedded(target, target)
+    memory = Folding(3, 6, mask_zero=True)(source)
+    logits = layers.Dense(TARGETS)(attend(x, memory))
+    assert_good(keras.Model([source, target], logits), arrays())
+
+
+def test_a_target_that_is_not_the_last_input_is_found():
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    logits = layers.Dense(TARGETS)(attend(x, memory))
+    model = keras.Model([target, source], logits)
+    assert_wrong(model, "inputs", "as long as 'target'", "Is the target the")
+
+
+def test_the_first_of_several_outputs_is_looked_at():
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    hidden = attend(x, memory)
+    logits = layers.Dense(TARGETS, name="logits")(hidden)
+    other = layers.Dense(3, "softmax", name="another")(hidden)
+    model = keras.Model([source, target], [logits, other])
+    losses = {"another": "mse", "logits": keras_attn.SequenceCrossentropy()}
+    model.compile("adam", loss=losses)
+    x, y = arrays()
+    targets = {"another": np.zeros((3, 5, 3)), "logits": y}
+    assert_good(model, (x, targets))
+    targets["logits"] = y + 9
+    assert_wrong(model, "vocabulary", "'logits' gives", data=(x, targets))
+
+
+def test_a_model_that_draws_in_training_is_looked_at():
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    attention = keras_attn.Attention(
+        keras_attn.AdditiveScore(4), keras_attn.ReinforceAlignment()
+    )
+    hidden, *evidence = attention(x, memory, return_samples=True)
+    logits = layers.Dense(TARGETS)(hidden)
+    model = keras_attn.ReinforceModel([source, target], [logits, *evidence])
+    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    assert_good(model, arrays())
 
 
 def test_all_that_is_wrong_is_said_at_once():

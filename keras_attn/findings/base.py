@@ -12,7 +12,7 @@ from keras_attn.findings.examples import precision_of
 from keras_attn.findings.finding import Finding
 from keras_attn.findings.finding import Findings
 from keras_attn.findings.graph import Graph
-from keras_attn.findings.graph import embeddings_of
+from keras_attn.findings.graph import tables_of
 from keras_attn.findings.ids import PAD
 from keras_attn.findings.ids import Batches
 from keras_attn.findings.objective import Objective
@@ -93,7 +93,9 @@ def check(model: keras.Model, data=None) -> list[Finding]:
     findings = Findings()
     graph = Graph(model)
     runs = Runs(model, graph)
-    tables = [embeddings_of(graph, key) for key in graph.inputs]
+    tables, sizes = zip(
+        *(tables_of(graph, key) for key in graph.inputs), strict=True
+    )
     batches = _batches_of(model, data, findings)
     if batches:
         last = graph.writer(graph.outputs[0])
@@ -106,7 +108,7 @@ def check(model: keras.Model, data=None) -> list[Finding]:
             findings,
         ).look()
     objective = Objective(model)
-    probes = _probes(model, runs, tables, findings)
+    probes = _probes(model, runs, sizes, findings)
     if probes is not None:
         probes.look()
         _check_activation(probes, objective, findings)
@@ -142,7 +144,7 @@ def _batches_of(model, data, findings):
     if data is None:
         return []
     try:
-        batches = first_batches(data, model.inputs)
+        batches = first_batches(data, model.inputs, model.output_names[0])
     except Unusable as error:
         findings.wrong("inputs", None, str(error))
         return []
@@ -153,9 +155,8 @@ def _batches_of(model, data, findings):
     return batches
 
 
-def _probes(model, runs, tables, findings):
+def _probes(model, runs, sizes, findings):
     random = np.random.default_rng(20261121)
-    sizes = [min(x.values()) if x else None for x in tables]
     examples, error = examples_for(
         model,
         sizes,

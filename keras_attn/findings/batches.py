@@ -15,12 +15,12 @@ class Batch(NamedTuple):
 
     Attributes:
         inputs: A list of arrays, in the order of the model's inputs.
-        target: The array that the loss compares with, or `None`.
+        target: The array that the loss compares with.
         weight: The array of sample weights, or `None`.
     """
 
     inputs: list
-    target: np.ndarray | None
+    target: np.ndarray
     weight: np.ndarray | None
 
 
@@ -28,25 +28,33 @@ class Unusable(ValueError):
     """Data of another form than a model needs."""
 
 
-def first_batches(data, inputs) -> list[Batch]:
+def first_batches(data, inputs, output) -> list[Batch]:
     """The first few batches of data.
 
     Args:
         data: Whatever `model.fit` takes, but no generator.
         inputs: The model's inputs.
+        output: Name of the model's first output.
 
     Raises:
         Unusable: If it is of no form that is known.
     """
-    return [_batch(given, inputs) for given in _elements(data)]
+    return [_batch(given, inputs, output) for given in _elements(data)]
 
 
 def _elements(data):
     if _is_arrays(data):
-        rows = min((len(x) for x in keras.tree.flatten(data)), default=0)
-        starts = range(0, min(rows, BATCHES * _ROWS), _ROWS)
+        lengths = {len(x) for x in keras.tree.flatten(data) if x is not None}
+        if len(lengths) > 1:
+            raise Unusable(
+                "All arrays must have as many rows. Received arrays of shape "
+                f"{_form(data)}."
+            )
+        starts = range(0, min(*lengths, BATCHES * _ROWS), _ROWS)
         return [
-            keras.tree.map_structure(lambda x, i=i: x[i : i + _ROWS], data)
+            keras.tree.map_structure(
+                lambda x, i=i: None if x is None else x[i : i + _ROWS], data
+            )
             for i in starts
         ]
     if isinstance(data, keras.utils.PyDataset):
@@ -79,12 +87,14 @@ def _is_arrays(data):
     return (
         isinstance(data, (tuple, list))
         and len(data) in (2, 3)
-        and hasattr(data[1], "shape")
-        and all(hasattr(x, "shape") for x in keras.tree.flatten(data))
+        and (hasattr(data[1], "shape") or isinstance(data[1], dict))
+        and all(
+            x is None or hasattr(x, "shape") for x in keras.tree.flatten(data)
+        )
     )
 
 
-def _batch(given, inputs):
+def _batch(given, inputs, output):
     names = [x.name for x in inputs]
     wanted = (
         f"Each batch must be `(({', '.join(names)}), target_out)`, or that "
@@ -117,14 +127,23 @@ def _batch(given, inputs):
             f"The model has {len(inputs)} inputs, {names}, and the data "
             f"{len(found)}. {wanted}. Received: {_form(given)}.{hint}"
         )
-    # Of a model of several outputs, the first one's.
-    y = keras.tree.flatten(y)
-    weight = keras.tree.flatten(weight)
+    target = first_of(y, output)
+    weight = first_of(weight[0], output) if weight else None
+    if target is None:
+        raise Unusable(f"{wanted}. Received no target_out: {_form(given)}.")
     return Batch(
         [_array(one, name) for one, name in zip(found, names, strict=True)],
-        _array(y[0], "target_out") if y else None,
-        _array(weight[0], "sample_weight") if weight else None,
+        _array(target, "target_out"),
+        None if weight is None else _array(weight, "sample_weight"),
     )
+
+
+def first_of(structure, name):
+    """What belongs to a model's first output, of a structure for all."""
+    if isinstance(structure, dict) and name in structure:
+        return structure[name]
+    flat = keras.tree.flatten(structure)
+    return flat[0] if flat else None
 
 
 def _array(value, name):

@@ -7,13 +7,13 @@ import numpy as np
 # without and with padding. Smaller ones are for models that take no more, and
 # the larger source for convolutions with strides.
 _SIZES = (
-    (8, 23, 13, 18),
-    (8, 23, 3, 5),
-    (8, 23, 37, 46),
-    (8, 7, 13, 18),
-    (8, 7, 3, 5),
-    (8, 4, 2, 3),
-    (8, 2, 1, 2),
+    (16, 23, 13, 18),
+    (16, 23, 3, 5),
+    (16, 23, 37, 46),
+    (16, 7, 13, 18),
+    (16, 7, 3, 5),
+    (16, 4, 2, 3),
+    (16, 2, 1, 2),
 )
 
 

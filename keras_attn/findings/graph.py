@@ -211,20 +211,33 @@ def _given(model, node):
     return given, masks
 
 
-def embeddings_of(graph, key):
-    """Names and sizes of the tables that look up the ids of an input."""
-    found = {}
+def tables_of(graph, key):
+    """What looks up the ids of an input.
+
+    Args:
+        graph: A `Graph`.
+        key: Key of the input.
+
+    Returns:
+        `{name of a layer: how many ids it knows}`, and for inputs to be made
+        up a number of ids that all layers know, or `None` if there is none.
+    """
+    known, sizes = {}, []
     for call in graph.readers(key):
-        if isinstance(call.operation, layers.Embedding):
-            found[call.name] = call.operation.input_dim
-        elif isinstance(call.operation, keras.Layer):
-            # A layer of several tables, one of which may be for positions:
-            # the largest refuses nothing that is right.
-            inner = [
-                x.input_dim
-                for x in call.operation._flatten_layers(include_self=False)
-                if isinstance(x, layers.Embedding)
-            ]
-            if inner:
-                found[call.name] = max(inner)
-    return found
+        layer = call.operation
+        if not isinstance(layer, keras.Layer):
+            continue
+        tables = [
+            x.input_dim
+            for x in layer._flatten_layers()
+            if isinstance(x, layers.Embedding)
+        ]
+        sizes += tables
+        # A table of another layer may be for positions, and a subclass may
+        # fold larger ids; KerasHub's layers tell the size of a vocabulary.
+        ours = type(layer).__module__.startswith(("keras.", "keras_hub."))
+        if isinstance(layer, layers.Embedding) and ours:
+            known[call.name] = layer.input_dim
+        elif ours and isinstance(getattr(layer, "vocabulary_size", None), int):
+            known[call.name] = layer.vocabulary_size
+    return known, min(sizes, default=None)

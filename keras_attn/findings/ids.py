@@ -18,7 +18,12 @@ class Batches:
     """
 
     def __init__(self, batches, inputs, tables, output, last, findings):
-        self._batches = batches
+        self._batches = [
+            x._replace(target=x.target[..., 0])
+            if x.target.ndim == 3 and x.target.shape[2] == 1
+            else x
+            for x in batches
+        ]
         self._inputs = inputs
         self._tables = tables
         self._output = output
@@ -79,7 +84,7 @@ class Batches:
                 "`ids[:, :-1]` and `ids[:, 1:]`.",
             )
         elif target.ndim > 3 or (
-            target.ndim == 3 and target.shape[2] not in (1, self._vocabulary)
+            target.ndim == 3 and target.shape[2] != self._vocabulary
         ):
             self._findings.wrong(
                 "one-hot",
@@ -171,13 +176,12 @@ class Batches:
             else f"'{layer}' gives logits for the ids 0 to {size - 1}"
         )
         if highest >= size:
-            argument = "`input_dim`" if kind == "ids" else "`units`"
             self._findings.wrong(
                 kind,
                 layer,
-                f"{knows}, and '{name}' has the id {highest:.0f}. Give it "
-                f"{argument} of {highest + 1:.0f} at least: the size of the "
-                "vocabulary with padding, which is `text.size` of a `Text`.",
+                f"{knows}, and '{name}' has the id {highest:.0f}. It needs "
+                f"{highest + 1:.0f} at least: the size of the vocabulary with "
+                "padding, which is `text.size` of a `Text`.",
             )
         if lowest < 0:
             self._findings.wrong(
@@ -287,9 +291,7 @@ def _fits(shape, wanted):
 
 def _ids(target):
     """Ids of targets that may be one-hot."""
-    if target.ndim == 2:
-        return target
-    return target[..., 0] if target.shape[2] == 1 else target.argmax(-1)
+    return target if target.ndim == 2 else target.argmax(-1)
 
 
 def _share_of_equal(pairs):

@@ -8,6 +8,8 @@ import numpy as np
 from keras import ops
 from keras.src.backend import set_keras_mask
 
+from keras_attn.findings.batches import first_of
+
 
 class Objective:
     """What a compiled model's first output is compared by.
@@ -21,9 +23,10 @@ class Objective:
     """
 
     def __init__(self, model):
-        given = getattr(model, "loss", None) if model.compiled else None
-        given = keras.tree.flatten(given) if _is_nested(given) else [given]
-        self.loss = keras.losses.get(given[0]) if given else None
+        given = model.loss if model.compiled else None
+        if isinstance(given, (list, tuple, dict)):
+            given = first_of(given, model.output_names[0])
+        self.loss = keras.losses.get(given)
 
     def __bool__(self):
         return self.loss is not None
@@ -90,7 +93,3 @@ class Objective:
         while isinstance(kind, functools.partial):
             kind = kind.func
         return getattr(kind, "__name__", "").replace("_", "").lower()
-
-
-def _is_nested(given):
-    return isinstance(given, (list, tuple, dict))

@@ -32,6 +32,7 @@ class Probes:
         self._arrays = examples.draw()
         # Its own weights, and others: a gate that begins at zero will open.
         self._weights = runs.weights(), runs.other_weights(random)
+        self._logits = {}
 
     def look(self):
         """Runs all of them; the later ones need what the earlier tell."""
@@ -45,7 +46,7 @@ class Probes:
 
     def probabilities(self):
         """Whether the model gives probabilities, and the call that does."""
-        logits = self._runs.logits(self._arrays, self._weights[1])
+        logits = self._given(self._weights[1])
         if not _are_probabilities(logits):
             return None
         values = self._runs.trace(self._arrays, self._weights[1])
@@ -58,12 +59,19 @@ class Probes:
 
     def range(self):
         """The least and the largest output."""
-        logits = self._runs.logits(self._arrays, self._weights[1])
+        logits = self._given(self._weights[1])
         return float(np.min(logits)), float(np.max(logits))
+
+    def _given(self, weights):
+        """What the model gives for the examples; it is run once."""
+        key = id(weights)
+        if key not in self._logits:
+            self._logits[key] = self._runs.logits(self._arrays, weights)
+        return self._logits[key]
 
     def _is_not_finite(self):
         for weights in self._weights[:1]:
-            if np.isfinite(self._runs.logits(self._arrays, weights)).all():
+            if np.isfinite(self._given(weights)).all():
                 continue
             values = self._runs.trace(self._arrays, weights)
             call = self._blame(
@@ -81,9 +89,8 @@ class Probes:
 
     def _is_random(self):
         weights = self._weights[1]
-        first, second = (
-            self._runs.logits(self._arrays, weights) for _ in range(2)
-        )
+        first = self._given(weights)
+        second = self._runs.logits(self._arrays, weights)
         if np.array_equal(first, second):
             return False
         first, second = (
@@ -108,7 +115,7 @@ class Probes:
         for mine, other in zip(self._arrays, others, strict=True):
             other[0] = mine[0]
         for weights in self._weights:
-            old = self._runs.logits(self._arrays, weights)
+            old = self._given(weights)
             new = self._runs.logits(others, weights)
             tell = (rows, self._alike)
             if blame.first_row_changes(old, new, *tell) != blame.WRONG:
@@ -135,8 +142,9 @@ class Probes:
         length = self._examples.target
         felt = 0
         for weights in self._weights:
-            old = self._runs.logits(self._arrays, weights)
-            if old.ndim != 3 or old.shape[1] != length:
+            old = self._given(weights)
+            if old.shape[1] != length:
+                self._report_length(old.shape)
                 return
             for targets, changed in self._changes():
                 arrays = [*self._arrays[:-1], targets]
@@ -154,6 +162,24 @@ class Probes:
                 f"'{self._examples.inputs[-1].name}': each token is chosen "
                 "without regard to those before it. Let the decoder read them.",
             )
+
+    def _report_length(self, shape):
+        *sources, target = self._examples.inputs
+        others = [
+            f"'{x.name}'"
+            for x, array in zip(sources, self._arrays, strict=False)
+            if array.shape[1:2] == shape[1:2]
+        ]
+        self._findings.wrong(
+            "inputs",
+            None,
+            "The output must have a position for each id of the model's last "
+            f"input, the target. Received {self._examples.target} ids of "
+            f"'{target.name}', and an output of shape {shape}"
+            + (f", as long as {others[0]}" if others else "")
+            + ". Is the target the last of the inputs, and does each of its "
+            "layers keep its length?",
+        )
 
     def _report_leak(self, arrays, changed, weights):
         old = self._runs.trace(self._arrays, weights)
@@ -175,9 +201,10 @@ class Probes:
         """Targets that differ from some position on, and that position."""
         rows, length = self._arrays[-1].shape[:2]
         target, other = self._arrays[-1], self._examples.draw()[-1]
-        ids = max(int(target.max()), int(other.max()), 2)
+        ids = max(int(target.max()), int(other.max()))
         # Another id in each place, whatever was drawn.
         other = np.where(other == target, target % ids + 1, other)
+        other = np.where(other == target, 0, other)  # there is but one id
         places = np.arange(1, length)
         # Each place in two rows, each row in one place at a time.
         for start in range(0, 2 * len(places), rows):
@@ -192,7 +219,7 @@ class Probes:
     def _ignores(self):
         others = self._examples.draw()
         weights = self._weights[1]
-        old = self._runs.logits(self._arrays, weights)
+        old = self._given(weights)
         for number, symbol in enumerate(self._examples.inputs[:-1]):
             if "float" not in symbol.dtype and not self._examples.reads_ids(
                 number
@@ -214,7 +241,7 @@ class Probes:
             return
         padded = self._examples.pad(self._arrays)
         for weights in self._weights:
-            old = self._runs.logits(self._arrays, weights)
+            old = self._given(weights)
             new = self._runs.logits(padded, weights)
             if blame.differ(old, new, self._close) == blame.CLEAN:
                 continue
