@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.text import Text
+from keras_attn.text import encode_lines
 
 _CHUNK = 10_000  # lines turned into ids at a time
 
@@ -94,10 +95,11 @@ def pairs(
 
 def _ids(lines, text, name, start=False):
     """Ids of all lines as one ragged tensor; warns of lines that were cut."""
+    lines = encode_lines(lines, name)
     chunks, cut = [], 0
     special = 2 if start else 1
     for i in range(0, len(lines), _CHUNK):
-        chunk = tf.constant(list(lines[i : i + _CHUNK]))
+        chunk = tf.constant(lines[i : i + _CHUNK])
         ids = text.ragged_ids(chunk, start)
         chunks.append(ids)
         # Only full rows can have been cut, and they are few.
