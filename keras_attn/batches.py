@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.text import Text
-from keras_attn.text import require_strings
+from keras_attn.text import encode_lines
 
 _CHUNK = 10_000  # lines turned into ids at a time
 
@@ -109,15 +109,13 @@ def pairs(
 
 
 def _lines(lines, name):
-    """The lines as a list, of strings alone."""
+    """The lines as a list of bytes."""
     if isinstance(lines, Text) or not hasattr(lines, "__iter__"):
         raise ValueError(
             f"`{name}` must be a list of lines. Received: {lines!r:.80}. The "
             "order is `pairs(sources, targets, source_text, target_text)`."
         )
-    lines = [x.numpy() if tf.is_tensor(x) else x for x in lines]
-    require_strings(lines, name)
-    return lines
+    return encode_lines(lines, name)
 
 
 def _ids(lines, text, name, start=False):
@@ -125,7 +123,7 @@ def _ids(lines, text, name, start=False):
     chunks, cut = [], 0
     special = 2 if start else 1
     for i in range(0, len(lines), _CHUNK):
-        chunk = tf.constant(list(lines[i : i + _CHUNK]))
+        chunk = tf.constant(lines[i : i + _CHUNK])
         ids = text.ragged_ids(chunk, start)
         chunks.append(ids)
         # Only full rows can have been cut, and they are few.

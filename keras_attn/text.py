@@ -17,6 +17,7 @@ result and does no harm to the others:
 
 import collections
 import json
+import numbers
 import pathlib
 import unicodedata
 from collections.abc import Iterable
@@ -98,17 +99,19 @@ class Text:
                 '`normalization` must be "NFC", "NFKC" or None, which leaves '
                 f"text as it is. Received: normalization={normalization!r}"
             )
-        if max_length < 1:
+        whole = isinstance(max_length, numbers.Integral)
+        whole = whole and not isinstance(max_length, bool)
+        if not whole or max_length < 1:
             raise ValueError(
-                "`max_length` counts the tokens of a row and must be at "
-                f"least 1. Received: max_length={max_length!r}"
+                "`max_length` counts the tokens of a row and must be an "
+                f"integer, at least 1. Received: max_length={max_length!r}"
             )
         counts = dict(vocabulary) if hasattr(vocabulary, "keys") else {}
         tokens = list(vocabulary)
         _require_tokens(tokens)
         self.split = split
         self.lowercase = lowercase
-        self.max_length = max_length
+        self.max_length = int(max_length)
         self.too_long = too_long
         self.normalization = normalization
         self.counts = counts
@@ -153,8 +156,7 @@ class Text:
             )
         text = cls([], split, lowercase, **kwargs)
         counter = collections.Counter()
-        lines = list(lines)
-        require_strings(lines, "lines")
+        lines = encode_lines(lines, "lines")
         for i in range(0, len(lines), _BATCH):
             pieces = text.pieces(tf.constant(lines[i : i + _BATCH]))
             counter.update(pieces.flat_values.numpy().tolist())
@@ -385,6 +387,30 @@ class Text:
         return text
 
 
+def encode_lines(lines, name: str) -> list[bytes]:
+    """Lines as bytes; lone surrogates get through, for `Text` to replace.
+
+    Args:
+        lines: Strings, or bytes.
+        name: What the caller calls them.
+    """
+    found = []
+    for i, line in enumerate(lines):
+        if tf.is_tensor(line):  # of a `tf.data.Dataset`
+            line = line.numpy()
+        if isinstance(line, str):
+            line = line.encode("utf-8", "surrogatepass")
+        elif not isinstance(line, bytes):
+            raise ValueError(
+                f"`{name}` must be strings, one a line. Received: "
+                f"{name}[{i}]={line!r:.80} (of type {type(line).__name__}). "
+                "Leave empty lines as the empty string, and turn numbers into "
+                "text by `str(x)`."
+            )
+        found.append(line)
+    return found
+
+
 def _tables_in_memory(tokens):
     ids = tf.range(len(tokens), dtype=tf.int64)
     initializer = tf.lookup.KeyValueTensorInitializer
@@ -441,18 +467,6 @@ def _require_tokens(tokens):
         )
 
 
-def require_strings(lines, name) -> None:
-    """Refuses a list that holds anything but strings."""
-    for number, line in enumerate(lines):
-        if not isinstance(line, (str, bytes)):
-            raise ValueError(
-                f"`{name}` must be strings, one a line. Received: "
-                f"{name}[{number}]={line!r:.80} (of type "
-                f"{type(line).__name__}). Leave empty lines as the empty "
-                "string, and turn numbers into text by `str(x)`."
-            )
-
-
 def _batch_of_strings(strings):
     """A string tensor `(batch,)`."""
     shape, dtype = getattr(strings, "shape", None), tf.string
@@ -463,7 +477,7 @@ def _batch_of_strings(strings):
     elif isinstance(strings, (str, bytes)):
         shape = ()
     elif any(not isinstance(x, (str, bytes)) for x in strings):
-        require_strings(strings, "strings")
+        encode_lines(strings, "strings")  # names the one that is none
     rank = None if shape is None else tf.TensorShape(shape).rank
     if dtype != tf.string or rank not in (None, 1):
         raise ValueError(

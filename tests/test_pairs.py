@@ -7,6 +7,7 @@ from keras import layers
 import keras_attn
 from keras_attn.text import END
 from keras_attn.text import START
+from keras_attn.text import UNKNOWN
 
 LETTERS = "abcdefgh"
 TEXT = keras_attn.Text(LETTERS, split="characters", max_length=9)
@@ -122,6 +123,13 @@ def test_lines_that_are_cut_are_warned_of_by_number():
 def test_lines_that_just_fill_the_maximum_length_are_not_warned_of():
     # Any warning is an error in these tests.
     pairs(["a" * 9, "b"], ["a" * 9, "e\u0301" * 9])
+
+
+def test_lines_that_are_no_strings_are_named():
+    with pytest.raises(ValueError, match=r"`targets` must be.*targets\[1\]=3"):
+        pairs(["a", "b"], ["a", 3])
+    data = pairs(["a\ud800", "b"], ["a", "b"], buckets=1)
+    assert int(np.sum(next(iter(data))[0][0] == UNKNOWN)) >= 1
 
 
 def test_pairs_are_normalised_as_their_texts_are():

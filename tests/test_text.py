@@ -486,9 +486,29 @@ def test_a_vocabulary_is_counted_as_text_is_read():
     assert Text.from_lines([], "characters").size == len(SPECIAL_TOKENS)
 
 
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        (["a", None], r"`lines` must be strings.*lines\[1\]=None"),
+        ([["a", "b"]], r"`lines` must be strings.*lines\[0\]=\['a', 'b'\]"),
+        (["a", 3], r"`lines` must be strings.*lines\[1\]=3"),
+    ],
+)
+def test_lines_that_are_no_strings_are_named(lines, message):
+    with pytest.raises(ValueError, match=message):
+        Text.from_lines(lines, "characters")
+
+
+def test_lone_surrogates_are_replaced_in_a_vocabulary_s_lines():
+    text = Text.from_lines(["a\ud800", b"a\xff"], "characters")
+    assert "a" in text.tokens and text.counts["\ufffd"] >= 2
+
+
 def test_any_iterable_of_lines_makes_a_vocabulary():
-    text = Text.from_lines((line for line in ["ab", "b"]), "characters")
-    assert text.counts == {"b": 2, "a": 1}
+    data = tf.data.Dataset.from_tensor_slices(["ab", "b"])
+    for lines in ((x for x in ["ab", "b"]), np.array(["ab", "b"]), data):
+        text = Text.from_lines(lines, "characters")
+        assert text.counts == {"b": 2, "a": 1}
 
 
 ODD = {
@@ -551,6 +571,9 @@ def test_a_vocabulary_that_is_not_there_is_named(tmp_path):
         ("ab", {"split": "letters"}, '"characters" or "whitespace".*letters'),
         ("ab", {"too_long": "ignore"}, '"truncate" or "error".*ignore'),
         ("ab", {"max_length": 0}, "at least 1. Received: max_length=0"),
+        ("ab", {"max_length": 2.5}, "an integer, at least 1.*max_length=2.5"),
+        ("ab", {"max_length": None}, "an integer, at least 1.*=None"),
+        ("ab", {"max_length": True}, "an integer, at least 1.*=True"),
         ("aa", {}, r"must be distinct.*\['a'\]"),
         (["a", ""], {}, "must be a string that is not empty. Got: ''"),
         (["a", 3], {}, "must be a string that is not empty. Got: 3"),

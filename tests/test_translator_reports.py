@@ -162,6 +162,18 @@ def test_a_prefix_longer_than_its_text_is_refused_and_not_cut(toys):
         )
 
 
+def test_a_prefix_longer_than_its_row_s_maximum_is_refused(toys):
+    toy = toys["greedy"]
+    message = "'AA B K' of 3 tokens with max_length=3"
+    prefixes, lengths = ["AA B K", "AA B K"], {"max_length": [4, 3]}
+    with pytest.raises(ValueError, match=message):
+        toy(["a", "b"], prefixes=prefixes, options=lengths)
+    with pytest.raises(ValueError, match=message):
+        toy.stream("a", prefix="AA B K", options={"max_length": 3})
+    found = toy(["a", "b"], prefixes=prefixes, options={"max_length": 4})
+    assert all(row.tokens[:3] == ["AA", "B", "K"] for row in found)
+
+
 def test_a_prefix_is_refused_with_its_whole_length(toys):
     with pytest.raises(ValueError, match="of 30 tokens with max_length=10"):
         toys["greedy"](["a"], prefixes=["B " * 30])
@@ -260,6 +272,11 @@ def answers(cutting, exports, tmp_path_factory):
     cases["NFC", "align cut"] = text
     cases["NFC", "align none"] = {"text": as_bytes([])}
     cases["NFC", "options"] = text | options | {"prefix": as_bytes(PREFIXES)}
+    few = np.array([1, 3, 2, 1, 1, 1, 1, 1, 1], "int32")
+    cases["NFC", "options few"] = cases["NFC", "options"] | {
+        "prefix": as_bytes(["AA", "AA B K", "AA B K", *[""] * 6]),
+        "max_length": few,
+    }
     cases["NFC", "score"] = text | {"target": as_bytes(TARGETS)}
     folder = tmp_path_factory.mktemp("answers")
     requests = [
@@ -305,6 +322,12 @@ def test_an_export_reports_prefixes_with_their_sources(answers):
     for row in (3, 5):
         unknown[row] += 1
     check_report(answers["NFC", "options"], cut, unknown)
+
+
+def test_an_export_reports_prefixes_that_a_row_s_maximum_cut(answers):
+    cut, unknown = map(list, zip(*CUT.values(), strict=True))
+    cut[2] = True  # three tokens, of which two may come
+    check_report(answers["NFC", "options few"], cut, unknown)
 
 
 def test_an_export_reports_what_the_translator_does_of_scores(cutting, answers):

@@ -18,7 +18,8 @@ batching demands.
 `truncated` (bool) tells that a row's text was cut at the `max_length` of its
 `Text`, so that the answer is to its beginning alone; `unknown` (int32) how many
 of its tokens, of those read, were unknown. In `options` they tell of text and
-prefix together, in `score` of text and target.
+prefix together, where a prefix may also be cut at the row's `max_length`, and
+in `score` of text and target.
 
 Where a translator reads no text, the model's own source inputs stand in the
 place of `text`, and of `ids` and `lengths`, under their names. `S` is then

@@ -90,8 +90,7 @@ class Graph:
         report = self.sources.report(given, inputs)
         strings, request = request.get("prefix"), self.with_ids(request)
         if strings is not None:
-            prefixes = report_of(self.target_text, strings, request["prefix"])
-            report = report.beside(prefixes)
+            report = report.beside(self._report_prefixes(strings, request))
         found, columns = self.search_inputs(inputs, request)
         source_tokens, source_lengths = self.sources.tokens(
             given, columns, tf.shape(found.alignments)[3]
@@ -112,6 +111,15 @@ class Graph:
             hypotheses=found,
             report=report,
         )
+
+    def _report_prefixes(self, strings, request):
+        """What of the prefixes is not in the texts as it was written."""
+        ids = request["prefix"]
+        report = report_of(self.target_text, strings, ids)
+        options = request.get("options", {})
+        longest = options.get("max_length", self.search.max_length)
+        lengths = tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
+        return report._replace(truncated=report.truncated | (lengths > longest))
 
     def with_ids(self, request: dict) -> dict:
         """A request whose prefixes are ids `(batch, length)`."""

@@ -19,8 +19,6 @@ def read(search, target_text, count, prefixes, seed, options) -> dict:
             one a source.
     """
     request = {}
-    if prefixes is not None:
-        request["prefix"] = _prefixes(search, target_text, count, prefixes)
     if isinstance(search, Sampling):
         request["seed"] = _seeds(seed, count)
     elif seed is not None:
@@ -31,6 +29,11 @@ def read(search, target_text, count, prefixes, seed, options) -> dict:
         )
     if options:
         request["options"] = _options(search, count, options)
+    if prefixes is not None:
+        longest = request.get("options", {}).get("max_length")
+        if longest is None:
+            longest = np.full(count, search.max_length)
+        request["prefix"] = _prefixes(target_text, longest, prefixes)
     return request
 
 
@@ -62,7 +65,9 @@ def is_list_of(count, given) -> bool:
     return getattr(given, "shape", None) != () and len(given) == count
 
 
-def _prefixes(search, target_text, count, prefixes):
+def _prefixes(target_text, longest, prefixes):
+    """Prefixes of texts that may have so many tokens each."""
+    count = len(longest)
     if not is_list_of(count, prefixes):
         raise ValueError(
             "`prefixes` must be a list with a string, or None, for each "
@@ -72,7 +77,7 @@ def _prefixes(search, target_text, count, prefixes):
     lines = [encode("" if x is None else x) for x in prefixes]
     pieces = target_text.pieces(tf.constant(lines, tf.string))
     ids = pieces.with_flat_values(target_text.token_ids(pieces.flat_values))
-    for line, row in zip(lines, ids.to_list(), strict=True):
+    for line, row, most in zip(lines, ids.to_list(), longest, strict=True):
         shown = line.decode("utf-8", "replace")
         if UNKNOWN in row:
             raise ValueError(
@@ -80,12 +85,12 @@ def _prefixes(search, target_text, count, prefixes):
                 f"Received: {shown!r}. `translator.target_text.tokens` lists "
                 "them."
             )
-        if len(row) >= search.max_length:
+        if len(row) >= most:
             raise ValueError(
                 "A prefix must leave room for a token more. Received: "
                 f"{shown!r} of {len(row)} tokens with "
-                f"max_length={search.max_length}. Pass a search with a larger "
-                "`max_length`."
+                f"max_length={most}. Pass a search, or the option, with a "
+                "larger `max_length`."
             )
         if len(row) > target_text.max_length:
             raise ValueError(
