@@ -66,16 +66,34 @@ def test_a_layer_attends_learns_and_steps(mechanism, arguments):
         np.testing.assert_allclose(found[:, 0], expected[:, t], atol=1e-5)
 
 
+FIRST = "floatx", "pre"
+# What mixed float32 with `floatx`; the others are left to `make test-all`.
+ONCE_BROKEN = {
+    "luong local-m",
+    "luong local-p",
+    "sparsemax",
+    "entmax",
+    "monotonic, recursive",
+}
+
+
 @pytest.mark.parametrize(
-    "arguments, order",
+    "mechanism, arguments, order",
     [
-        ("floatx", "pre"),
-        pytest.param("floatx", "post", marks=pytest.mark.full),
-        pytest.param("dtype", "pre", marks=pytest.mark.full),
+        pytest.param(
+            mechanism,
+            kind,
+            order,
+            id=f"{mechanism.name}-{kind}-{order}",
+            marks=()
+            if mechanism.name in ONCE_BROKEN and (kind, order) == FIRST
+            else pytest.mark.full,
+        )
+        for mechanism in MECHANISMS
+        for kind, order in [FIRST, ("floatx", "post"), ("dtype", "pre")]
     ],
     indirect=["arguments"],
 )
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda x: x.name)
 def test_a_model_trains_and_is_decoded(mechanism, order, arguments):
     source = keras.Input((None,), dtype="int32")
     target = keras.Input((None,), dtype="int32")
