@@ -243,7 +243,9 @@ class Text:
 
         Where the ids are padding, start or end, tokens are left out.
         """
-        size = [-1, tf.shape(ids)[-1]]
+        # Not -1, which a time of zero would leave open.
+        rows = tf.reduce_prod(tf.shape(ids)[:-1])
+        size = tf.stack([rows, tf.shape(ids)[-1]])
         flat, tokens = tf.reshape(ids, size), tf.reshape(tokens, size)
         joined = tf.strings.reduce_join(
             tf.ragged.boolean_mask(tokens, ~_is_silent(flat)),

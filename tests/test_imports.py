@@ -45,6 +45,8 @@ MAY_IMPORT = {
         "keras",
         "tensorflow",
         "tensorflow_serving",
+        "incremental",
+        "search",
         "structures",
         "text",
     },
