@@ -41,7 +41,8 @@ class Text:
         lowercase: Whether text is lower-cased.
         max_length: Most tokens of a row, the end token not counted.
         too_long: What becomes of a longer row: `"truncate"` cuts it,
-            `"error"` refuses the whole batch it is in.
+            `"error"` refuses the whole batch it is in. In an export that row
+            alone has no answer.
 
     Raises:
         ValueError: If a token could never come out of the split.

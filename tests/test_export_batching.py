@@ -4,15 +4,18 @@ What TensorFlow Serving does to them is in `batching.py`; its own loader
 answers. Bad rows among them get an answer of their own.
 """
 
-import client_loop
 import keras
 import numpy as np
 import pytest
 import toys as toy_models
 from keras import layers
+from test_export import CORE_OPERATIONS
+from test_export import TEXT_OPERATIONS
 from test_export import as_bytes
 from test_export import ask
 from test_export import ids_of
+from test_export import nodes
+from test_export import saved_model
 
 import keras_attn
 
@@ -133,7 +136,7 @@ LOOPS = [*MAKERS, "greedy", "spectra", "ensemble"]
 @pytest.fixture(scope="module")
 def translators(toys):
     made = {name: make() for name, make in MAKERS.items()}
-    for name in ("greedy", "spectra", "ensemble", "pre", "sampling", "words"):
+    for name in ("greedy", "spectra", "ensemble"):
         made[name] = toys[name]
     return made
 
@@ -145,8 +148,6 @@ def exports(translators, tmp_path_factory):
         "greedy": "all",
         "spectra": "all",
         "ensemble": ["step"],
-        "sampling": ["options"],
-        "words": "all",
     }
     further = {"spectra": {"lengths": True}, "unmasked": {"lengths": False}}
     return {
@@ -228,7 +229,7 @@ SIGNATURES = [
 ]
 
 
-def searches(name, delays=None):
+def searches(name):
     """The clients' own searches: sources, hypotheses and their delays."""
     sources = [of_lines(x) for x in CLIENTS]
     if name == "spectra":
@@ -299,15 +300,22 @@ def test_clients_that_step_together_find_what_each_finds_alone(name, answers):
     for i, found in enumerate(merged):
         (expected,) = answers[name, "loop", i]
         np.testing.assert_array_equal(found["text"], expected["text"])
-        np.testing.assert_allclose(
-            found["score"], expected["score"], atol=1e-5
-        )
+        np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
         for one, other in zip(
             found["alignments"], expected["alignments"], strict=True
         ):
             np.testing.assert_allclose(one, other, atol=1e-5)
         texts |= set(found["text"])
     assert len(texts) > 2
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_steps_of_several_need_only_operations_that_servers_have(name, exports):
+    (meta_graph,) = saved_model(exports[name]).meta_graphs
+    called = {x.signature.name for x in meta_graph.graph_def.library.function}
+    used = {node.op for node in nodes(exports[name])}
+    unknown = used - called - {*CORE_OPERATIONS, *TEXT_OPERATIONS}
+    assert not unknown, unknown
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -324,3 +332,50 @@ def test_a_client_s_greedy_search_is_the_translator_s(
     (found,) = answers[name, "loop", 0]
     assert [x.decode() for x in found["text"]] == expected.text
     np.testing.assert_allclose(found["score"], expected.scores, atol=1e-4)
+
+
+def test_features_of_any_size_bring_a_warning(translators, tmp_path):
+    with pytest.warns(UserWarning, match="pads the shorter ones with copies"):
+        translators["spectra"].export(tmp_path)
+
+
+def test_lengths_of_what_has_a_size_are_refused(translators, tmp_path):
+    with pytest.raises(ValueError, match="knows the lengths itself. Received"):
+        translators["greedy"].export(tmp_path, lengths=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_signature_of_features_takes_lengths(exports):
+    (meta_graph,) = saved_model(exports["spectra"]).meta_graphs
+    for name in ("serving_default", "nbest", "align", "ids", "options"):
+        assert "lengths" in meta_graph.signature_def[name].inputs
+
+
+def test_two_open_axes_have_a_column_of_lengths_each():
+    from keras_attn.export.lengths import Measured
+    from keras_attn.translator.sources import Features
+
+    image = keras.Input((None, None, 2), name="image")
+    style = keras.Input((4,), name="style")
+    sources = Measured(Features([image, style]))
+    assert [tuple(x.shape) for x in sources.specs] == [
+        (None, None, None, 2),
+        (None, 4),
+        (None, 2),
+    ]
+    given = np.ones((2, 3, 4, 2)), np.ones((2, 4)), [[3, 2], [1, 4]]
+    given = *given[:2], np.array(given[2], "int32")
+    found, style = sources.inputs(tuple(map(keras.ops.array, given)))
+    expected = np.zeros((2, 3, 4, 2))
+    expected[0, :3, :2] = expected[1, :1, :4] = 1
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(style, given[1])
+
+
+def test_an_input_of_that_name_is_refused():
+    from keras_attn.export.lengths import Measured
+    from keras_attn.translator.sources import Features
+
+    inputs = [keras.Input((None,), name="x"), keras.Input((1,), name="lengths")]
+    with pytest.raises(ValueError, match="a model with an input of this name"):
+        Measured(Features(inputs))

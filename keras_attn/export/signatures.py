@@ -141,7 +141,9 @@ class Signatures:
         asked = dict(
             zip(
                 names,
-                rows.require_one_each("options", tf.shape(given[0])[0], **asked),
+                rows.require_one_each(
+                    "options", tf.shape(given[0])[0], **asked
+                ),
                 strict=True,
             )
         )

@@ -174,7 +174,9 @@ def refused(search, options):
                 [
                     f"`{name}` must be {allowed}. Received: {name}=",
                     # Floats as they are written, not with six digits.
-                    tf.strings.as_string(value, shortest=value.dtype.is_floating),
+                    tf.strings.as_string(
+                        value, shortest=value.dtype.is_floating
+                    ),
                     f". {OWN} stands for the search's own, "
                     f"{getattr(search, name)}.",
                 ]

@@ -197,9 +197,7 @@ class Graph:
         Without attention, alignments are zeros over `nowhere` columns. What
         `apart` means stands in `Incremental.step`.
         """
-        logits, alignments, state = self.cut.step(
-            tokens, state, encoded, apart
-        )
+        logits, alignments, state = self.cut.step(tokens, state, encoded, apart)
         if alignments is None:
             alignments = tf.zeros([*tf.unstack(tf.shape(tokens)), nowhere])
         return logits, alignments, state
