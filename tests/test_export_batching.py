@@ -16,6 +16,7 @@ from test_export import ask
 from test_export import ids_of
 from test_export import nodes
 from test_export import saved_model
+from test_export import warm_ups
 
 import keras_attn
 
@@ -256,6 +257,9 @@ def answers(translators, exports, tmp_path_factory):
         cases[name, "loop", "merged"] = LONGEST, asked
         for i, each in enumerate(asked):
             cases[name, "loop", i] = LONGEST, [(*each[:2], 0)]
+    for name in ("spectra", "positions"):
+        for signature, inputs in warm_ups(exports[name]):
+            cases[name, f"warm up {signature}", 0] = signature, inputs
     folder = tmp_path_factory.mktemp("answers")
     found = ask(
         [(str(exports[key[0]]), *case, "c") for key, case in cases.items()],
@@ -309,7 +313,8 @@ def test_clients_that_step_together_find_what_each_finds_alone(name, answers):
     assert len(texts) > 2
 
 
-@pytest.mark.parametrize("name", MAKERS)
+# The others have operations of their mechanisms beside.
+@pytest.mark.parametrize("name", ["positions", "without attention"])
 def test_steps_of_several_need_only_operations_that_servers_have(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs
     called = {x.signature.name for x in meta_graph.graph_def.library.function}
@@ -334,9 +339,27 @@ def test_a_client_s_greedy_search_is_the_translator_s(
     np.testing.assert_allclose(found["score"], expected.scores, atol=1e-4)
 
 
+def test_every_warm_up_request_is_answered_without_an_error(answers):
+    found = {k: x for k, x in answers.items() if "warm up" in str(k[1])}
+    assert len(found) == 9 + 7
+    for key, answer in found.items():
+        assert isinstance(answer, dict), (key, answer)
+        assert not np.any(answer.get("error", "")), key
+
+
 def test_features_of_any_size_bring_a_warning(translators, tmp_path):
     with pytest.warns(UserWarning, match="pads the shorter ones with copies"):
         translators["spectra"].export(tmp_path)
+
+
+def test_lengths_that_no_mask_follows_bring_a_warning(translators, recwarn):
+    from keras_attn.export.lengths import warn_of_padding
+
+    for name, number in (("spectra", 0), ("unmasked", 1)):
+        made = translators[name]
+        warn_of_padding(made.models, made.graph.sources)
+        assert len(recwarn) == number
+    assert "Does a mask reach the decoder?" in str(recwarn[0].message)
 
 
 def test_lengths_of_what_has_a_size_are_refused(translators, tmp_path):

@@ -4,6 +4,9 @@ Two fresh processes load each export: one with XLA switched off, as in TF
 Serving, and one with XLA.
 """
 
+import pathlib
+import shutil
+
 import client_loop
 import numpy as np
 import pytest
@@ -458,6 +461,20 @@ def test_a_client_is_told_of_options_that_cannot_be(clients):
         clients["sampling"].translate(LINES, seed=2**31 - 1)
     with pytest.raises(ServingError, match="`max_length` must be"):
         client.translate({"frames": FRAMES}, options={"max_length": 99})
+
+
+def test_a_client_asks_exports_of_before_as_ever(tmp_path):
+    stored = pathlib.Path(__file__).parent / "fixtures" / "0.1.1"
+    shutil.unpack_archive(stored / "saved_model.zip", tmp_path / "models")
+    with Server(tmp_path / "models", "old", port=0) as server:
+        with Client(server.address, model="old") as client:
+            plain = client.predict(["a", "b"])
+            found = client.translate(["a", "b"])
+            assert found["text"] == plain["text"]
+            assert "error" not in found
+            with pytest.raises(ServingError, match="in every row") as caught:
+                client.translate(["a"], options={"max_length": 999})
+            assert not isinstance(caught.value, RowError)
 
 
 def test_a_client_is_told_of_bad_rows_and_has_the_others(toys, clients):

@@ -45,6 +45,7 @@ MAY_IMPORT = {
         "keras",
         "tensorflow",
         "tensorflow_serving",
+        "numpy",
         "incremental",
         "search",
         "structures",

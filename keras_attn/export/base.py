@@ -12,6 +12,7 @@ import keras
 
 from keras_attn.export.lengths import Measured
 from keras_attn.export.lengths import open_axes
+from keras_attn.export.lengths import warn_of_padding
 from keras_attn.export.signatures import Signatures
 from keras_attn.export.warm_up import write_warm_up
 from keras_attn.export.weights import StoredWeights
@@ -59,7 +60,7 @@ def export(
     directory.mkdir(parents=True, exist_ok=True)
     names = Signatures.names(signatures)
     require_stored(weights)
-    _check_lengths(translator.graph.sources, lengths)
+    _check_lengths(translator, lengths)
     if version is None:
         version = 1 + max(_versions(directory), default=0)
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
@@ -87,8 +88,9 @@ def export(
     return path
 
 
-def _check_lengths(sources, lengths):
+def _check_lengths(translator, lengths):
     """Warns of features that a server may pad with something else."""
+    sources = translator.graph.sources
     varies = not sources.reads_text and open_axes(sources.specs)
     if lengths and not varies:
         raise ValueError(
@@ -101,6 +103,8 @@ def _check_lengths(sources, lengths):
             )
             + " Received: lengths=True. Leave it out."
         )
+    if lengths:
+        warn_of_padding(translator.models, sources)
     if lengths is None and varies:
         warnings.warn(
             "This model reads features of any size. A server that joins the "

@@ -5,9 +5,13 @@ with copies of their first element, which no model takes for padding. With
 the lengths they become zeros, which it does.
 """
 
+import warnings
+
+import numpy as np
 import tensorflow as tf
 
 from keras_attn.export import rows
+from keras_attn.text import UNKNOWN
 
 
 class Measured:
@@ -73,6 +77,29 @@ class Measured:
         if len(self._open) == 1:
             return [lengths]
         return tf.unstack(lengths, axis=1)
+
+
+def warn_of_padding(models, features) -> None:
+    """Warns where zeros past the lengths change what a model computes."""
+    arrays = features.examples(np.random.default_rng(0), models[0])
+    target = np.full((2, 3), UNKNOWN, "int32")
+    padded = list(arrays)
+    for i, axis in open_axes(features.specs):
+        sizes = [(0, 2 * (n == axis)) for n in range(padded[i].ndim)]
+        padded[i] = np.pad(padded[i], sizes)
+    for model in models:
+        alone, beside = (
+            np.asarray(model([*x, target], training=False))
+            for x in (arrays, padded)
+        )
+        if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
+            warnings.warn(
+                "Zeros past the lengths change what this model computes, so "
+                "a row may be answered differently beside a longer one. Does "
+                "a mask reach the decoder? `Masking()` makes one of features "
+                "that are zero.",
+                stacklevel=4,
+            )
 
 
 def open_axes(specs) -> list[tuple[int, int]]:
