@@ -166,27 +166,18 @@ def refused(search, options):
     Returns:
         List of strings `(batch,)`, one for each option, "" where all is well.
     """
-    return [
-        tf.where(
-            (value == OWN) | allowed.holds(value),
-            "",
-            tf.strings.join(
-                [
-                    f"`{name}` must be {allowed}. Received: {name}=",
-                    # Floats as they are written, not with six digits.
-                    tf.strings.as_string(
-                        value, shortest=value.dtype.is_floating
-                    ),
-                    f". {OWN} stands for the search's own, "
-                    f"{getattr(search, name)}.",
-                ]
-            ),
-        )
-        for name, value, allowed in (
-            (name, value, search.option_ranges[name])
-            for name, value in options.items()
-        )
-    ]
+    errors = []
+    for name, value in options.items():
+        allowed = search.option_ranges[name]
+        received = [
+            f"`{name}` must be {allowed}. Received: {name}=",
+            # As short as they can be written, not with six digits.
+            tf.strings.as_string(value, shortest=value.dtype.is_floating),
+            f". {OWN} stands for the search's own, {getattr(search, name)}.",
+        ]
+        fine = (value == OWN) | allowed.holds(value)
+        errors.append(tf.where(fine, "", tf.strings.join(received)))
+    return errors
 
 
 def with_own(search, options, bad):
