@@ -51,9 +51,9 @@ class Text:
         lowercase: Whether text is lower-cased.
         max_length: Most tokens of a row, the end token not counted.
         too_long: What becomes of a longer row: `"truncate"` cuts it,
-            `"error"` refuses the whole batch it is in. `is_truncated()`
-            tells which rows are cut, and so do the results of a
-            `Translator`.
+            `"error"` refuses the whole batch it is in; in an export that row
+            alone has no answer. `is_truncated()` tells which rows are cut,
+            and so do the results of a `Translator`.
         normalization: Unicode normal form of the text. `"NFC"` keeps every
             letter and sign as it is written: it only decides whether an
             accented letter is one code point or two. `"NFKC"` also replaces
@@ -320,7 +320,9 @@ class Text:
 
         Where the ids are padding, start or end, tokens are left out.
         """
-        size = [-1, tf.shape(ids)[-1]]
+        # Not -1, which a time of zero would leave open.
+        rows = tf.reduce_prod(tf.shape(ids)[:-1])
+        size = tf.stack([rows, tf.shape(ids)[-1]])
         flat, tokens = tf.reshape(ids, size), tf.reshape(tokens, size)
         joined = tf.strings.reduce_join(
             tf.ragged.boolean_mask(tokens, ~_is_silent(flat)),

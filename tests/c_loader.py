@@ -10,8 +10,10 @@ list of requests `(path, signature, inputs, loader)`, where the loader is "c"
 or "python" and the inputs are a dictionary of arrays, and pickles a list of
 answers: dictionaries of arrays, or `(code, message)` of an error. In the
 place of a signature may stand a number, the maximum length of a client's own
-search; see `client_loop.py`. Neither Keras nor keras_attn can be imported
-there.
+search; see `client_loop.py`. In the place of inputs may stand a list of them,
+of several clients whose requests are merged; see `batching.py`. Their own
+searches are `(inputs, width, delay)` then. Neither Keras nor keras_attn can
+be imported there.
 """
 
 import ctypes
@@ -22,6 +24,7 @@ import pathlib
 import pickle
 import sys
 
+import batching
 import client_loop
 import numpy as np
 
@@ -273,8 +276,17 @@ def answer(requests):
             if (path, loader) not in loaded:
                 loaded[path, loader] = loaders[loader](path)
             run = loaded[path, loader].run
-            if isinstance(signature, int):
+            if isinstance(signature, int) and isinstance(inputs, list):
+                searches = [
+                    client_loop.beam_search(each, signature, width)
+                    for each, width, _ in inputs
+                ]
+                delays = [delay for *_, delay in inputs]
+                yield batching.together(run, searches, delays)
+            elif isinstance(signature, int):
                 yield client_loop.greedy(run, inputs, signature)
+            elif isinstance(inputs, list):
+                yield batching.run(run, signature, inputs)
             else:
                 yield run(signature, inputs)
         except CLoaderError as error:

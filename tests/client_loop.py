@@ -1,39 +1,93 @@
-"""Greedy search by a client, over the signatures `encode` and `step`.
+"""Searches by a client, over the signatures `encode`, `step` and `strings`.
 
-`run(signature, inputs)` asks whoever serves them; the loop needs numpy alone.
+A search here is a generator, which needs numpy alone: it yields the name of a
+signature and the inputs for it, and is sent the answer. `alone()` runs one;
+`batching.together()` runs several whose requests are merged.
 """
 
 import numpy as np
 
 END = 2
+# What `encode` and `step` say beside what goes into the next step.
+SAID = {
+    "source_tokens",
+    "source_length",
+    "log_probabilities",
+    "alignments",
+    "error",
+    "truncated",
+    "unknown",
+}
+
+
+def alone(run, search):
+    """Runs a search; `run(signature, inputs)` asks whoever serves it."""
+    answer = None
+    while True:
+        try:
+            signature, inputs = search.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = run(signature, inputs)
 
 
 def greedy(run, inputs, max_length):
+    """Decodes a batch with one hypothesis a source."""
+    return alone(run, beam_search(inputs, max_length))
+
+
+def beam_search(inputs, max_length, width=1):
     """Decodes a batch.
 
     Args:
-        run: Function of a signature's name and a dictionary of arrays, which
-            returns a dictionary of arrays.
         inputs: What `encode` takes.
         max_length: Most tokens, the end token counted.
+        width: Number of hypotheses; with one it is greedy search.
 
     Returns:
-        A dictionary of `text` and `score`.
+        A dictionary of `text`, `score` and the `alignments` of the last
+        step, of the best hypothesis, as far as the source is long.
     """
-    carried = run("encode", inputs)
-    for name in ("source_tokens", "source_length"):
-        del carried[name]
-    done = np.zeros(len(carried["tokens"]), bool)
-    scores = np.zeros(len(done), "float32")
-    ids = []
-    while len(ids) < max_length and not done.all():
-        answer = run("step", carried)
-        logp = answer.pop("log_probabilities")[:, 0]
-        del answer["alignments"]
-        token = logp.argmax(-1).astype("int32")
-        scores += np.where(done, 0, logp.max(-1))
-        ids.append(token)
-        done |= token == END
-        carried |= answer | {"tokens": token[:, None]}
-    text = run("strings", {"ids": np.stack(ids, axis=1)})["text"]
-    return {"text": text, "score": scores}
+    answer = yield "encode", inputs
+    source_length = answer["source_length"]
+    carried = {k: x for k, x in answer.items() if k not in SAID}
+    rows = np.arange(len(carried["tokens"]))[:, None]
+    scores = np.zeros((len(rows), 1), "float32")
+    done = np.zeros((len(rows), 1), bool)
+    ids = np.zeros((len(rows), 1, 0), "int32")
+    alignments = None
+    while ids.shape[2] < max_length and not done.all():
+        answer = yield "step", carried
+        # Merged with a wider search, an answer has more hypotheses.
+        count = done.shape[1]
+        logp = answer["log_probabilities"][:, :count]
+        vocabulary = logp.shape[-1]
+        # A hypothesis that has ended goes on with end tokens, at no cost.
+        free = np.where(np.arange(vocabulary) == END, 0, -np.inf)
+        logp = np.where(done[..., None], free, logp)
+        total = (scores[..., None] + logp).reshape(len(rows), -1)
+        best = np.argsort(-total, axis=1, kind="stable")[:, :width]
+        scores = np.take_along_axis(total, best, 1).astype("float32")
+        parents, tokens = np.divmod(best, vocabulary)
+        tokens = tokens.astype("int32")
+        done = done[rows, parents] | (tokens == END)
+        ids = np.concatenate([ids[rows, parents], tokens[..., None]], axis=2)
+        alignments = answer["alignments"][rows, parents][:, 0]
+        carried |= {
+            name: x[rows, parents]
+            for name, x in answer.items()
+            if name.startswith("state_")
+        }
+        carried |= {"tokens": tokens}
+    ids = ids[:, 0]
+    ended = ids == END
+    lengths = np.where(ended.any(1), ended.argmax(1) + 1, ids.shape[1])
+    answer = yield "strings", {"ids": ids, "lengths": lengths.astype("int32")}
+    return {
+        "text": answer["text"],
+        "score": scores[:, 0],
+        "alignments": [
+            row[:length]
+            for row, length in zip(alignments, source_length, strict=True)
+        ],
+    }

@@ -37,7 +37,7 @@ AddN AddV2 All Any ArgMax AsString Assert AssignVariableOp BatchMatMulV2
 BiasAdd Bitcast BitwiseOr BitwiseXor BroadcastTo Case Cast ConcatV2 Const Cos
 Cumsum DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill Floor
 FloorDiv FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN
-If InitializeTableFromTextFileV2 IsFinite LeftShift Less LessEqual Log
+If InitializeTableFromTextFileV2 IsFinite IsNan LeftShift Less LessEqual Log
 LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum
 Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2
 PartitionedCall Placeholder Pow Prod RaggedGather RaggedRange
@@ -132,7 +132,7 @@ def answers(toys, exports, trained, tmp_path_factory):
     for case, ids, lengths in (
         ("in two rows", [[4, 5, 2, 0], [5, 2, 0, 0]], [3, 2]),
         ("wild padding", [[4, 5, 2, 7], [5, 2, 3, 9]], [3, 2]),
-        ("wild lengths", [[4, 5, 2, 0], [5, 2, 0, 0]], [99, -1]),
+        ("wild lengths", [[4, 5, 2, 0], [5, 2, 0, 0]], [3, -1]),
         ("unknown id", [[4, 99, 2, 0], [5, 2, 0, 0]], [3, 2]),
     ):
         cases["pre", "ids", case, "c"] = {
@@ -251,23 +251,31 @@ def test_lengths_that_cannot_be_harm_no_other_row(answers):
     found = answers["pre", "ids", "wild lengths", "c"]
     for name in expected:
         np.testing.assert_array_equal(found[name][0], expected[name][0])
-    assert not np.isnan(found["scores"]).any()
+    assert b"Received: lengths=-1." in found["error"][1]
+    assert not found["lengths"][1].any()
 
 
-def test_an_id_that_no_vocabulary_has_is_refused(answers):
-    code, message = answers["pre", "ids", "unknown id", "c"]
-    assert code == INVALID_ARGUMENT
-    assert "99 is not in [0, 10)" in message
+def test_an_id_that_no_vocabulary_has_harms_no_other_row(answers):
+    expected = answers["pre", "ids", "in two rows", "c"]
+    found = answers["pre", "ids", "unknown id", "c"]
+    for name in expected:
+        np.testing.assert_array_equal(found[name][1], expected[name][1])
+    assert b"between 0 and 9. Received: 99." in found["error"][0]
+    assert np.all(found["scores"][0] == float("-inf"))
 
 
 @pytest.mark.parametrize("signature", TEXTS)
-def test_a_text_too_long_is_refused_where_that_was_asked_for(
-    signature, answers
+def test_a_text_too_long_has_no_answer_where_that_was_asked_for(
+    signature, toys, answers
 ):
-    code, message = answers["words", signature, "too long", "c"]
-    assert code == INVALID_ARGUMENT
-    assert "A text may have 30 tokens. Longest here:" in message
-    assert "50000" in message
+    answer = answers["words", signature, "too long", "c"]
+    assert isinstance(answer, dict), answer
+    (expected,) = toys["words"](["abc"])
+    score = answer["scores" if signature == "nbest" else "score"]
+    assert np.ravel(score[0])[0] == pytest.approx(expected.score, abs=1e-5)
+    assert np.all(score[1] == float("-inf"))
+    text = answer["texts" if signature == "nbest" else "text"]
+    assert not np.any(text[1])
 
 
 @pytest.mark.parametrize("signature", TEXTS)
@@ -334,6 +342,7 @@ SIGNATURES = {
             "ids": ("int32", "BNT"),
             "lengths": ("int32", "BN"),
             "scores": ("float32", "BN"),
+            "error": ("string", "B"),
         },
     ),
 }

@@ -4,12 +4,16 @@ Two fresh processes load each export: one with XLA switched off, as in TF
 Serving, and one with XLA.
 """
 
+import pathlib
+import shutil
+
 import client_loop
 import numpy as np
 import pytest
 import toys as toy_models
 from c_loader import INVALID_ARGUMENT
 from keras_attn_serving import Client
+from keras_attn_serving import RowError
 from keras_attn_serving import ServingError
 from keras_attn_serving.server import Server
 from test_export import CORE_OPERATIONS
@@ -46,7 +50,10 @@ def exports(toys, tmp_path_factory):
     base = tmp_path_factory.mktemp("exports")
     return {
         name: toys[name].export(
-            base / name, signatures=names, jit_compile=name == "compiled"
+            base / name,
+            signatures=names,
+            jit_compile=name == "compiled",
+            lengths=False if name == "spectra" else None,
         )
         for name, names in ASKED.items()
     }
@@ -166,22 +173,22 @@ def test_inputs_and_outputs_are_as_documented(toys, exports):
     }
     assert found["options"] == (
         {"text", "prefix", *toys["greedy"].search.request_options},
-        {"text", "score", "texts", "scores", "truncated", "unknown"},
+        {"text", "score", "texts", "scores", "truncated", "unknown", "error"},
     )
     assert found["score"] == (
         {"text", "target"},
-        {"score", "token_scores", "length", "truncated", "unknown"},
+        {"score", "token_scores", "length", "truncated", "unknown", "error"},
     )
     inputs, outputs = found["encode"]
     assert inputs == {"text"}
     taken, given = found["step"]
-    assert outputs == {"source_tokens", "source_length"} | taken
+    assert outputs == {"source_tokens", "source_length", "error"} | taken
     states = {x for x in taken if x.startswith("state_")}
-    assert given == {"log_probabilities", "alignments"} | states
-    assert taken - states - {"tokens"} == {
+    assert given == {"log_probabilities", "alignments", "error"} | states
+    assert taken - states - {"tokens", "widths"} == {
         x for x in taken if x.startswith("encoded_")
     }
-    assert found["strings"] == ({"ids"}, {"text"})
+    assert found["strings"] == ({"ids", "lengths"}, {"text", "error"})
     (meta_graph,) = saved_model(exports["spectra"]).meta_graphs
     for name in ("serving_default", "nbest", "align", "ids", "encode"):
         signature = meta_graph.signature_def[name]
@@ -216,9 +223,12 @@ def test_options_and_prefixes_go_row_by_row(toys, answers):
 
 
 def test_options_that_cannot_be_are_refused(answers):
-    code, message = answers["greedy", "too long"]
-    assert code == INVALID_ARGUMENT
-    assert "`max_length` must be between 1 and 10 in every row" in message
+    answer = answers["greedy", "too long"]
+    assert not any(texts(answer))
+    for error in answer["error"]:
+        assert error.startswith(
+            b"`max_length` must be between 1 and 10. Received: max_length=99"
+        )
     code, message = answers["greedy", "one for all"]
     assert code == INVALID_ARGUMENT
     assert "options needs one of max_length for each row" in message
@@ -450,5 +460,38 @@ def test_a_client_is_told_of_options_that_cannot_be(clients):
         client.translate({"frames": FRAMES}, seed=3)
     with pytest.raises(ValueError, match="one for each of the 4 row"):
         client.translate({"frames": FRAMES}, options={"max_length": [1, 2]})
+    with pytest.raises(ValueError, match="`width` is sent as int32"):
+        client.translate({"frames": FRAMES}, options={"width": 1.5})
+    with pytest.raises(ValueError, match="`seed` must be at least 0"):
+        clients["sampling"].translate(LINES, seed=-3)
+    with pytest.raises(ValueError, match="`seed` is sent as int32"):
+        clients["sampling"].translate(LINES, seed=2**31 - 1)
     with pytest.raises(ServingError, match="`max_length` must be"):
         client.translate({"frames": FRAMES}, options={"max_length": 99})
+
+
+def test_a_client_asks_exports_of_before_as_ever(tmp_path):
+    stored = pathlib.Path(__file__).parent / "fixtures" / "0.1.1"
+    shutil.unpack_archive(stored / "saved_model.zip", tmp_path / "models")
+    with Server(tmp_path / "models", "old", port=0) as server:
+        with Client(server.address, model="old") as client:
+            plain = client.predict(["a", "b"])
+            found = client.translate(["a", "b"])
+            assert found["text"] == plain["text"]
+            assert "error" not in found
+            with pytest.raises(ServingError, match="in every row") as caught:
+                client.translate(["a"], options={"max_length": 999})
+            assert not isinstance(caught.value, RowError)
+
+
+def test_a_client_is_told_of_bad_rows_and_has_the_others(toys, clients):
+    client = clients["spectra"]
+    with pytest.raises(RowError) as caught:
+        client.translate(
+            {"frames": FRAMES}, options={"max_length": [5, 0, 5, 99]}
+        )
+    assert list(caught.value.errors) == [1, 3]
+    assert "Row 3: `max_length` must be between 1 and 8" in str(caught.value)
+    expected = toys["spectra"](FRAMES, options={"max_length": 5}).text
+    found = caught.value.result["text"]
+    assert found == [expected[0], "", expected[2], ""]

@@ -8,7 +8,7 @@
 source_length `[B]`, tokens `[B, T]`, length `[B]`, alignments `[B, T, S]`, \
 truncated `[B]`, unknown `[B]` |
 | `ids` | ids `[B, S]`, lengths `[B]` | ids `[B, N, T]`, \
-lengths `[B, N]`, scores `[B, N]` |
+lengths `[B, N]`, scores `[B, N]`, error `[B]` |
 
 `T` is the search's maximum length, `S` the batch's longest source, both with
 their end token. In `nbest` a hypothesis that does not exist is an empty text
@@ -32,27 +32,46 @@ Further signatures, for which `signatures=` asks:
 |---|---|---|
 | `options` | text, prefix `[B]`, seed `[B]` if the search samples, and one \
 `[B]` for each of the search's `request_options` | text, score `[B]`, texts, \
-scores `[B, N]`, truncated, unknown `[B]` |
+scores `[B, N]`, truncated, unknown, error `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
-length `[B]`, truncated `[B]`, unknown `[B]` |
-| `encode` | text `[B]` | source_tokens `[B, S]`, source_length `[B]`, and \
-all that `step` takes at first |
-| `step` | tokens `[B, K]`, state_0..., encoded_0... | \
-log_probabilities `[B, K, V]`, alignments `[B, K, S]`, state_0... |
-| `strings` | ids `[B, L]` | text `[B]` |
+length, truncated, unknown, error `[B]` |
+| `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
+and all that `step` takes at first |
+| `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \
+log_probabilities `[B, K, V]`, alignments `[B, K, S]`, error `[B, K]`, \
+state_0... |
+| `strings` | ids `[B, L]`, lengths `[B]` | text, error `[B]` |
 
-In `options`, a number below zero stands for the search's own, a seed below
-zero for a fresh one, and an empty prefix for none. What a prefix has that the
-vocabulary lacks is `<unk>`. Without a seed a search that samples draws anew
-for every request, in every process that loads the export.
+In `options`, -1 stands for the search's own, a seed below zero for a fresh
+one, and an empty prefix for none. Without a seed a search that samples draws
+anew for every request, in every process that loads the export.
 
 `encode`, `step` and `strings` are for clients that search
 themselves: `encode` gives the start token, as tokens `[B, 1]`, and a state
 for it; each `step` takes the last tokens and state with what was encoded, and
 gives the next state. What may never come has a log-probability of minus
 infinity; the end token is 2. With more than one hypothesis a source a client
-arranges the rows of the state, `[B, K, ...]`, as it does the tokens. All rows
-of a `step` are at the same position: servers must not batch steps of others.
+arranges the rows of the state, `[B, K, ...]`, as it does the tokens. Where a
+source may have any length there are `widths`, which a client passes on as
+they are.
+
+A server may join the requests of several clients, whatever step each is at,
+and pad the narrower ones. Each is answered as it would be alone; only the
+padding may be wider, of hypotheses, of source positions and in the state,
+which goes into the next step as it is. Two things remain for the client:
+
+- `lengths` may not be more than the columns of its own ids.
+- Features of any size need the input `lengths [B]` that
+  `export(lengths=True)` adds, `[B, A]` for `A` open axes. Past its length a
+  row is zero, which the model should mask.
+
+A row that cannot be answered fails alone. Its text is empty, its score minus
+infinity and its lengths zero. `error` says why, and is "" where all is well.
+That happens with an id, a length, an option or a prefix that is out of range
+or unknown; with a text or target that its `Text` refuses as too long; with a
+step past the maximum length, where the model counts them; and with logits
+that are not finite. The whole request fails only where its inputs differ in
+their number of rows.
 """
 
 from keras_attn.export.base import export as export

@@ -1,13 +1,18 @@
 """Writes the versions, each complete or not at all."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import shutil
 import tempfile
+import warnings
 
 import keras
 
+from keras_attn.export.lengths import Measured
+from keras_attn.export.lengths import open_axes
+from keras_attn.export.lengths import warn_of_padding
 from keras_attn.export.signatures import Signatures
 from keras_attn.export.warm_up import write_warm_up
 from keras_attn.export.weights import StoredWeights
@@ -22,6 +27,7 @@ def export(
     signatures=(),
     jit_compile: bool = False,
     weights: str = "float32",
+    lengths: bool | None = None,
 ) -> pathlib.Path:
     """Writes a version of a SavedModel.
 
@@ -39,17 +45,22 @@ def export(
         jit_compile: Whether XLA compiles the search.
         weights: How float32 matrices are stored: `"float32"`, `"bfloat16"`
             or `"int8"`. They are float32 again before they are used.
+        lengths: Whether features of any size have an input `lengths` beside
+            them, past which they are zero. `False` says that all are sent
+            unpadded and of one size; left out, that brings a warning.
 
     Returns:
         The path of the version, `directory/version`.
 
     Raises:
         FileExistsError: If there is this version already.
+        ValueError: If an argument cannot be, or does not fit the model.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     names = Signatures.names(signatures)
     require_stored(weights)
+    _check_lengths(translator, lengths)
     if version is None:
         version = 1 + max(_versions(directory), default=0)
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
@@ -68,7 +79,7 @@ def export(
         tempfile.mkdtemp(prefix=f".{version}-unfinished-", dir=directory)
     )
     try:
-        _write(translator, unfinished, names, jit_compile, weights)
+        _write(translator, unfinished, names, jit_compile, weights, lengths)
         os.chmod(unfinished, 0o755)
         unfinished.rename(path)
     except BaseException:
@@ -77,7 +88,36 @@ def export(
     return path
 
 
-def _write(translator, directory, names, jit_compile, weights):
+def _check_lengths(translator, lengths):
+    """Warns of features that a server may pad with something else."""
+    sources = translator.graph.sources
+    varies = not sources.reads_text and open_axes(sources.specs)
+    if lengths and not varies:
+        raise ValueError(
+            "`lengths=True` is for features that may have any size, and this "
+            "model "
+            + (
+                "reads text, of which an export knows the lengths itself."
+                if sources.reads_text
+                else f"reads {[tuple(x.shape) for x in sources.specs]}."
+            )
+            + " Received: lengths=True. Leave it out."
+        )
+    if lengths:
+        warn_of_padding(translator.models, sources)
+    if lengths is None and varies:
+        warnings.warn(
+            "This model reads features of any size. A server that joins the "
+            "requests of several clients pads the shorter ones with copies "
+            "of their first element, and would answer them wrongly without a "
+            "word. `export(lengths=True)` adds an input of lengths, past "
+            "which features are zero, for the model to mask. If all are sent "
+            "with one size, or nothing is joined, pass `lengths=False`.",
+            stacklevel=3,
+        )
+
+
+def _write(translator, directory, names, jit_compile, weights, lengths):
     archive = keras.export.ExportArchive()
     with tempfile.TemporaryDirectory() as assets:
         texts = {}
@@ -95,6 +135,8 @@ def _write(translator, directory, names, jit_compile, weights):
             archive.track(stored)
             changes["scope"] = stored.scope
         graph = translator.graph.with_texts(**texts, **changes)
+        if lengths:
+            graph = dataclasses.replace(graph, sources=Measured(graph.sources))
         signatures = Signatures(graph)
         with _without_cudnn(translator.models):
             endpoints = {}

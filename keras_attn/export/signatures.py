@@ -2,7 +2,11 @@
 
 import tensorflow as tf
 
+from keras_attn.export import rows
+from keras_attn.export.lengths import Measured
 from keras_attn.export.steps import Steps
+from keras_attn.search.options import refused
+from keras_attn.search.options import with_own
 from keras_attn.text import PAD
 
 PLAIN = ("serving_default", "nbest", "align", "ids")
@@ -71,21 +75,21 @@ class Signatures:
         """The function of a signature, of as many tensors as its inputs."""
         if name == "ids" and not self.graph.sources.reads_text:
             return self.ids_of_features
-        return getattr(self._steps if name in STEPS else self, name)
+        return getattr(self, name)
 
     def serving_default(self, *given):
-        decoded = self.graph.decode(given, {})
+        decoded = self._decode(given)
         return {
             "text": decoded.texts[:, 0],
             "score": decoded.hypotheses.scores[:, 0],
         }
 
     def nbest(self, *given):
-        decoded = self.graph.decode(given, {})
+        decoded = self._decode(given)
         return {"texts": decoded.texts, "scores": decoded.hypotheses.scores}
 
     def align(self, *given):
-        decoded = self.graph.decode(given, {})
+        decoded = self._decode(given)
         found = decoded.hypotheses
         return {
             "text": decoded.texts[:, 0],
@@ -99,20 +103,35 @@ class Signatures:
         }
 
     def ids(self, ids, lengths):
-        columns = tf.shape(ids)[1]
-        (lengths,) = _rows_of("ids", ids, lengths=lengths)
-        real = tf.sequence_mask(lengths, columns)
+        batch, columns = tf.unstack(tf.shape(ids))
+        (lengths,) = rows.require_one_each("ids", batch, lengths=lengths)
         # RNNs refuse a length of zero.
         missing = tf.cast(columns == 0, tf.int32)
-        ids = tf.pad(tf.where(real, ids, PAD), [[0, 0], [0, missing]])
-        return self.ids_of_features(ids)
+        ids = tf.pad(ids, [[0, 0], [0, missing]])
+        real = tf.sequence_mask(lengths, columns + missing)
+        size = self.graph.sources.text.size
+        error = rows.first(
+            rows.of_lengths(lengths, columns),
+            rows.of_ids(ids, real, size, "ids"),
+        )
+        ids = rows.harmless_ids(rows.is_bad(error), tf.where(real, ids, PAD))
+        return self._ids((ids,), error)
 
-    def ids_of_features(self, *inputs):
+    def ids_of_features(self, *given):
+        given, error = self._checked(given)
+        if error is None:
+            error = self._no_error(given)
+        return self._ids(self.graph.sources.inputs(given), error)
+
+    def _ids(self, inputs, error):
         found = self.graph.search_inputs(inputs, {}).hypotheses
+        error = rows.first(error, rows.of_found(found))
+        found = rows.emptied(found, rows.is_bad(error))
         return {
             "ids": found.tokens,
             "lengths": found.lengths,
             "scores": found.scores,
+            "error": error,
         }
 
     def options(self, *tensors):
@@ -121,15 +140,29 @@ class Signatures:
         asked = tensors[len(self.sources) :]
         asked = dict(zip(names, asked, strict=True))
         asked = dict(
-            zip(names, _rows_of("options", given[0], **asked), strict=True)
+            zip(
+                names,
+                rows.require_one_each(
+                    "options", tf.shape(given[0])[0], **asked
+                ),
+                strict=True,
+            )
         )
-        request = {"prefix": asked.pop("prefix")}
+        given, error = self._checked(given)
+        prefix = asked.pop("prefix")
+        request, errors = {}, [error, *self._errors_of_prefix(prefix)]
         if self.graph.samples:
             seed = asked.pop("seed")
             fresh = self.graph.fresh_seeds(tf.shape(seed)[0])
             request["seed"] = tf.where(seed < 0, fresh, seed)
-        request["options"] = self.graph.own_where_negative(asked)
+        errors += refused(self.graph.search, asked)
+        error = rows.first(*(x for x in errors if x is not None))
+        bad = rows.is_bad(error)
+        request["prefix"] = tf.where(bad, "", prefix)
+        request["options"] = with_own(self.graph.search, asked, bad)
         decoded = self.graph.decode(given, request)
+        error = rows.first(error, rows.of_found(decoded.hypotheses))
+        decoded = _emptied(decoded, rows.is_bad(error))
         scores = decoded.hypotheses.scores
         return {
             "text": decoded.texts[:, 0],
@@ -137,18 +170,94 @@ class Signatures:
             "texts": decoded.texts,
             "scores": scores,
             **decoded.report._asdict(),
+            "error": error,
         }
 
     def score(self, *tensors):
         *given, target = tensors
-        (target,) = _rows_of("score", given[0], target=target)
-        scored = self.graph.score(tuple(given), target)
+        (target,) = rows.require_one_each(
+            "score", tf.shape(given[0])[0], target=target
+        )
+        given, error = self._checked(tuple(given))
+        errors = [
+            error,
+            rows.of_text(self.graph.target_text, target, "target"),
+        ]
+        errors = [x for x in errors if x is not None]
+        error = rows.first(*errors) if errors else self._no_error(given)
+        target = tf.where(rows.is_bad(error), "", target)
+        scored = self.graph.score(given, target)
+        error = rows.first(
+            error,
+            rows.wrong(
+                tf.math.is_nan(scored.scores),
+                "The model's logits are not finite. Inputs or weights that "
+                "are not do this.",
+            ),
+        )
+        bad = rows.is_bad(error)
         return {
-            "score": scored.scores,
-            "token_scores": scored.token_scores,
-            "length": scored.lengths,
+            "score": tf.where(bad, float("-inf"), scored.scores),
+            "token_scores": tf.where(bad[:, None], 0.0, scored.token_scores),
+            "length": tf.where(bad, 0, scored.lengths),
             **scored.report._asdict(),
+            "error": error,
         }
+
+    def encode(self, *given):
+        given, error = self._checked(given)
+        if error is None:
+            error = self._no_error(given)
+        return self._steps.encode(given, error)
+
+    def step(self, *tensors):
+        return self._steps.step(*tensors)
+
+    def strings(self, ids, lengths):
+        return self._steps.strings(ids, lengths)
+
+    def _decode(self, given):
+        """Decodes sources; without a word where a row is bad."""
+        given, error = self._checked(given)
+        decoded = self.graph.decode(given, {})
+        if error is None:
+            return decoded
+        return _emptied(decoded, rows.is_bad(error))
+
+    def _checked(self, given):
+        """Sources that can be decoded, and the errors of the rows.
+
+        None where any source can be.
+        """
+        sources = self.graph.sources
+        if isinstance(sources, Measured):
+            batch = tf.shape(given[0])[0]
+            *arrays, lengths = given
+            (lengths,) = rows.require_one_each(
+                "features", batch, lengths=lengths
+            )
+            given = *arrays, lengths
+            error = sources.errors(given)
+            return sources.harmless(given, rows.is_bad(error)), error
+        if not sources.reads_text:
+            return given, None
+        (strings,) = given
+        error = rows.of_text(sources.text, strings, "text")
+        if error is None:
+            return given, None
+        return (tf.where(rows.is_bad(error), "", strings),), error
+
+    def _no_error(self, given):
+        return tf.fill([tf.shape(given[0])[0]], "")
+
+    def _errors_of_prefix(self, prefix):
+        text = self.graph.target_text
+        too_long = rows.of_text(text, prefix, "prefix")
+        if too_long is not None:
+            prefix = tf.where(rows.is_bad(too_long), "", prefix)
+        ids = text.ids(prefix, end=False)
+        longest = self.graph.search.max_length
+        return too_long, rows.of_prefix(ids, prefix, longest)
 
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:
@@ -164,16 +273,12 @@ class Signatures:
         return [_PREFIX, *self.numbers_asked]
 
 
-def _rows_of(signature, first, **others):
-    """Refuses tensors that have not as many rows as the first."""
-    rows = tf.shape(first)[0]
-    checks = [
-        tf.debugging.Assert(
-            rows == tf.shape(x)[0],
-            [f"{signature} needs one of {name} for each row. Rows, {name}:"]
-            + [rows, tf.shape(x)[0]],
-        )
-        for name, x in others.items()
-    ]
-    with tf.control_dependencies([x for x in checks if x is not None]):
-        return [tf.identity(x) for x in others.values()]
+def _emptied(decoded, bad):
+    """`Decoded` with nothing in it for the rows that are bad."""
+    return decoded._replace(
+        source_tokens=tf.where(bad[:, None], "", decoded.source_tokens),
+        source_lengths=tf.where(bad, 0, decoded.source_lengths),
+        texts=tf.where(bad[:, None], "", decoded.texts),
+        tokens=tf.where(bad[:, None, None], "", decoded.tokens),
+        hypotheses=rows.emptied(decoded.hypotheses, bad),
+    )

@@ -1,13 +1,18 @@
 """The step of a model for clients that search themselves.
 
 What a model encodes and what it carries are structures; at the border of a
-signature they are flat, tensors by name.
+signature they are flat, tensors by name. The rows of a step may be those of
+several clients: each stands at a position of its own, and sees nothing of
+what its neighbours' width adds.
 """
 
 import tensorflow as tf
 
-from keras_attn.structures import flatten
-from keras_attn.structures import pack
+from keras_attn.export import rows
+from keras_attn.export.border import Border
+from keras_attn.incremental import steps_left
+from keras_attn.incremental import with_masks
+from keras_attn.incremental import with_positions
 from keras_attn.text import END
 from keras_attn.text import PAD
 from keras_attn.text import START
@@ -24,67 +29,149 @@ class Steps:
 
     def __init__(self, graph):
         self.graph = graph
-        self._encoded = self._state = None  # structures, of symbolic tensors
+        self._encoded = self._state = None  # `Border`s
 
     def specs(self, name) -> tuple[tf.TensorSpec, ...]:
         """The inputs of `step` and of `strings`."""
         if name == "strings":
-            return (tf.TensorSpec([None, None], tf.int32, name="ids"),)
-        # The first axes of a state are batch and beams, however many.
+            return (
+                tf.TensorSpec([None, None], tf.int32, name="ids"),
+                tf.TensorSpec([None], tf.int32, name="lengths"),
+            )
+        widths = []
+        if self._open:
+            shape = [None, len(self._open)]
+            widths = [tf.TensorSpec(shape, tf.int32, name="widths")]
         return (
             tf.TensorSpec([None, None], tf.int32, name="tokens"),
-            *(
-                tf.TensorSpec([None, None, *x.shape[2:]], x.dtype, name)
-                for name, x in _named("state", self._state).items()
-            ),
-            *(
-                tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
-                for name, x in _named("encoded", self._encoded).items()
-            ),
+            *widths,
+            *self._state.specs,
+            *self._encoded.specs,
         )
 
-    def encode(self, *given):
+    def encode(self, given, error):
+        """What goes into the first step.
+
+        Args:
+            given: What the graph's sources take, of rows that can be encoded.
+            error: Errors of the rows `(batch,)`.
+        """
         graph = self.graph
         inputs = graph.sources.inputs(given)
         with graph.scope():
-            encoded = graph.cut.encode(*inputs)
+            found = graph.cut.encode(*inputs)
+            width = graph.width(inputs, found)
+            encoded = with_masks(found)
             state = graph.cut.start(encoded, 1, graph.search.max_length)
-            width = graph.width(inputs, encoded)
-        self._encoded, self._state = encoded, state
-        columns = graph.columns(inputs, encoded, width)
+        self._encoded = Border("encoded", encoded, arranged=1)
+        self._state = Border("state", state, arranged=2)
+        columns = graph.columns(inputs, found, width)
         tokens, lengths = graph.sources.tokens(given, columns, width)
+        batch = tf.shape(inputs[0])[0]
+        widths = {}
+        if self._open:
+            row = [
+                *self._state.widths(state),
+                *self._encoded.widths(encoded),
+            ]
+            widths = {"widths": tf.tile(tf.stack(row)[None], [batch, 1])}
+        bad = rows.is_bad(error)
         return {
-            "source_tokens": tokens,
-            "source_length": lengths,
-            "tokens": tf.fill([tf.shape(inputs[0])[0], 1], START),
-            **_named("state", state),
-            **_named("encoded", encoded),
+            "source_tokens": tf.where(bad[:, None], "", tokens),
+            "source_length": tf.where(bad, 0, lengths),
+            "error": error,
+            "tokens": tf.fill([batch, 1], START),
+            **widths,
+            **self._state.named(state),
+            **self._encoded.named(encoded),
         }
 
     def step(self, tokens, *tensors):
-        states = len(_named("state", self._state))
-        state = pack(self._state, tensors[:states])
-        encoded = pack(self._encoded, tensors[states:])
+        state, encoded = self._received(tokens, tensors)
+        error = self._errors(tokens, state)
+        bad = rows.is_bad(error)
+        tokens = tf.where(bad, PAD, tokens)
+        state = with_positions(state, lambda x: tf.where(bad, 0, x))
         with self.graph.scope():
-            logits, alignments, state = self.graph.step(tokens, state, encoded)
+            logits, alignments, state = self.graph.step(
+                tokens, state, encoded, apart=True
+            )
         logp = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+        error = rows.first(
+            error,
+            rows.wrong(
+                tf.reduce_any(tf.math.is_nan(logp), axis=2),
+                "The model's logits are not finite. Inputs or weights that "
+                "are not do this.",
+            ),
+        )
         never = [PAD, START, *self.graph.forbidden]
         never = tf.reduce_any(
             tf.one_hot(never, logp.shape[-1], True, False), axis=0
         )
+        never |= rows.is_bad(error)[..., None]
         return {
             "log_probabilities": tf.where(never, float("-inf"), logp),
             "alignments": alignments,
-            **_named("state", state),
+            "error": error,
+            **self._state.named(state),
         }
 
-    def strings(self, ids):
+    def strings(self, ids, lengths):
+        (lengths,) = rows.require_one_each(
+            "strings", tf.shape(ids)[0], lengths=lengths
+        )
+        text, columns = self.graph.target_text, tf.shape(ids)[1]
+        # One more column, so that there is one.
+        ids = tf.pad(ids, [[0, 0], [0, 1]])
+        real = tf.sequence_mask(lengths, columns + 1)
         # What follows the end token was never meant.
         ended = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) > 0
-        ids = tf.where(ended, PAD, ids)
-        return {"text": self.graph.target_text.strings(ids)}
+        real &= ~ended
+        error = rows.first(
+            rows.of_lengths(lengths, columns),
+            rows.of_ids(ids, real, text.size, "ids"),
+        )
+        real &= ~rows.is_bad(error)[:, None]
+        return {"text": text.strings(tf.where(real, ids, PAD)), "error": error}
 
+    @property
+    def _open(self):
+        return [*self._state.open, *self._encoded.open]
 
-def _named(name, structure):
-    """The tensors of a structure: `name_0`, `name_1` and so on."""
-    return {f"{name}_{i}": x for i, x in enumerate(flatten(structure))}
+    def _received(self, tokens, tensors):
+        """State and encoded, as the rows' own widths say."""
+        tensors, widths = list(tensors), []
+        if self._open:
+            widths = tf.unstack(tensors.pop(0), axis=1)
+        states, opens = len(self._state.names), len(self._state.open)
+        encoded = self._encoded.packed(tensors[states:], widths[opens:])
+        state = self._state.packed(tensors[:states], widths[:opens])
+        with self.graph.scope():
+            like = self.graph.cut.start(
+                encoded, tf.shape(tokens)[1], self.graph.search.max_length
+            )
+        return self._state.cut(state, like), encoded
+
+    def _errors(self, tokens, state):
+        """What is wrong with each hypothesis, strings `(batch, beams)`."""
+        size = self.graph.target_text.size
+        error = rows.wrong(
+            (tokens < 0) | (tokens >= size),
+            f"`tokens` must be ids of the target's vocabulary, between 0 and "
+            f"{size - 1}. Received: ",
+            tokens,
+            ".",
+        )
+        longest = self.graph.search.max_length
+        left = steps_left(state, longest)
+        if left is None:
+            return error
+        return rows.first(
+            error,
+            rows.wrong(
+                left <= 0,
+                f"This export has room for {longest} steps, the `max_length` "
+                "of its search. Received one more.",
+            ),
+        )

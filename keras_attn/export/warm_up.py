@@ -19,8 +19,9 @@ def write_warm_up(directory, endpoints, signatures) -> None:
     answers, size = {}, signatures.graph.sources.example_size
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, endpoint in endpoints.items():
+            known = answers if name == "step" else {}
             inputs = {
-                spec.name: answers.get(spec.name, _example(spec, size))
+                spec.name: known.get(spec.name, _example(spec, size))
                 for spec in signatures.specs(name)
             }
             if name == "options":  # all as the search itself has them
@@ -48,4 +49,6 @@ def _example(spec, size):
     if spec.dtype == tf.string:
         return tf.constant(["", "warm up"])
     shape = [size if x is None else x for x in spec.shape[1:]]
+    if spec.name == "lengths":  # all columns
+        return tf.fill([2, *shape], size)
     return tf.zeros([2, *shape], spec.dtype)

@@ -1,5 +1,8 @@
 """Cuts a trained functional model into `encode()` and `step()`."""
 
+from keras_attn.incremental.apart import steps_left as steps_left
+from keras_attn.incremental.apart import with_masks as with_masks
+from keras_attn.incremental.apart import with_positions as with_positions
 from keras_attn.incremental.base import Encoded as Encoded
 from keras_attn.incremental.base import Incremental as Incremental
 from keras_attn.incremental.ensemble import Ensemble as Ensemble

@@ -29,6 +29,13 @@ class Encoded(NamedTuple):
     prepared: tuple  # what each stepper needs of the source
 
 
+class State(NamedTuple):
+    """What goes from one step to the next, `(batch, beams, ...)`."""
+
+    position: object  # number of the next step, () where nobody asks for it
+    states: tuple  # of each stepper
+
+
 class Incremental:
     """A functional encoder-decoder model, run a target token at a time.
 
@@ -165,15 +172,19 @@ class Incremental:
         if self._path.uses_position:
             position = ops.zeros((batch, beams), dtype="int32")
         states = self._path.start(encoded.prepared, batch, beams, max_length)
-        return position, states
+        return State(position, states)
 
-    def step(self, tokens, state: tuple, encoded: Encoded) -> tuple:
+    def step(
+        self, tokens, state: tuple, encoded: Encoded, apart: bool = False
+    ) -> tuple:
         """Extends each hypothesis by one token.
 
         Args:
             tokens: Ids of the last tokens, of shape `(batch, beams)`.
             state: What `start()` or the last step returned.
             encoded: What `encode()` returned.
+            apart: Whether hypotheses may stand at different positions, as
+                those of several clients do. In a search all are at the same.
 
         Returns:
             Logits `(batch, beams, vocabulary)` of the next token, alignments
@@ -193,13 +204,14 @@ class Incremental:
         position, states = state
         number = None
         if self._path.uses_position:
-            # All rows are at the same; there may be no row.
-            number = ops.max(position, initial=0)
+            number = position
+            if not apart:  # there may be no row
+                number = ops.max(position, initial=0)
             position = position + 1
         (logits,), alignments, states = self._path.step(
             [tokens], encoded.prepared, states, number
         )
-        return logits, alignments, (position, states)
+        return logits, alignments, State(position, states)
 
     @property
     def between(self) -> str:

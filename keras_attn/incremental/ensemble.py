@@ -85,14 +85,16 @@ class Ensemble:
             for x, one in zip(self.members, encoded, strict=True)
         )
 
-    def step(self, tokens, state: tuple, encoded: tuple) -> tuple:
+    def step(
+        self, tokens, state: tuple, encoded: tuple, apart: bool = False
+    ) -> tuple:
         """Extends each hypothesis by one token, as `Incremental.step`.
 
         In the place of logits stands the mean of log-probabilities, float32.
         """
         logits, alignments, states = zip(
             *(
-                x.step(tokens, *pair)
+                x.step(tokens, *pair, apart)
                 for x, *pair in zip(self.members, state, encoded, strict=True)
             ),
             strict=True,

@@ -66,7 +66,8 @@ class Stepper:
             values: Those of the node's inputs, `(batch, beams, ...)`.
             prepared: What `prepare()` returned.
             state: What `start()` or the last step returned.
-            position: Number of the step, an int32 scalar, or `None` where
+            position: Number of the step: an int32 scalar; `(batch, beams)`
+                where hypotheses stand at different ones; or `None` where
                 nobody asks for it.
 
         Returns:
@@ -164,10 +165,32 @@ class Positioned(PositionWise):
         }
         for x in dependent:
             rows[id(x)] = as_rows(values[id(x)])
+        call = self._call_at if _is_one(position) else self._call_apart
+        outputs = call(rows, position)
+        return [as_beams(x, beams) for x in outputs], None, state
+
+    def _call_at(self, rows, position):
+        """Calls the layer for rows that all are at one position."""
         _, kwargs = fill(self._arguments, rows)
         start_index = position + kwargs.get("start_index", 0)
-        outputs = self._call((), {**kwargs, "start_index": start_index})
-        return [as_beams(x, beams) for x in outputs], None, state
+        return self._call((), {**kwargs, "start_index": start_index})
+
+    def _call_apart(self, rows, position):
+        """Row by row where their positions differ, all at once if not."""
+        names, position = list(rows), ops.reshape(position, (-1,))
+        first = ops.max(position, initial=0)
+
+        def call_one(given):
+            values, number = given
+            one = [ops.expand_dims(x, 0) for x in values]
+            outputs = self._call_at(dict(zip(names, one, strict=True)), number)
+            return [ops.squeeze(x, 0) for x in outputs]
+
+        return ops.cond(
+            ops.all(position == first),
+            lambda: self._call_at(rows, first),
+            lambda: ops.map(call_one, (list(rows.values()), position)),
+        )
 
 
 def fill(structure, values):
@@ -211,6 +234,11 @@ def takes(operation, name):
     return isinstance(operation, keras.Layer) and name in (
         inspect.signature(operation.call).parameters
     )
+
+
+def _is_one(position):
+    """Whether a position is that of all hypotheses."""
+    return len(getattr(position, "shape", ())) == 0
 
 
 def as_rows(x):

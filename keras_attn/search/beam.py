@@ -185,16 +185,20 @@ class BeamSearch:
             del options["width"]
         return options
 
-    def check_options(self, options):
-        """Returns the options as tensors that fail where out of range."""
-        ranges = {
+    @property
+    def option_ranges(self):
+        """What the options of a request may be."""
+        return {
             "width": Range(1, self.width),
             "length_penalty": Range(0),
             "coverage_penalty": Range(0),
             "max_length": Range(1, self.max_length),
             "min_length": Range(1, self.max_length),
         }
-        return check_ranges(self, options, ranges)
+
+    def check_options(self, options):
+        """Returns the options as tensors that fail where out of range."""
+        return check_ranges(self, options)
 
     def normalise(self, log_probability, length):
         """Returns the score of a hypothesis of this length."""

@@ -59,11 +59,15 @@ class GreedySearch:
         """Options that a `Task` may hold for every row, and their dtypes."""
         return {"max_length": tf.int32, "min_length": tf.int32}
 
+    @property
+    def option_ranges(self):
+        """What the options of a request may be."""
+        length = Range(1, self.max_length)
+        return {"max_length": length, "min_length": length}
+
     def check_options(self, options):
         """Returns the options as tensors that fail where out of range."""
-        length = Range(1, self.max_length)
-        ranges = {"max_length": length, "min_length": length}
-        return check_ranges(self, options, ranges)
+        return check_ranges(self, options)
 
     def __call__(self, task: Task) -> Hypotheses:
         """Decodes, inside a `tf.function` or eagerly."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 LARGEST = tf.float32.max  # finite: a range up to it refuses infinity and NaN
+OWN = -1  # where every row has a number: the search's own
 
 
 def check_common(search):
@@ -127,10 +128,16 @@ class Range(NamedTuple):
             return f"above {self.low} and at most {self.high}"
         return f"between {self.low} and {self.high}"
 
+    def holds(self, value):
+        """Whether each number is in the range, which NaN never is."""
+        low = value > self.low if self.above else value >= self.low
+        return low & (tf.cast(value, tf.float32) <= self.high)
 
-def check_ranges(search, options, ranges):
+
+def check_ranges(search, options):
     """Returns the options as tensors that fail where out of range."""
     check_names(search, options)
+    ranges = search.option_ranges
     return {
         name: _in_range(name, value, search.request_options[name], ranges[name])
         for name, value in options.items()
@@ -139,12 +146,48 @@ def check_ranges(search, options, ranges):
 
 def _in_range(name, value, dtype, allowed):
     value = tf.convert_to_tensor(value, dtype)
-    low = value > allowed.low if allowed.above else value >= allowed.low
-    high = tf.cast(value, tf.float32) <= allowed.high
     check = tf.debugging.Assert(
-        tf.reduce_all(low & high),
+        tf.reduce_all(allowed.holds(value)),
         [f"`{name}` must be {allowed} in every row. Received: {name}=", value],
         summarize=16,
     )
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(value)
+
+
+def refused(search, options):
+    """Says what is wrong with the options of each row.
+
+    Args:
+        search: The search.
+        options: Dictionary of tensors `(batch,)`, in which `OWN` stands for
+            the search's own.
+
+    Returns:
+        List of strings `(batch,)`, one for each option, "" where all is well.
+    """
+    errors = []
+    for name, value in options.items():
+        allowed = search.option_ranges[name]
+        received = [
+            f"`{name}` must be {allowed}. Received: {name}=",
+            # As short as they can be written, not with six digits.
+            tf.strings.as_string(value, shortest=value.dtype.is_floating),
+            f". {OWN} stands for the search's own, {getattr(search, name)}.",
+        ]
+        fine = (value == OWN) | allowed.holds(value)
+        errors.append(tf.where(fine, "", tf.strings.join(received)))
+    return errors
+
+
+def with_own(search, options, bad):
+    """The search's own options where none was asked for, or a row is bad."""
+    options = {
+        name: tf.where(
+            (value == OWN) | bad,
+            tf.cast(getattr(search, name), value.dtype),
+            value,
+        )
+        for name, value in options.items()
+    }
+    return search.check_options(options)

@@ -126,16 +126,20 @@ class Sampling:
             "min_length": tf.int32,
         }
 
-    def check_options(self, options):
-        """Returns the options as tensors that fail where out of range."""
-        ranges = {
+    @property
+    def option_ranges(self):
+        """What the options of a request may be."""
+        return {
             "temperature": Range(0, above=True),
             "top_k": Range(0),
             "top_p": Range(0, 1, above=True),
             "max_length": Range(1, self.max_length),
             "min_length": Range(1, self.max_length),
         }
-        return check_ranges(self, options, ranges)
+
+    def check_options(self, options):
+        """Returns the options as tensors that fail where out of range."""
+        return check_ranges(self, options)
 
     def __call__(self, task: Task) -> Hypotheses:
         """Decodes, inside a `tf.function` or eagerly."""

@@ -412,6 +412,7 @@ class Translator:
         signatures: Sequence[str] | str = (),
         jit_compile: bool = False,
         weights: str = "float32",
+        lengths: bool | None = None,
     ) -> pathlib.Path:
         """Writes a SavedModel for TF Serving; see `keras_attn.export`.
 
@@ -427,6 +428,10 @@ class Translator:
             weights: How matrices are stored: `"float32"`, `"bfloat16"`, half
                 as large, or `"int8"`, a quarter. They are float32 again
                 before a search begins.
+            lengths: Whether features of any size have an input `lengths`
+                beside them, past which they are zero. A server that joins
+                requests of different sizes needs it; `False` says that
+                there is none.
 
         Returns:
             The path of the version, `directory/version`.
@@ -440,7 +445,13 @@ class Translator:
             self._require_scorable()
         with _TRACING, anywhere():
             return export(
-                self, directory, version, signatures, jit_compile, weights
+                self,
+                directory,
+                version,
+                signatures,
+                jit_compile,
+                weights,
+                lengths,
             )
 
 

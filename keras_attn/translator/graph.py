@@ -208,12 +208,13 @@ class Graph:
             options=request.get("options"),
         )
 
-    def step(self, tokens, state, encoded, nowhere=0):
+    def step(self, tokens, state, encoded, nowhere=0, apart=False):
         """A step of the models.
 
-        Without attention, alignments are zeros over `nowhere` columns.
+        Without attention, alignments are zeros over `nowhere` columns. What
+        `apart` means stands in `Incremental.step`.
         """
-        logits, alignments, state = self.cut.step(tokens, state, encoded)
+        logits, alignments, state = self.cut.step(tokens, state, encoded, apart)
         if alignments is None:
             alignments = tf.zeros([*tf.unstack(tf.shape(tokens)), nowhere])
         return logits, alignments, state
@@ -251,15 +252,6 @@ class Graph:
             width = self.width(inputs, encoded)
             return tf.fill([tf.shape(inputs[0])[0]], width)
         return tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
-
-    def own_where_negative(self, options: dict) -> dict:
-        """Options of a request, whose negative numbers mean the search's."""
-        own = {name: getattr(self.search, name) for name in options}
-        options = {
-            name: tf.where(x < 0, tf.cast(own[name], x.dtype), x)
-            for name, x in options.items()
-        }
-        return self.search.check_options(options)
 
     def score(self, given: tuple, targets: tf.Tensor) -> Scored:
         """Scores target strings `(batch,)` by the whole models."""

@@ -80,7 +80,9 @@ class Lines:
             return numbers(columns, width)
         (strings,) = given
         tokens = self.text.tokens_of(strings)
-        return tokens.to_tensor(""), tf.cast(tokens.row_lengths(), tf.int32)
+        # As wide as the alignments, also where there is no row.
+        padded = tokens.to_tensor("", shape=tf.stack([-1, width]))
+        return padded, tf.cast(tokens.row_lengths(), tf.int32)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
         """What of each line the model does not read as it was written."""

@@ -7,6 +7,7 @@ development server needs the extra `server`: `python -m keras_attn_serving`.
 from keras_attn_serving.client import Client as Client
 from keras_attn_serving.results import Alignment as Alignment
 from keras_attn_serving.results import Result as Result
+from keras_attn_serving.results import RowError as RowError
 from keras_attn_serving.results import ServingError as ServingError
 
 __version__ = "0.1.0"

@@ -15,6 +15,7 @@ from keras_attn_serving import protocol
 from keras_attn_serving import wire_pb2 as wire
 from keras_attn_serving.results import Alignment
 from keras_attn_serving.results import Result
+from keras_attn_serving.results import RowError
 from keras_attn_serving.results import ServingError
 from keras_attn_serving.results import Signature
 from keras_attn_serving.results import TensorSpec
@@ -215,7 +216,14 @@ class Client:
         Returns:
             A `Result` of `text`, `score`, `texts` and `scores`; and, from
             exports of keras-attn 0.2 on, of `truncated` and `unknown`, which
-            tell of text and prefix what was not read as it was sent.
+            tell of text and prefix what was not read as it was sent, and of
+            `error`, "" for every row.
+
+        Raises:
+            RowError: If there are rows that cannot be answered. It has the
+                answers to the others.
+            ServingError: If the server cannot be reached or refuses.
+            ValueError: If an option or a seed is none of this model's.
         """
         where = {"model": model, "version": version, "timeout": timeout}
         inputs = {
@@ -239,6 +247,11 @@ class Client:
                 "This model draws nothing at random and takes no seed. "
                 f"Received: seed={seed!r}"
             )
+        if seed is not None and seed < 0:
+            raise ValueError(
+                "`seed` must be at least 0, or None for another one at each "
+                f"call. Received: seed={seed!r}"
+            )
         rows = len(next(iter(inputs.values())))
         if "seed" in wanted:
             seeds = -1 if seed is None else np.arange(seed, seed + rows)
@@ -248,7 +261,11 @@ class Client:
         for name, dtype in known.items():
             value = options.get(name, -1)
             inputs[name] = _per_row(name, value, rows, dtype)
-        return self.predict(inputs, "options", **where)
+        result = self.predict(inputs, "options", **where)
+        errors = enumerate(result.get("error", []))
+        if bad := {row: error for row, error in errors if error}:
+            raise RowError(bad, result)
+        return result
 
     def align(
         self,
@@ -470,7 +487,13 @@ def _per_row(name, value, rows, dtype):
             f"`{name}` must be one value, or one for each of the {rows} "
             f"row(s). Received: {value!r:.200}"
         )
-    return np.broadcast_to(array, (rows,)).astype(dtype)
+    sent = array.astype(dtype)
+    if sent.dtype.kind == "i" and not np.array_equal(sent, array):
+        raise ValueError(
+            f"`{name}` is sent as {dtype}, in which this is another number. "
+            f"Received: {value!r:.200}"
+        )
+    return np.broadcast_to(sent, (rows,))
 
 
 def _output(name, tensor):

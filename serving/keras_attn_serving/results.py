@@ -105,3 +105,23 @@ class ServingError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}\n{self.hint}".rstrip()
+
+
+class RowError(ServingError):
+    """Rows of a request that cannot be answered; the others were.
+
+    Attributes:
+        errors: What is wrong with each bad row, by its number.
+        result: The `Result`, with what was found for the others.
+    """
+
+    def __init__(self, errors: Mapping[int, str], result: Result):
+        said = " ".join(f"Row {row}: {x}" for row, x in errors.items())
+        super().__init__(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            said,
+            "The attribute `result` of this error has the answers to the "
+            "other rows; `errors` has what is wrong with these.",
+        )
+        self.errors = dict(errors)
+        self.result = result

@@ -1,0 +1,121 @@
+"""Lengths beside features, for servers that pad them.
+
+A server that joins the requests of several clients pads shorter features
+with copies of their first element, which no model takes for padding. With
+the lengths they become zeros, which it does.
+"""
+
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.export import rows
+from keras_attn.text import UNKNOWN
+
+
+class Measured:
+    """`Features` with the sizes of their open axes beside them.
+
+    Past its size a row is set to zero before the model sees it.
+
+    Args:
+        features: The `Features` of a translator.
+    """
+
+    reads_text = columns_are_tokens = False
+
+    def __init__(self, features):
+        self._features = features
+        self._open = open_axes(features.specs)
+        self.example_size = features.example_size
+        self.input_specs = features.input_specs
+        if any(x.name == "lengths" for x in features.specs):
+            raise ValueError(
+                "`lengths=True` adds an input 'lengths' beside the model's. "
+                "Received a model with an input of this name. Build it with "
+                "another, or leave `lengths` out."
+            )
+        # One axis is the rule; more have a column each, in order.
+        more = [len(self._open)] if len(self._open) > 1 else []
+        self.specs = (
+            *features.specs,
+            tf.TensorSpec([None, *more], tf.int32, name="lengths"),
+        )
+
+    def inputs(self, given: tuple) -> tuple:
+        """The model's source inputs, zero past their lengths."""
+        *arrays, _ = given
+        for (i, axis), length in zip(
+            self._open, self._lengths(given), strict=True
+        ):
+            arrays[i] = zero_past(arrays[i], axis, length)
+        return tuple(arrays)
+
+    def tokens(self, given: tuple, columns, width) -> tuple:
+        """What an alignment's columns stand for, and how many are real."""
+        return self._features.tokens(given, columns, width)
+
+    def errors(self, given: tuple) -> tf.Tensor:
+        """What is wrong with the lengths of each row."""
+        found = []
+        for (i, axis), length in zip(
+            self._open, self._lengths(given), strict=True
+        ):
+            columns, name = tf.shape(given[i])[axis], self.specs[i].name
+            found.append(rows.of_lengths(length, columns, name))
+        return rows.first(*found)
+
+    def harmless(self, given: tuple, bad) -> tuple:
+        """The same, with no features in the rows that are bad."""
+        *arrays, lengths = given
+        shape = [-1] + [1] * (len(lengths.shape) - 1)
+        return *arrays, tf.where(tf.reshape(bad, shape), 0, lengths)
+
+    def _lengths(self, given):
+        lengths = given[-1]
+        if len(self._open) == 1:
+            return [lengths]
+        return tf.unstack(lengths, axis=1)
+
+
+def warn_of_padding(models, features) -> None:
+    """Warns where zeros past the lengths change what a model computes."""
+    arrays = features.examples(np.random.default_rng(0), models[0])
+    target = np.full((2, 3), UNKNOWN, "int32")
+    padded = list(arrays)
+    for i, axis in open_axes(features.specs):
+        sizes = [(0, 2 * (n == axis)) for n in range(padded[i].ndim)]
+        padded[i] = np.pad(padded[i], sizes)
+    for model in models:
+        alone, beside = (
+            np.asarray(model([*x, target], training=False))
+            for x in (arrays, padded)
+        )
+        if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
+            warnings.warn(
+                "Zeros past the lengths change what this model computes, so "
+                "a row may be answered differently beside a longer one. Does "
+                "a mask reach the decoder? `Masking()` makes one of features "
+                "that are zero.",
+                stacklevel=4,
+            )
+
+
+def open_axes(specs) -> list[tuple[int, int]]:
+    """Number of the input and axis, of all whose size is not fixed."""
+    return [
+        (i, axis)
+        for i, spec in enumerate(specs)
+        for axis, size in enumerate(spec.shape)
+        if axis and size is None
+    ]
+
+
+def zero_past(x, axis, length):
+    """Zeroes a tensor past lengths `(batch,)` along an axis."""
+    size = tf.shape(x)[axis]
+    shape = [-1, *(1 for _ in range(1, axis)), size]
+    shape += [1] * (len(x.shape) - axis - 1)
+    real = tf.reshape(tf.sequence_mask(length, size), shape)
+    return tf.where(real, x, tf.zeros([], x.dtype))

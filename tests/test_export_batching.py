@@ -1,0 +1,404 @@
+"""Requests of several clients in one batch: merged must equal separate.
+
+What TensorFlow Serving does to them is in `batching.py`; its own loader
+answers. Bad rows among them get an answer of their own.
+"""
+
+import keras
+import numpy as np
+import pytest
+import toys as toy_models
+from keras import layers
+from test_export import CORE_OPERATIONS
+from test_export import TEXT_OPERATIONS
+from test_export import as_bytes
+from test_export import ask
+from test_export import ids_of
+from test_export import nodes
+from test_export import saved_model
+from test_export import warm_ups
+
+import keras_attn
+
+# Clients whose requests are merged: of unequal width, and number of rows.
+CLIENTS = [["abc", "", "dead"], ["b"], ["edcbaabcde", "bad cab"]]
+FRAMES = [
+    np.random.default_rng(i).normal(size=(rows, columns, 3)).astype("float32")
+    for i, (rows, columns) in enumerate([(2, 5), (1, 3), (2, 8)])
+]
+# How many hypotheses each client follows, and when it begins.
+SEARCHES = [(1, 0), (3, 2), (2, 1)]
+LONGEST = 7
+
+
+def _history():
+    """Two attentions that look at past alignments, each in its way."""
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(8),
+        [
+            keras_attn.Attention(
+                keras_attn.LocationSensitiveScore(5, filters=2, kernel_size=3)
+            ),
+            keras_attn.Attention(
+                keras_attn.CoverageScore(5, kind="learned"), heads=2
+            ),
+        ],
+    )
+    source, target, memory, embedded = _inputs()
+    return _translator([source, target], decoder(embedded, [memory, memory]))
+
+
+def _windows():
+    """Local attention, whose window is chosen by source and position."""
+    source, target, memory, embedded = _inputs()
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(8),
+        [
+            keras_attn.LuongAttention(
+                "general", alignment=alignment, window=window
+            )
+            for alignment, window in (("local-p", 1), ("local-m", 3))
+        ],
+    )
+    return _translator([source, target], decoder(embedded, [memory, memory]))
+
+
+def _positions():
+    """A Transformer that knows where it is, also in a model within."""
+    source, target, memory, embedded = _inputs()
+    x = keras_attn.PositionEmbedding(LONGEST)(embedded)
+    own = layers.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)
+    x = layers.LayerNormalization()(layers.Add()([x, own]))
+    inner = keras.Input((None, 8))
+    within = keras.Model(inner, keras_attn.SinePositionEncoding()(inner))
+    x = within(x)
+    x = layers.Add()([x, layers.MultiHeadAttention(2, 4)(x, memory)])
+    return _translator([source, target], x)
+
+
+def _without_attention():
+    source, target, memory, embedded = _inputs()
+    state = layers.GRU(8)(memory)
+    x = layers.GRU(8, return_sequences=True)(embedded, initial_state=state)
+    return _translator([source, target], x)
+
+
+def _unmasked():
+    """Features without a mask; the second memory is half as long."""
+    source = keras.Input((None, 3), name="frames")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = layers.Dense(8, activation="tanh")(source)
+    half = layers.AveragePooling1D(2, padding="same")(memory)
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(8),
+        [
+            keras_attn.Attention(
+                keras_attn.LocationSensitiveScore(5, filters=2, kernel_size=3)
+            ),
+            keras_attn.BahdanauAttention(5),
+        ],
+    )
+    embedded = layers.Embedding(toy_models.TARGET.size, 8)(target)
+    return _translator(
+        [source, target], decoder(embedded, [memory, half]), reads_text=False
+    )
+
+
+def _inputs():
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = layers.Embedding(toy_models.SOURCE.size, 8, mask_zero=True)(source)
+    embedded = layers.Embedding(toy_models.TARGET.size, 8)(target)
+    return source, target, memory, embedded
+
+
+def _translator(inputs, hidden, reads_text=True):
+    logits = layers.Dense(toy_models.TARGET.size)(hidden)
+    model = keras.Model(inputs, logits)
+    toy_models.speak_up(model, seed=5)
+    return keras_attn.Translator(
+        model,
+        toy_models.SOURCE if reads_text else None,
+        toy_models.TARGET,
+        keras_attn.BeamSearch(3, num_hypotheses=2, max_length=LONGEST),
+    )
+
+
+MAKERS = {
+    "history": _history,
+    "windows": _windows,
+    "positions": _positions,
+    "without attention": _without_attention,
+    "unmasked": _unmasked,
+}
+LOOPS = [*MAKERS, "greedy", "spectra", "ensemble"]
+
+
+@pytest.fixture(scope="module")
+def translators(toys):
+    made = {name: make() for name, make in MAKERS.items()}
+    for name in ("greedy", "spectra", "ensemble"):
+        made[name] = toys[name]
+    return made
+
+
+@pytest.fixture(scope="module")
+def exports(translators, tmp_path_factory):
+    base = tmp_path_factory.mktemp("exports")
+    asked = dict.fromkeys(MAKERS, ["step"]) | {
+        "greedy": "all",
+        "spectra": "all",
+        "ensemble": ["step"],
+    }
+    further = {"spectra": {"lengths": True}, "unmasked": {"lengths": False}}
+    return {
+        name: translators[name].export(
+            base / str(i), signatures=signatures, **further.get(name, {})
+        )
+        for i, (name, signatures) in enumerate(asked.items())
+    }
+
+
+def per_row(value, rows, dtype="int32"):
+    return np.full(rows, value, dtype)
+
+
+def options(translator, rows, **given):
+    """All inputs of `options` beside the sources, as the search has them."""
+    inputs = {
+        name: per_row(-1, rows, dtype.as_numpy_dtype)
+        for name, dtype in translator.search.request_options.items()
+    }
+    return inputs | {"prefix": as_bytes([""] * rows)} | given
+
+
+def of_lines(lines):
+    return {"text": as_bytes(lines)}
+
+
+def of_frames(frames):
+    return {
+        "frames": frames,
+        "lengths": per_row(frames.shape[1], len(frames)),
+    }
+
+
+def requests(translators, name):
+    """What each client asks, by signature."""
+    sources = [of_lines(x) for x in CLIENTS]
+    if name == "spectra":
+        sources = [of_frames(x) for x in FRAMES]
+    rows = [len(next(iter(x.values()))) for x in sources]
+    targets = [["AA B", "", "D"], ["K K ñ EH B"], ["EH EH", "B"]]
+    found = {
+        signature: sources
+        for signature in ("serving_default", "nbest", "align", "encode")
+    }
+    found["options"] = [
+        source | options(translators[name], n, max_length=per_row(i + 3, n))
+        for i, (source, n) in enumerate(zip(sources, rows, strict=True))
+    ]
+    found["score"] = [
+        source | {"target": as_bytes(target[:n])}
+        for source, target, n in zip(sources, targets, rows, strict=True)
+    ]
+    found["ids"] = sources
+    if name != "spectra":
+        text = translators[name].source_text
+        found["ids"] = [ids_of(text, lines) for lines in CLIENTS]
+    # The first is cut and has no end token; the last is shorter.
+    found["strings"] = [
+        {"ids": np.array(ids, "int32"), "lengths": np.array(n, "int32")}
+        for ids, n in (
+            ([[4, 5]], [2]),
+            ([[6, 7, 8, 9, 4], [5, 2, 9, 9, 9]], [5, 2]),
+            ([[5, 6, 7]], [1]),
+        )
+    ]
+    return found
+
+
+SIGNATURES = [
+    "serving_default",
+    "nbest",
+    "align",
+    "ids",
+    "options",
+    "score",
+    "encode",
+    "strings",
+]
+
+
+def searches(name):
+    """The clients' own searches: sources, hypotheses and their delays."""
+    sources = [of_lines(x) for x in CLIENTS]
+    if name == "spectra":
+        sources = [of_frames(x) for x in FRAMES]
+    if name == "unmasked":
+        sources = [{"frames": x} for x in FRAMES]
+    return [
+        (source, width, delay)
+        for source, (width, delay) in zip(sources, SEARCHES, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def answers(translators, exports, tmp_path_factory):
+    """Merged and separate answers, by export and signature."""
+    cases = {}
+    for name in ("greedy", "spectra"):
+        for signature, asked in requests(translators, name).items():
+            cases[name, signature, "merged"] = signature, asked
+            for i, each in enumerate(asked):
+                cases[name, signature, i] = signature, each
+    for name in LOOPS:
+        asked = searches(name)
+        cases[name, "loop", "merged"] = LONGEST, asked
+        for i, each in enumerate(asked):
+            cases[name, "loop", i] = LONGEST, [(*each[:2], 0)]
+    for name in ("spectra", "positions"):
+        for signature, inputs in warm_ups(exports[name]):
+            cases[name, f"warm up {signature}", 0] = signature, inputs
+    folder = tmp_path_factory.mktemp("answers")
+    found = ask(
+        [(str(exports[key[0]]), *case, "c") for key, case in cases.items()],
+        folder,
+    )
+    return dict(zip(cases, found, strict=True))
+
+
+@pytest.mark.parametrize("signature", SIGNATURES)
+@pytest.mark.parametrize("name", ["greedy", "spectra"])
+def test_merged_requests_are_answered_as_separate_ones(
+    name, signature, answers
+):
+    merged = answers[name, signature, "merged"]
+    assert isinstance(merged, list), merged
+    for i, found in enumerate(merged):
+        expected = answers[name, signature, i]
+        assert isinstance(expected, dict), expected
+        assert set(found) == set(expected)
+        for output, value in expected.items():
+            if output == "widths":  # of the merged encoder
+                continue
+            trimmed = found[output][tuple(map(slice, value.shape))]
+            if value.dtype == object or value.dtype == bool:
+                np.testing.assert_array_equal(trimmed, value, output)
+            else:
+                np.testing.assert_allclose(
+                    trimmed, value, atol=1e-5, err_msg=output
+                )
+            # What the merged answer has more is padding.
+            if output in ("alignments", "token_scores", "source_tokens"):
+                rest = found[output].copy()
+                rest[tuple(map(slice, value.shape))] = rest.dtype.type()
+                assert not rest.any() if rest.dtype != object else True
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_clients_that_step_together_find_what_each_finds_alone(name, answers):
+    merged = answers[name, "loop", "merged"]
+    assert isinstance(merged, list), merged
+    texts = set()
+    for i, found in enumerate(merged):
+        (expected,) = answers[name, "loop", i]
+        np.testing.assert_array_equal(found["text"], expected["text"])
+        np.testing.assert_allclose(found["score"], expected["score"], atol=1e-5)
+        for one, other in zip(
+            found["alignments"], expected["alignments"], strict=True
+        ):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+        texts |= set(found["text"])
+    assert len(texts) > 2
+
+
+# The others have operations of their mechanisms beside.
+@pytest.mark.parametrize("name", ["positions", "without attention"])
+def test_steps_of_several_need_only_operations_that_servers_have(name, exports):
+    (meta_graph,) = saved_model(exports[name]).meta_graphs
+    called = {x.signature.name for x in meta_graph.graph_def.library.function}
+    used = {node.op for node in nodes(exports[name])}
+    unknown = used - called - {*CORE_OPERATIONS, *TEXT_OPERATIONS}
+    assert not unknown, unknown
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_client_s_greedy_search_is_the_translator_s(
+    name, translators, answers
+):
+    like = translators[name]
+    search = keras_attn.GreedySearch(max_length=LONGEST)
+    greedy = keras_attn.Translator(
+        like.models, like.source_text, like.target_text, search
+    )
+    sources = CLIENTS[0] if like.source_text else FRAMES[0]
+    expected = greedy(sources)
+    (found,) = answers[name, "loop", 0]
+    assert [x.decode() for x in found["text"]] == expected.text
+    np.testing.assert_allclose(found["score"], expected.scores, atol=1e-4)
+
+
+def test_every_warm_up_request_is_answered_without_an_error(answers):
+    found = {k: x for k, x in answers.items() if "warm up" in str(k[1])}
+    assert len(found) == 9 + 7
+    for key, answer in found.items():
+        assert isinstance(answer, dict), (key, answer)
+        assert not np.any(answer.get("error", "")), key
+
+
+def test_features_of_any_size_bring_a_warning(translators, tmp_path):
+    with pytest.warns(UserWarning, match="pads the shorter ones with copies"):
+        translators["spectra"].export(tmp_path)
+
+
+def test_lengths_that_no_mask_follows_bring_a_warning(translators, recwarn):
+    from keras_attn.export.lengths import warn_of_padding
+
+    for name, number in (("spectra", 0), ("unmasked", 1)):
+        made = translators[name]
+        warn_of_padding(made.models, made.graph.sources)
+        assert len(recwarn) == number
+    assert "Does a mask reach the decoder?" in str(recwarn[0].message)
+
+
+def test_lengths_of_what_has_a_size_are_refused(translators, tmp_path):
+    with pytest.raises(ValueError, match="knows the lengths itself. Received"):
+        translators["greedy"].export(tmp_path, lengths=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_signature_of_features_takes_lengths(exports):
+    (meta_graph,) = saved_model(exports["spectra"]).meta_graphs
+    for name in ("serving_default", "nbest", "align", "ids", "options"):
+        assert "lengths" in meta_graph.signature_def[name].inputs
+
+
+def test_two_open_axes_have_a_column_of_lengths_each():
+    from keras_attn.export.lengths import Measured
+    from keras_attn.translator.sources import Features
+
+    image = keras.Input((None, None, 2), name="image")
+    style = keras.Input((4,), name="style")
+    sources = Measured(Features([image, style]))
+    assert [tuple(x.shape) for x in sources.specs] == [
+        (None, None, None, 2),
+        (None, 4),
+        (None, 2),
+    ]
+    given = np.ones((2, 3, 4, 2)), np.ones((2, 4)), [[3, 2], [1, 4]]
+    given = *given[:2], np.array(given[2], "int32")
+    found, style = sources.inputs(tuple(map(keras.ops.array, given)))
+    expected = np.zeros((2, 3, 4, 2))
+    expected[0, :3, :2] = expected[1, :1, :4] = 1
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(style, given[1])
+
+
+def test_an_input_of_that_name_is_refused():
+    from keras_attn.export.lengths import Measured
+    from keras_attn.translator.sources import Features
+
+    inputs = [keras.Input((None,), name="x"), keras.Input((1,), name="lengths")]
+    with pytest.raises(ValueError, match="a model with an input of this name"):
+        Measured(Features(inputs))
