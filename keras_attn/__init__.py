@@ -65,7 +65,7 @@ from keras_attn.scores import LocationSensitiveScore as LocationSensitiveScore
 from keras_attn.scores import ScaledDotScore as ScaledDotScore
 from keras_attn.scores import Score as Score
 
-__version__ = "0.1.1"
+__version__ = "0.2.0"
 
 _NEED_TENSORFLOW = {
     "BeamSearch": "search",
