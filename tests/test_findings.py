@@ -393,24 +393,38 @@ def test_a_leak_behind_the_decoder_and_after_a_good_layer_is_named():
 
 
 class Noisy(layers.Layer):
-    """Draws whether it trains or not, and not by Keras's generators."""
+    """Draws whether it trains or not."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, draw, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.seed_generator = keras.random.SeedGenerator(1)
+        self.draw = draw
 
     def call(self, x):
-        import tensorflow as tf
-
-        return x + tf.random.normal(tf.shape(x))
+        return x + self.draw(ops.shape(x), self.seed_generator)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow's own draws"
-)
-def test_what_draws_though_it_does_not_train_is_named():
-    model = on_target(Noisy(**NAMED))
+def by_keras(shape, seed):
+    return keras.random.normal(shape, seed=seed)
+
+
+def by_tensorflow(shape, seed):
+    import tensorflow as tf
+
+    return tf.random.normal(shape)
+
+
+@pytest.mark.parametrize("draw", [by_keras, by_tensorflow])
+def test_what_draws_though_it_does_not_train_is_named(draw):
+    if draw is by_tensorflow and keras.backend.backend() != "tensorflow":
+        pytest.skip("TensorFlow's own draws")
+    model = on_target(Noisy(draw, **NAMED))
+    seed = model.get_layer("culprit").seed_generator.state
+    before = ops.convert_to_numpy(ops.convert_to_tensor(seed))
     assert_doubtful(model, "random", "culprit", "draws at random")
+    after = ops.convert_to_numpy(ops.convert_to_tensor(seed))
+    np.testing.assert_array_equal(before, after)
 
 
 def test_an_input_that_nothing_depends_on_is_found():
@@ -423,6 +437,25 @@ def test_an_input_that_nothing_depends_on_is_found():
 def test_what_is_not_finite_is_named():
     divide = layers.Lambda(lambda x: x / 0.0, **NAMED)
     assert_wrong(on_target(divide), "finite", "from 'culprit' (Lambda)")
+
+
+class Positive(layers.Layer):
+    """Has a weight that no other value than its own is sure to suit."""
+
+    def build(self, shape):
+        self.supports_masking = True
+        self.scales = self.add_weight(
+            shape=(shape[-1],), initializer=keras.initializers.Constant(1e-3)
+        )
+
+    def call(self, x):
+        return x * ops.log(self.scales)
+
+
+def test_other_weights_that_make_no_sense_are_not_held_against_a_model():
+    assert_good(on_target(Positive()))
+    leaking = on_target(lambda x: Positive()(Ahead(3, **NAMED)(x)))
+    assert_wrong(leaking, "leak", "'culprit'")
 
 
 # Data

@@ -70,32 +70,32 @@ class Probes:
         return self._logits[key]
 
     def _is_not_finite(self):
-        for weights in self._weights[:1]:
-            if np.isfinite(self._given(weights)).all():
-                continue
-            values = self._runs.trace(self._arrays, weights)
-            call = self._blame(
-                {k: blame.not_finite(x) for k, x in values.items()}
-            )
-            self._findings.wrong(
-                "finite",
-                _name(call),
-                f"The model gives NaN or infinity. The first is from {call}: "
-                "look at what it divides by, takes a logarithm of or begins "
-                "its weights with.",
-            )
-            return True
-        return False
+        own, other = self._weights
+        if not np.isfinite(self._given(other)).all():
+            # Perhaps a weight that must be positive: they tell nothing.
+            self._weights = own, own
+        if np.isfinite(self._given(own)).all():
+            return False
+        values = self._runs.trace(self._arrays, own)
+        call = self._blame({k: blame.not_finite(x) for k, x in values.items()})
+        self._findings.wrong(
+            "finite",
+            _name(call),
+            f"The model gives NaN or infinity. The first is from {call}: "
+            "look at what it divides by, takes a logarithm of or begins its "
+            "weights with.",
+        )
+        return True
 
     def _is_random(self):
         weights = self._weights[1]
+        others = self._runs.other_seeds(weights)
         first = self._given(weights)
-        second = self._runs.logits(self._arrays, weights)
-        if np.array_equal(first, second):
+        second = self._runs.logits(self._arrays, others)
+        if blame.differ(first, second, self._close) == blame.CLEAN:
             return False
-        first, second = (
-            self._runs.trace(self._arrays, weights) for _ in range(2)
-        )
+        first = self._runs.trace(self._arrays, weights)
+        second = self._runs.trace(self._arrays, others)
         call = self._blame(self._compare(first, second, self._alike))
         self._findings.doubtful(
             "random",

@@ -27,12 +27,15 @@ class Runs:
         self.model = model
         self.graph = graph
         self.masks = None  # of the last trace
-        self._weights = model.trainable_variables
+        self._weights = [
+            *model.trainable_variables,
+            *(x for x in model.variables if _is_seed(x)),
+        ]
         self._compiled = {}  # by name, made when first run
         self._keys = []
 
     def weights(self):
-        """The model's own weights."""
+        """The model's own weights, and the states of its seeds."""
         return [ops.convert_to_tensor(x) for x in self._weights]
 
     def other_weights(self, random):
@@ -54,6 +57,13 @@ class Runs:
                     value = variable.constraint(value)
             found.append(value)
         return found
+
+    def other_seeds(self, weights):
+        """The same weights with which other numbers are drawn."""
+        return [
+            x + ops.ones_like(x) if _is_seed(variable) else x
+            for variable, x in zip(self._weights, weights, strict=True)
+        ]
 
     def logits(self, arrays, weights):
         """The first output."""
@@ -155,6 +165,10 @@ class Runs:
 
             return torch.no_grad()(run)
         return run
+
+
+def _is_seed(variable):
+    return "seed_generator_state" in variable.path
 
 
 def _wide(array):
