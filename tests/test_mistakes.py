@@ -82,12 +82,12 @@ def test_both_in_a_functional_model_and_of_the_decoder():
 
 def test_a_subclass_may_take_arguments_of_its_own():
     class Louder(keras_attn.Attention):
-        def call(self, query, value, volume=1.0, **kwargs):
-            return volume * super().call(query, value, **kwargs)
+        def call(self, query, value, key=None, volume=1.0, **kwargs):
+            return volume * super().call(query, value, key, **kwargs)
 
     layer = Louder(keras_attn.DotScore())
-    quiet = layer(ones(2, 3, 4), ones(2, 5, 4), value_mask=mask(2, 5))
-    loud = layer(ones(2, 3, 4), ones(2, 5, 4), 2.0, value_mask=mask(2, 5))
+    quiet = layer(QUERY, VALUE, value_mask=mask(2, 5))
+    loud = layer(QUERY, VALUE, volume=2.0, value_mask=mask(2, 5))
     np.testing.assert_allclose(loud, 2 * quiet)
 
 
