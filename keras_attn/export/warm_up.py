@@ -9,6 +9,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
+from keras_attn.text import SPECIAL_TOKENS
+
 _FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 
@@ -29,6 +31,7 @@ def write_warm_up(directory, endpoints, signatures) -> None:
                     spec.name: tf.fill([2], tf.cast(-1, spec.dtype))
                     for spec in signatures.numbers_asked
                 }
+                inputs["prefix"] = tf.constant(["", _prefix(signatures.graph)])
             if name == "encode":  # of which `step` wants the answer
                 answers = endpoint(*inputs.values())
             writer.write(_log(name, inputs).SerializeToString())
@@ -42,6 +45,13 @@ def _log(signature, inputs):
     return prediction_log_pb2.PredictionLog(
         predict_log=prediction_log_pb2.PredictLog(request=request)
     )
+
+
+def _prefix(graph):
+    """A token that a text may begin with, where there is room for it."""
+    *_, last = graph.target_text.tokens
+    room = graph.search.max_length > 1 and last not in SPECIAL_TOKENS
+    return last if room else ""
 
 
 def _example(spec, size):
