@@ -246,15 +246,17 @@ def train(split: Split, preset: Preset, attention: str, beams: int, seed: int):
     greedy = keras_attn.Translator(
         model, letters, phonemes, search=keras_attn.GreedySearch(LONGEST)
     )
+    data = keras_attn.pairs(
+        words,
+        spoken,
+        letters,
+        phonemes,
+        batch_size=preset.batch_size,
+        seed=seed,
+    )
+    keras_attn.check(model, data)  # mistakes show now, not after training
     model.fit(
-        keras_attn.pairs(
-            words,
-            spoken,
-            letters,
-            phonemes,
-            batch_size=preset.batch_size,
-            seed=seed,
-        ),
+        data,
         epochs=preset.epochs,
         shuffle=False,  # as `pairs` does that
         callbacks=[Progress(greedy, first(split.validation, 500))],

@@ -126,6 +126,7 @@ def train(split: Split, options):
         keras.optimizers.Adam(rate, beta_2=0.98, global_clipnorm=1.0),
         loss=keras_attn.SequenceCrossentropy(label_smoothing=0.1),
     )
+    keras_attn.check(model, data)  # mistakes show now, not after training
     print(
         f"Training on {len(split.train):,} words, "
         f"{model.count_params():,} parameters, {options.epochs} epochs."

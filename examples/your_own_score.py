@@ -139,6 +139,7 @@ def train(numbers: list[int], epochs: int, seed: int):
         keras.optimizers.Adam(rate, global_clipnorm=1.0),
         loss=keras_attn.SequenceCrossentropy(),
     )
+    keras_attn.check(model, data)  # mistakes show now, not after training
     # `pairs` shuffles.
     model.fit(data, epochs=epochs, shuffle=False, verbose=2)
     search = keras_attn.BeamSearch(4, num_hypotheses=2, max_length=16)

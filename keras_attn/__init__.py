@@ -36,6 +36,8 @@ from keras_attn.cells import ResidualCell as ResidualCell
 from keras_attn.decoder import AttentionDecoder as AttentionDecoder
 from keras_attn.decoder import DecoderState as DecoderState
 from keras_attn.decoder import Source as Source
+from keras_attn.findings import Finding as Finding
+from keras_attn.findings import check as check
 from keras_attn.incremental import Encoded as Encoded
 from keras_attn.incremental import Ensemble as Ensemble
 from keras_attn.incremental import Incremental as Incremental

@@ -129,3 +129,66 @@ for name in ("Translator", "Text", "BeamSearch", "pairs"):
     for name in ("Translator", "Text", "BeamSearch", "pairs"):
         assert f"`keras_attn.{name}` needs TensorFlow" in said
     assert "the layers work without them on JAX and PyTorch" in said
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_models_are_checked_without_tensorflow(backend):
+    """Each kind of probe once: the rest is the same code on any backend."""
+    said = run(
+        """
+import warnings
+import keras
+import keras_attn
+import numpy as np
+from keras import layers, ops
+
+warnings.simplefilter("ignore")
+
+def model(on_target=lambda x: x, on_source=lambda x: x, loss=None):
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    embed = layers.Embedding(9, 6, mask_zero=True, name="embed")
+    hidden = keras_attn.BahdanauAttention(6)(
+        on_target(embed(target)), on_source(embed(source))
+    )
+    logits = layers.Dense(9, name="last")(hidden)
+    found = keras.Model([source, target], logits)
+    found.compile("adam", loss=loss or keras_attn.SequenceCrossentropy())
+    return found
+
+def look(*given):
+    try:
+        for finding in keras_attn.check(*given):
+            print("warned:", finding.kind, finding.layer)
+    except ValueError as error:
+        print(error)
+
+def culprit(function):
+    return layers.Lambda(function, name="culprit")
+
+ids = np.array([[1, 4, 5, 2, 0], [1, 5, 2, 0, 0]])
+data = (ids, ids[:, :-1]), ids[:, 1:]
+good = model(layers.GRU(6, return_sequences=True))
+before = [np.array(x) for x in good.get_weights()]
+assert keras_attn.check(good, data) == []
+for old, new in zip(before, good.get_weights()):
+    assert (old == np.array(new)).all()
+look(model(on_target=culprit(lambda x: x[:, ::-1])))
+look(model(on_target=culprit(lambda x: x - ops.mean(x, 0, keepdims=True))))
+look(model(on_source=culprit(lambda x: 2 * x)))
+look(model(loss="sparse_categorical_crossentropy"))
+look(good, ((ids + 4, ids[:, :-1]), ids[:, :-1]))
+print("done")
+""",
+        backend=backend,
+    )
+    for part in (
+        "leak: 'culprit'",
+        "neighbours: ",
+        "warned: mask culprit",
+        "logits: 'last'",
+        "ids: 'embed' knows the ids 0 to 8 (`input_dim=9`), and 'source' has",
+        "shift: target_out is 'target' itself",
+        "done",
+    ):
+        assert part in said, said

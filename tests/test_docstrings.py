@@ -41,6 +41,7 @@ def test_the_things_that_users_call_have_examples():
         "attention.base.Attention",
         "batches.pairs",
         "decoder.base.AttentionDecoder",
+        "findings.base.check",
         "incremental.base.Incremental",
         "text.Text",
         "translator.base.Translator",

@@ -50,6 +50,7 @@ MAY_IMPORT = {
     },
 }
 LEAVES = {
+    "findings",
     "losses",
     "metrics",
     "plots",
@@ -59,6 +60,7 @@ LEAVES = {
     "migration",
 }
 MAY_IMPORT |= {
+    "findings": {"keras", "numpy", "tensorflow", "jax", "torch", "incremental"},
     "losses": {"keras", "backend"},
     "metrics": {"numpy", "rapidfuzz"},
     "plots": {"matplotlib", "numpy"},

@@ -130,7 +130,8 @@ def _check_padding(model, inputs, target, alone):
             "translate differently beside a longer one. Does a mask "
             "reach the decoder? `Embedding(mask_zero=True)` makes one, and "
             "Keras's `MultiHeadAttention` takes it off what it reads: a "
-            "second one needs a tensor of its own.",
+            "second one needs a tensor of its own. `keras_attn.check(model)` "
+            "names the layer, and before training.",
             stacklevel=4,
         )
 

@@ -1,0 +1,282 @@
+"""`check()`: what is wrong with a model and its data, before it is trained."""
+
+import re
+
+import keras
+import numpy as np
+
+from keras_attn.findings.batches import Unusable
+from keras_attn.findings.batches import first_batches
+from keras_attn.findings.examples import examples_for
+from keras_attn.findings.examples import precision_of
+from keras_attn.findings.finding import Finding
+from keras_attn.findings.finding import Findings
+from keras_attn.findings.graph import Graph
+from keras_attn.findings.graph import tables_of
+from keras_attn.findings.ids import PAD
+from keras_attn.findings.ids import Batches
+from keras_attn.findings.objective import Objective
+from keras_attn.findings.probes import Probes
+from keras_attn.findings.runs import Runs
+from keras_attn.incremental.path import is_functional
+
+
+def check(model: keras.Model, data=None) -> list[Finding]:
+    """Looks for mistakes in a model, and in the data that it will be fit to.
+
+    Call it before `fit`: what it finds would otherwise show after hours of
+    training, or never. The model may be fresh or trained, compiled or not. It
+    is run on made-up inputs, with its weights and with others a little off,
+    so that a gate that begins at zero is seen as it will be once it opens.
+    Nothing in the model changes: no weight, statistic, seed or optimizer.
+
+    | kind | wrong, so it raises |
+    |---|---|
+    | `leak` | a layer lets logits see later tokens of the target |
+    | `neighbours` | a row's logits depend on the other rows of its batch |
+    | `graph` | a layer computes something else in a graph than directly |
+    | `shift` | target_out is target_in itself, or moved the wrong way |
+    | `ids` | an id that an `Embedding` does not know, or a negative one |
+    | `vocabulary` | an id that the output layer has no logit for |
+    | `length` | target_out and target_in of different lengths |
+    | `softmax` | a softmax before a loss that takes logits |
+    | `logits` | logits before a loss that takes probabilities |
+    | `one-hot` | one-hot targets where the loss takes ids, or the reverse |
+    | `finite` | NaN or infinity in the data, the output or the loss |
+    | `inputs`, `weights`, `dtype` | arrays that do not fit the model |
+    | `run` | the model fails on the first batch |
+
+    | kind | may be meant, so it warns |
+    |---|---|
+    | `mask` | padding changes what is computed, or counts in the loss |
+    | `padding` | 0 before or between tokens |
+    | `shift` | most targets are not the next token of the input |
+    | `length` | targets that go on where the input is padding |
+    | `empty` | a batch whose targets are all padding |
+    | `ignored` | an input that the output does not depend on |
+    | `random` | random draws though `training=False` |
+    | `softmax` | a softmax at the end of a model that is not compiled |
+    | `dtype` | ids as floats |
+    | `run` | no made-up input was found that the model takes |
+
+    Args:
+        model: A functional model whose last input is the target's ids and
+            whose first output has shape `(batch, target, vocabulary)`.
+        data: Optional data, whatever `model.fit` takes: a `tf.data.Dataset`
+            of `((source, target_in), target_out)` as `keras_attn.pairs`
+            gives, with sample weights or without, a tuple of arrays of that
+            form, a `keras.utils.PyDataset`, or a list of batches. The first
+            four batches are looked at, of arrays the first 1,024 rows. A
+            dataset that shuffles anew each time begins one pass more.
+
+    Returns:
+        A list of `Finding(kind, layer, text)`: what it warned of.
+
+    Raises:
+        ValueError: If something can only be wrong, with all that is; or if
+            `data` is a generator, which gives each batch only once.
+
+    Example:
+
+    >>> source = keras.Input((None,), dtype="int32")
+    >>> target = keras.Input((None,), dtype="int32")
+    >>> embed = keras.layers.Embedding(9, 8, mask_zero=True)
+    >>> hidden = keras_attn.AttentionDecoder(
+    ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8)
+    ... )(embed(target), embed(source))
+    >>> model = keras.Model([source, target], keras.layers.Dense(9)(hidden))
+    >>> model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    >>> keras_attn.check(model)
+    []
+    """
+    _require_decoder(model)
+    findings = Findings()
+    graph = Graph(model)
+    runs = Runs(model, graph)
+    tables, sizes = zip(
+        *(tables_of(graph, key) for key in graph.inputs), strict=True
+    )
+    batches = _batches_of(model, data, findings)
+    if batches:
+        last = graph.writer(graph.outputs[0])
+        Batches(
+            batches,
+            model.inputs,
+            tables,
+            model.outputs[0],
+            last.name if last else None,
+            findings,
+        ).look()
+    objective = Objective(model)
+    probes = _probes(model, runs, sizes, findings)
+    if probes is not None:
+        probes.look()
+        _check_activation(probes, objective, findings)
+    if batches and objective:
+        _check_loss(runs, objective, batches[0], probes, findings)
+    return findings.report(stacklevel=2)
+
+
+def _require_decoder(model):
+    if not isinstance(model, keras.Model) or not is_functional(model):
+        raise ValueError(
+            "A functional model is needed, `keras.Model([source, target], "
+            f"logits)`. Received: {model!r:.200}"
+        )
+    if isinstance(model.input, dict) or len(model.inputs) < 2:
+        raise ValueError(
+            "The model's inputs must be a list of the sources and, at last, "
+            "the target's ids. Received: "
+            f"{model.input if isinstance(model.input, dict) else model.inputs}"
+        )
+    target, logits = model.inputs[-1], model.outputs[0]
+    if len(target.shape) != 2 or len(logits.shape) != 3:
+        raise ValueError(
+            "The model's last input must be the target's ids, of shape "
+            "(batch, target), and its first output the logits, (batch, "
+            f"target, vocabulary). Received: an input '{target.name}' of "
+            f"shape {tuple(target.shape)}, an output of shape "
+            f"{tuple(logits.shape)}."
+        )
+
+
+def _batches_of(model, data, findings):
+    if data is None:
+        return []
+    try:
+        batches = first_batches(data, model.inputs, model.output_names[0])
+    except Unusable as error:
+        findings.wrong("inputs", None, str(error))
+        return []
+    if not batches:
+        findings.wrong(
+            "inputs", None, f"The data has no batch. Received: {data!r:.200}"
+        )
+    return batches
+
+
+def _probes(model, runs, sizes, findings):
+    random = np.random.default_rng(20261121)
+    examples, error = examples_for(
+        model,
+        sizes,
+        runs.graph.sizes(),
+        lambda arrays: runs.logits(arrays, runs.weights()),
+        random,
+    )
+    if examples is None:
+        findings.doubtful(
+            "run",
+            None,
+            "The model takes none of the inputs that were made up for it, so "
+            "leaks and padding could not be looked for. It says: "
+            f"{_first_line(error)}",
+        )
+        return None
+    return Probes(runs, examples, precision_of(model), random, findings)
+
+
+def _check_activation(probes, objective, findings):
+    if findings.has_wrong("finite"):
+        return
+    softmax = probes.probabilities()
+    if softmax is not None and objective.from_logits is not False:
+        add = findings.wrong if objective.from_logits else findings.doubtful
+        where = (
+            f"the loss, {objective.name}, takes logits"
+            if objective.from_logits
+            else "`SequenceCrossentropy` and `Translator` take logits"
+        )
+        add(
+            "softmax",
+            softmax.name,
+            f"{softmax} gives probabilities, and {where}. Leave its softmax "
+            "out.",
+        )
+    if objective and objective.from_logits is False and softmax is None:
+        lowest, highest = probes.range()
+        if lowest < 0 or highest > 1:
+            name = probes.last_name
+            findings.wrong(
+                "logits",
+                name,
+                f"'{name}' gives logits, from {lowest:.2g} to {highest:.2g}, "
+                f"and the loss, {objective.name}, takes probabilities. Compile "
+                "with `keras_attn.SequenceCrossentropy()`, or pass "
+                "`from_logits=True` to the loss.",
+            )
+
+
+def _check_loss(runs, objective, batch, probes, findings):
+    """The loss of the first batch, as training begins."""
+    broken = "inputs", "length", "ids", "vocabulary", "dtype", "one-hot"
+    if findings.has_wrong(*broken, "weights", "finite"):
+        return
+    if objective.sparse is not None and (
+        objective.sparse
+        != (batch.target.ndim == 2 or batch.target.shape[2] == 1)
+    ):
+        findings.wrong(
+            "one-hot",
+            None,
+            f"The loss, {objective.name}, takes "
+            + ("ids (batch, target)" if objective.sparse else "one-hot targets")
+            + f". Received: target_out of shape {batch.target.shape}. "
+            + (
+                "Pass `target_out.argmax(-1)`, or where it has one column its "
+                "ids alone."
+                if objective.sparse
+                else "Compile with `keras_attn.SequenceCrossentropy()`."
+            ),
+        )
+        return
+    try:
+        logits, mask = runs.outputs(batch.inputs, runs.weights())
+        loss = objective.of(batch.target, logits, mask, batch.weight)
+    except Exception as error:  # any layer, and any loss, may raise anything
+        call, plain = runs.failure(batch.inputs, runs.weights())
+        findings.wrong(
+            "run",
+            call.name if call else None,
+            f"{call or f'The loss, {objective.name},'} fails on the first "
+            f"batch of the data: {_first_line(plain or error)}",
+        )
+        return
+    if not np.isfinite(loss):
+        findings.wrong(
+            "finite",
+            None,
+            f"The loss of the first batch is {loss}, by {objective.name}, "
+            "before any training. Are there rows without a token, weights of "
+            "zero alone, or a division in the loss?",
+        )
+    elif mask is None and batch.target.ndim == 2 and probes is not None:
+        _check_padding_in_loss(objective, batch, logits, loss, probes, findings)
+
+
+def _check_padding_in_loss(objective, batch, logits, loss, probes, findings):
+    padding = batch.target == PAD
+    if not padding.any() or padding.all() or objective.from_logits is None:
+        return
+    # Other outputs at the padding: a loss that leaves it out does not see it.
+    other = np.where(padding[..., None], logits[..., ::-1], logits)
+    changed = objective.of(batch.target, other, None, batch.weight)
+    if np.isclose(loss, changed, rtol=1e-5, atol=1e-7):
+        return
+    layer, why = probes.loses_target_mask()
+    findings.doubtful(
+        "mask",
+        layer,
+        f"{objective.name} counts the padding of target_out, as the output "
+        f"has no mask: {why} Or compile with "
+        "`keras_attn.SequenceCrossentropy()`, which leaves padding out by "
+        "itself.",
+    )
+
+
+def _first_line(error):
+    lines = [x.strip() for x in str(error).splitlines()]
+    framing = "Exception encountered", "Graph execution", "Detected at"
+    lines = [x for x in lines if x and not x.startswith(framing)]
+    said = re.sub(r"\{\{.*?\}\}", "", lines[0] if lines else "").strip()
+    return f"{type(error).__name__}: {said}"[:300]

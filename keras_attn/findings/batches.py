@@ -1,0 +1,172 @@
+"""The first batches of what `model.fit` takes, as NumPy arrays."""
+
+import itertools
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+BATCHES = 4  # looked at
+_ROWS = 256  # of arrays, taken as a batch
+
+
+class Batch(NamedTuple):
+    """One batch.
+
+    Attributes:
+        inputs: A list of arrays, in the order of the model's inputs.
+        target: The array that the loss compares with.
+        weight: The array of sample weights, or `None`.
+    """
+
+    inputs: list
+    target: np.ndarray
+    weight: np.ndarray | None
+
+
+class Unusable(ValueError):
+    """Data of another form than a model needs."""
+
+
+def first_batches(data, inputs, output) -> list[Batch]:
+    """The first few batches of data.
+
+    Args:
+        data: Whatever `model.fit` takes, but no generator.
+        inputs: The model's inputs.
+        output: Name of the model's first output.
+
+    Raises:
+        Unusable: If it is of no form that is known.
+    """
+    return [_batch(given, inputs, output) for given in _elements(data)]
+
+
+def _elements(data):
+    if _is_arrays(data):
+        lengths = {len(x) for x in keras.tree.flatten(data) if x is not None}
+        if len(lengths) > 1:
+            raise Unusable(
+                "All arrays must have as many rows. Received arrays of shape "
+                f"{_form(data)}."
+            )
+        starts = range(0, min(*lengths, BATCHES * _ROWS), _ROWS)
+        return [
+            keras.tree.map_structure(
+                lambda x, i=i: None if x is None else x[i : i + _ROWS], data
+            )
+            for i in starts
+        ]
+    if isinstance(data, keras.utils.PyDataset):
+        number = data.num_batches
+        number = BATCHES if number is None else min(BATCHES, number)
+        return [data[i] for i in range(number)]
+    if hasattr(data, "element_spec") and hasattr(data, "take"):
+        return list(data.take(BATCHES))
+    try:
+        iterator = iter(data)
+    except TypeError:
+        raise Unusable(
+            "`data` must be what `model.fit` takes: a `tf.data.Dataset`, a "
+            "tuple of arrays `((source, target_in), target_out)`, a "
+            "`keras.utils.PyDataset` or a list of batches. Received: "
+            f"{data!r:.200}"
+        ) from None
+    if iterator is data:
+        raise Unusable(
+            "`data` is a generator, which gives each batch once: `fit` would "
+            "miss what is looked at here. Pass a few batches of it as a list, "
+            "or what the generator is made from. Received: "
+            f"{data!r:.200}"
+        )
+    return list(itertools.islice(iterator, BATCHES))
+
+
+def _is_arrays(data):
+    """Whether it is `(x, y)` or `(x, y, weights)` of whole arrays."""
+    return (
+        isinstance(data, (tuple, list))
+        and len(data) in (2, 3)
+        and (hasattr(data[1], "shape") or isinstance(data[1], dict))
+        and all(
+            x is None or hasattr(x, "shape") for x in keras.tree.flatten(data)
+        )
+    )
+
+
+def _batch(given, inputs, output):
+    names = [x.name for x in inputs]
+    wanted = (
+        f"Each batch must be `(({', '.join(names)}), target_out)`, or that "
+        "and sample weights"
+    )
+    if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
+        raise Unusable(
+            f"{wanted}. Received: {_form(given)}. Without `target_out` there "
+            "is nothing to learn from."
+        )
+    x, y, *weight = given
+    if isinstance(x, dict):
+        missing = [name for name in names if name not in x]
+        if missing:
+            raise Unusable(
+                f"{wanted}; the inputs by name, {names}. Received inputs "
+                f"named {list(x)}."
+            )
+        found = [x[name] for name in names]
+    else:
+        found = keras.tree.flatten(x)
+    if len(found) != len(inputs):
+        hint = ""
+        if len(given) == len(inputs) + 1 and len(found) == 1:
+            hint = (
+                " Put the inputs into a tuple of their own: of three things "
+                "in a row `fit` takes the third for sample weights."
+            )
+        raise Unusable(
+            f"The model has {len(inputs)} inputs, {names}, and the data "
+            f"{len(found)}. {wanted}. Received: {_form(given)}.{hint}"
+        )
+    target = first_of(y, output)
+    weight = first_of(weight[0], output) if weight else None
+    if target is None:
+        raise Unusable(f"{wanted}. Received no target_out: {_form(given)}.")
+    return Batch(
+        [_array(one, name) for one, name in zip(found, names, strict=True)],
+        _array(target, "target_out"),
+        None if weight is None else _array(weight, "sample_weight"),
+    )
+
+
+def first_of(structure, name):
+    """What belongs to a model's first output, of a structure for all."""
+    if isinstance(structure, dict) and name in structure:
+        return structure[name]
+    flat = keras.tree.flatten(structure)
+    return flat[0] if flat else None
+
+
+def _array(value, name):
+    if hasattr(value, "detach"):  # PyTorch's, which may want a gradient
+        value = value.detach().cpu()
+    try:
+        if hasattr(value, "row_splits"):
+            raise ValueError("ragged")
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype == object:
+        raise Unusable(
+            f"'{name}' must be an array of numbers. Received: {value!r:.200}. "
+            "Rows of unequal length must be padded with 0 at the end; a "
+            "ragged tensor has `.to_tensor()` for that."
+        )
+    return array
+
+
+def _form(given):
+    """The structure of a batch, with shapes."""
+    return keras.tree.map_structure(
+        lambda x: tuple(x.shape) if hasattr(x, "shape") else type(x).__name__,
+        given,
+    )

@@ -1,0 +1,243 @@
+"""A functional model as one flat list of calls, nested models opened up."""
+
+import keras
+from keras import layers
+from keras.src.backend import get_keras_mask
+from keras.src.backend import set_keras_mask
+from keras.src.models import functional
+
+from keras_attn.incremental.path import is_functional
+
+
+class Call:
+    """One call of a layer or operation.
+
+    Attributes:
+        operation: The layer or operation.
+        node: Keras's node of the call.
+        reads: Keys of the tensors that it reads.
+        writes: Keys of the tensors that it returns.
+    """
+
+    def __init__(self, operation, node, reads, writes):
+        self.operation = operation
+        self.node = node
+        self.reads = reads
+        self.writes = writes
+
+    @property
+    def name(self):
+        return self.operation.name
+
+    def run(self, values):
+        """What it returns for what it reads, as a list."""
+        given = zip(self.node.input_tensors, values, strict=True)
+        arguments, options = self.node.arguments.fill_in(
+            {id(x): value for x, value in given}
+        )
+        operation = functional.operation_fn(self.operation, training=False)
+        return keras.tree.flatten(operation(*arguments, **options))
+
+    def __str__(self):
+        return f"'{self.name}' ({type(self.operation).__name__})"
+
+
+class Graph:
+    """All calls of a functional model, in the order in which Keras runs them.
+
+    A model within the model is no call but its calls are: a layer in it can
+    be named. A key tells apart the tensors of a model that is called twice.
+
+    Args:
+        model: A functional model.
+    """
+
+    def __init__(self, model):
+        self.calls = []
+        self.running = None  # the last call that was begun
+        self.symbols = {}  # key -> the symbolic tensor
+        self.inputs = [self._key((), x) for x in model.inputs]
+        self._same = {}  # key -> the key of the tensor that it stands for
+        self._open(model, ())
+        self.outputs = [self.real(self._key((), x)) for x in model.outputs]
+        self._writers = {key: x for x in self.calls for key in x.writes}
+
+    def real(self, key):
+        """The key of the tensor that a key stands for."""
+        while key in self._same:
+            key = self._same[key]
+        return key
+
+    def writer(self, key):
+        """The call that returns a tensor; `None` for an input."""
+        return self._writers.get(key)
+
+    def readers(self, key):
+        """The calls that read a tensor."""
+        found = []
+        for call in self.calls:
+            if key in call.reads:
+                entering = isinstance(call, _Enter)
+                found += self.readers(call.writes[0]) if entering else [call]
+        return found
+
+    def sizes(self):
+        """All sizes that tensors are known to have."""
+        return {
+            size
+            for x in self.symbols.values()
+            for size in x.shape
+            if size is not None
+        }
+
+    def run(self, inputs, masks=None):
+        """Computes all tensors, without dropout and noise.
+
+        Args:
+            inputs: A tensor for each input.
+            masks: Optional `Masks` to fill.
+
+        Returns:
+            The values by their keys.
+        """
+        values = dict(zip(self.inputs, inputs, strict=True))
+        for call in self.calls:
+            self.running = call
+            read = [values[key] for key in call.reads]
+            masked = [get_keras_mask(x) is not None for x in read]
+            outputs = call.run(read)
+            values.update(zip(call.writes, outputs, strict=True))
+            if masks is not None:
+                wrote = [get_keras_mask(x) is not None for x in outputs]
+                masks.add(call, masked, wrote)
+                for x, before in zip(read, masked, strict=True):
+                    if before and get_keras_mask(x) is None:
+                        # A layer may return what it was given: several keys.
+                        same = [k for k, value in values.items() if value is x]
+                        masks.takers.update(dict.fromkeys(same, call))
+        return values
+
+    def _open(self, model, path):
+        nodes = _functional(model)._nodes_by_depth
+        for depth in sorted(nodes, reverse=True):
+            for node in nodes[depth]:
+                if node.is_input or not node.operation:
+                    continue
+                reads = [
+                    self.real(self._key(path, x)) for x in node.input_tensors
+                ]
+                if _functional(node.operation) is not None:
+                    self._enter(node, path, reads)
+                    continue
+                writes = [self._key(path, x) for x in node.outputs]
+                self.calls.append(Call(node.operation, node, reads, writes))
+
+    def _enter(self, node, path, reads):
+        inner = node.operation
+        inside = (*path, id(node))
+        inside_model = _functional(inner)
+        by_id = dict(zip(map(id, node.input_tensors), reads, strict=True))
+        given, masks = _given(inside_model, node)
+        for x, mask, symbol in zip(
+            given, masks, inside_model.inputs, strict=True
+        ):
+            sources = [by_id[id(x)]]
+            if mask is not None and id(mask) in by_id:
+                sources.append(by_id[id(mask)])
+            key = self._key(inside, symbol)
+            self.calls.append(_Enter(inner, node, sources, [key], symbol))
+        self._open(inner, inside)
+        for outer, symbol in zip(
+            node.outputs, inside_model.outputs, strict=True
+        ):
+            self.symbols[self._key(path, outer)] = outer
+            self._same[self._key(path, outer)] = self._key(inside, symbol)
+
+    def _key(self, path, x):
+        key = (*path, id(x))
+        self.symbols[key] = x
+        return key
+
+
+class _Enter(Call):
+    """Brings a tensor into a nested model, in the dtype of its input."""
+
+    def __init__(self, operation, node, reads, writes, symbol):
+        super().__init__(operation, node, reads, writes)
+        self.symbol = symbol
+
+    def run(self, values):
+        value, *masks = values
+        mask = masks[0] if masks else get_keras_mask(value)
+        value = keras.ops.convert_to_tensor(value, dtype=self.symbol.dtype)
+        if mask is not None:
+            set_keras_mask(value, mask)
+        return [value]
+
+
+class Masks:
+    """Which tensors had a mask, seen while a graph ran."""
+
+    def __init__(self):
+        self.read = {}  # (id of a call, key) -> whether it was masked
+        self.written = {}  # key -> whether it was masked when returned
+        self.takers = {}  # key -> the call that took its mask off
+
+    def add(self, call, read, written):
+        """Notes which tensors that a call reads and returns are masked."""
+        for key, is_masked in zip(call.reads, read, strict=True):
+            self.read[id(call), key] = is_masked
+        self.written.update(zip(call.writes, written, strict=True))
+
+
+def _functional(operation):
+    """The model whose graph says what an operation computes, or `None`."""
+    if not is_functional(operation):
+        return None
+    if isinstance(operation, keras.Sequential):
+        return operation._functional
+    return operation
+
+
+def _given(model, node):
+    """What a nested model is called with, in the order of its inputs."""
+    arguments = node.arguments
+    given = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
+    masks = arguments.kwargs.get("mask")
+    if isinstance(given, dict) and not isinstance(model.input, dict):
+        given = [given[x.name] for x in model.inputs]
+    given = keras.tree.flatten(given)
+    masks = [None] * len(given) if masks is None else keras.tree.flatten(masks)
+    return given, masks
+
+
+def tables_of(graph, key):
+    """What looks up the ids of an input.
+
+    Args:
+        graph: A `Graph`.
+        key: Key of the input.
+
+    Returns:
+        `{name of a layer: how many ids it knows}`, and for inputs to be made
+        up a number of ids that all layers know, or `None` if there is none.
+    """
+    known, sizes = {}, []
+    for call in graph.readers(key):
+        layer = call.operation
+        if not isinstance(layer, keras.Layer):
+            continue
+        tables = [
+            x.input_dim
+            for x in layer._flatten_layers()
+            if isinstance(x, layers.Embedding)
+        ]
+        sizes += tables
+        # A table of another layer may be for positions, and a subclass may
+        # fold larger ids; KerasHub's layers tell the size of a vocabulary.
+        ours = type(layer).__module__.startswith(("keras.", "keras_hub."))
+        if isinstance(layer, layers.Embedding) and ours:
+            known[call.name] = layer.input_dim
+        elif ours and isinstance(getattr(layer, "vocabulary_size", None), int):
+            known[call.name] = layer.vocabulary_size
+    return known, min(sizes, default=None)

@@ -1,0 +1,304 @@
+"""Looks at batches: ids, shapes, padding, and whether targets are shifted."""
+
+import numpy as np
+
+PAD = 0
+
+
+class Batches:
+    """Looks at the first batches of the data.
+
+    Args:
+        batches: List of `Batch`.
+        inputs: The model's inputs.
+        tables: For each input `{name of a layer: how many ids it knows}`.
+        output: The model's first output, a symbolic tensor.
+        last: Name of the layer that gives it.
+        findings: `Findings` to add to.
+    """
+
+    def __init__(self, batches, inputs, tables, output, last, findings):
+        self._batches = [
+            x._replace(target=x.target[..., 0])
+            if x.target.ndim == 3 and x.target.shape[2] == 1
+            else x
+            for x in batches
+        ]
+        self._inputs = inputs
+        self._tables = tables
+        self._output = output
+        self._last = last
+        self._findings = findings
+
+    def look(self):
+        """Looks at shapes, and if these are right at what is in them."""
+        for batch in self._batches:
+            self._shapes(batch)
+        if self._findings.has_wrong("inputs", "length"):
+            return
+        for batch in self._batches:
+            self._dtypes(batch)
+            self._features(batch)
+            self._known(batch)
+            self._padding(batch)
+        self._shifted()
+
+    def _shapes(self, batch):
+        for symbol, array in zip(self._inputs, batch.inputs, strict=True):
+            wanted = tuple(symbol.shape)
+            if _fits(array.shape, wanted):
+                continue
+            hint = ""
+            if array.ndim == len(wanted) - 1:
+                hint = " Is it one row? Batch the data, `data.batch(64)`."
+            elif array.ndim == 3 and len(wanted) == 2:
+                hint = " It may be one-hot: `array.argmax(-1)` gives ids."
+            self._findings.wrong(
+                "inputs",
+                symbol.name,
+                f"The input '{symbol.name}' must have shape {wanted}, batch "
+                f"first. Received in the data: {array.shape}.{hint}",
+            )
+        if self._findings.has_wrong("inputs"):
+            return
+        rows = {len(x) for x in [*batch.inputs, batch.target] if x is not None}
+        if len(rows) > 1:
+            self._findings.wrong(
+                "inputs",
+                None,
+                "All arrays of a batch must have as many rows. Received: "
+                f"inputs of shape {[x.shape for x in batch.inputs]}, targets "
+                f"of shape {batch.target.shape}.",
+            )
+            return
+        target, given = batch.target, batch.inputs[-1]
+        if target.ndim < 2 or target.shape[1] != given.shape[1]:
+            self._findings.wrong(
+                "length",
+                None,
+                "Targets and the decoder's inputs must be as long: target_out "
+                "is target_in moved by one token. Received: "
+                f"'{self._inputs[-1].name}' of shape {given.shape}, "
+                f"target_out of shape {target.shape}. From rows `ids` that "
+                "begin with a start token and end with an end token, take "
+                "`ids[:, :-1]` and `ids[:, 1:]`.",
+            )
+        elif target.ndim > 3 or (
+            target.ndim == 3 and target.shape[2] != self._vocabulary
+        ):
+            self._findings.wrong(
+                "one-hot",
+                self._last,
+                f"target_out must be ids (batch, target), or one-hot over the "
+                f"{self._vocabulary} ids that '{self._last}' gives logits "
+                f"for. Received: shape {target.shape}.",
+            )
+        weight = batch.weight
+        if weight is not None and not (
+            weight.shape in (target.shape[:1], target.shape[:2])
+            or weight.shape == (*target.shape[:2], 1)
+        ):
+            self._findings.wrong(
+                "weights",
+                None,
+                "Sample weights are for rows or tokens, of shape "
+                f"{target.shape[:1]} or {target.shape[:2]}. Received: "
+                f"{weight.shape}.",
+            )
+
+    @property
+    def _vocabulary(self):
+        return self._output.shape[-1]
+
+    def _dtypes(self, batch):
+        names = [x.name for x in self._inputs]
+        for number, array in enumerate(batch.inputs):
+            if self._is_ids(number):
+                self._whole(array, names[number], self._layer(number))
+        if batch.target.ndim == 2:
+            self._whole(batch.target, "target_out", self._last)
+
+    def _whole(self, array, name, layer):
+        if array.dtype.kind in "biu":
+            return
+        if array.dtype.kind != "f":
+            self._findings.wrong(
+                "dtype",
+                layer,
+                f"'{name}' must be integer ids. Received: dtype {array.dtype}. "
+                "`keras_attn.Text` makes ids of strings.",
+            )
+        elif not np.array_equal(array, np.floor(array)):
+            self._findings.wrong(
+                "dtype",
+                layer,
+                f"'{name}' must be integer ids. Received: dtype {array.dtype} "
+                "with values that are no whole numbers, of which the model "
+                "cuts off what follows the point.",
+            )
+        else:
+            self._findings.doubtful(
+                "dtype",
+                layer,
+                f"'{name}' holds ids of dtype {array.dtype}. Large ids may be "
+                "rounded to others; pass `array.astype('int32')`.",
+            )
+
+    def _features(self, batch):
+        for symbol, array in zip(self._inputs, batch.inputs, strict=True):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                self._findings.wrong(
+                    "finite",
+                    symbol.name,
+                    f"'{symbol.name}' holds NaN or infinity in the data. Take "
+                    "these out, or put 0 in their place.",
+                )
+
+    def _known(self, batch):
+        """Ids that no table or output has."""
+        names = [x.name for x in self._inputs]
+        for number, array in enumerate(batch.inputs):
+            for layer, size in self._tables[number].items():
+                self._within(array, names[number], layer, size, "ids")
+        target = batch.target
+        if target.ndim == 2 and target.dtype.kind in "biuf":
+            self._within(
+                target, "target_out", self._last, self._vocabulary, "vocabulary"
+            )
+
+    def _within(self, array, name, layer, size, kind):
+        if not array.size or array.dtype.kind not in "biuf":
+            return
+        lowest, highest = array.min(), array.max()
+        knows = (
+            f"'{layer}' knows the ids 0 to {size - 1} (`input_dim={size}`)"
+            if kind == "ids"
+            else f"'{layer}' gives logits for the ids 0 to {size - 1}"
+        )
+        if highest >= size:
+            self._findings.wrong(
+                kind,
+                layer,
+                f"{knows}, and '{name}' has the id {highest:.0f}. It needs "
+                f"{highest + 1:.0f} at least: the size of the vocabulary with "
+                "padding, which is `text.size` of a `Text`.",
+            )
+        if lowest < 0:
+            self._findings.wrong(
+                kind,
+                layer,
+                f"{knows}, and '{name}' has the id {lowest:.0f}. Ids are never "
+                "negative, and padding is 0.",
+            )
+
+    def _padding(self, batch):
+        names = [x.name for x in self._inputs]
+        for number, array in enumerate(batch.inputs):
+            if array.ndim == 2 and self._is_ids(number):
+                self._at_the_end(array, names[number], self._layer(number))
+        target, given = batch.target, batch.inputs[-1]
+        if target.ndim != 2:
+            return
+        self._at_the_end(target, "target_out", None)
+        if not (target != PAD).any():
+            self._findings.doubtful(
+                "empty",
+                None,
+                "All of target_out is padding (0) in a batch, so there is "
+                "nothing to learn from it. Is 0 the id of a token? It must be "
+                "padding's alone.",
+            )
+        unseen = (target != PAD) & (given == PAD)
+        # A start token of id 0 is told as padding before tokens.
+        if unseen[:, 1:].any():
+            self._findings.doubtful(
+                "length",
+                None,
+                "target_out has tokens where "
+                f"'{self._inputs[-1].name}' has padding already (in "
+                f"{unseen.any(1).sum()} of {len(target)} rows): targets are "
+                "longer than inputs, and a mask stops the decoder before. "
+                "Begin each input with a start token, so that it has as many "
+                "tokens as the target.",
+            )
+
+    def _at_the_end(self, array, name, layer):
+        real = array != PAD
+        ends = array.shape[1] - np.argmax(real[:, ::-1], 1)
+        before = ~real & (np.arange(array.shape[1]) < ends[:, None])
+        inside = before.any(1) & real.any(1)
+        if inside.any():
+            self._findings.doubtful(
+                "padding",
+                layer,
+                f"'{name}' has 0, which is padding, before tokens in "
+                f"{inside.sum()} of {len(array)} rows. Pad at the end "
+                '(`pad_sequences(..., padding="post")`; its default is '
+                "before), and give no token, nor the start, the id 0.",
+            )
+
+    def _shifted(self):
+        pairs = [
+            (x.inputs[-1], _ids(x.target))
+            for x in self._batches
+            if x.inputs[-1].ndim == 2
+        ]
+        share = _share_of_equal(
+            [(y[:, :-1], x[:, 1:]) for x, y in pairs]  # as it should be
+        )
+        if share is None or share >= 0.9:
+            return
+        name = self._inputs[-1].name
+        advice = (
+            "From rows `ids` that begin with a start token and end with an "
+            f"end token, take '{name}' = `ids[:, :-1]` and target_out = "
+            "`ids[:, 1:]`."
+        )
+        if _share_of_equal([(y, x) for x, y in pairs]) == 1:
+            self._findings.wrong(
+                "shift",
+                None,
+                f"target_out is '{name}' itself: the model would learn to "
+                f"copy the token that it is given. {advice}",
+            )
+        elif _share_of_equal([(y[:, 1:], x[:, :-1]) for x, y in pairs]) == 1:
+            self._findings.wrong(
+                "shift",
+                None,
+                f"target_out is '{name}' moved the wrong way: the model would "
+                f"learn to repeat the token before. {advice}",
+            )
+        elif share < 0.5:
+            self._findings.doubtful(
+                "shift",
+                None,
+                f"target_out is not '{name}' moved by one token: only "
+                f"{share:.0%} of its tokens come next there. {advice}",
+            )
+
+    def _is_ids(self, number):
+        return bool(self._tables[number]) or number == len(self._inputs) - 1
+
+    def _layer(self, number):
+        return next(iter(self._tables[number]), None)
+
+
+def _fits(shape, wanted):
+    return len(shape) == len(wanted) and all(
+        size in (None, given) for size, given in zip(wanted, shape, strict=True)
+    )
+
+
+def _ids(target):
+    """Ids of targets that may be one-hot."""
+    return target if target.ndim == 2 else target.argmax(-1)
+
+
+def _share_of_equal(pairs):
+    """How many tokens are the same, of those that both sides have."""
+    equal = count = 0
+    for these, those in pairs:
+        real = (these != PAD) & (those != PAD)
+        equal += int((real & (these == those)).sum())
+        count += int(real.sum())
+    return equal / count if count else None

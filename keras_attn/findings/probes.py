@@ -1,0 +1,487 @@
+"""Looks at what a model computes: leaks, neighbours, padding, and the like."""
+
+import numpy as np
+from keras import layers
+
+from keras_attn.findings import blame
+
+# What is rounding, as a share of the largest value. Tensors of the same shape
+# are computed alike, those of others are summed in another order.
+_SAME_SHAPE = {"single": 1e-6, "half": 2e-3}
+_OTHER_SHAPE = {"single": 1e-4, "half": 5e-2}
+
+
+class Probes:
+    """Tries a model on made-up inputs.
+
+    Args:
+        runs: `Runs` of the model.
+        examples: Its `Examples`.
+        precision: `"single"` or `"half"`.
+        random: A NumPy generator.
+        findings: `Findings` to add to.
+    """
+
+    def __init__(self, runs, examples, precision, random, findings):
+        self._runs = runs
+        self._graph = runs.graph
+        self._examples = examples
+        self._findings = findings
+        self._alike = _SAME_SHAPE[precision]
+        self._close = _OTHER_SHAPE[precision]
+        self._arrays = examples.draw()
+        # Its own weights, and others: a gate that begins at zero will open.
+        self._weights = runs.weights(), runs.other_weights(random)
+        self._logits = {}
+
+    def look(self):
+        """Runs all of them; the later ones need what the earlier tell."""
+        if self._is_not_finite() or self._is_random():
+            return
+        if not self._sees_neighbours():
+            self._leaks()
+        self._ignores()
+        self._minds_padding()
+        self._differs_in_a_graph()
+
+    def probabilities(self):
+        """Whether the model gives probabilities, and the call that does."""
+        logits = self._given(self._weights[1])
+        if not _are_probabilities(logits):
+            return None
+        values = self._runs.trace(self._arrays, self._weights[1])
+        return self._first_like(values, _are_probabilities)
+
+    @property
+    def last_name(self):
+        """Name of the layer that gives the output."""
+        return _name(self._graph.writer(self._graph.outputs[0]))
+
+    def range(self):
+        """The least and the largest output."""
+        logits = self._given(self._weights[1])
+        return float(np.min(logits)), float(np.max(logits))
+
+    def _given(self, weights):
+        """What the model gives for the examples; it is run once."""
+        key = id(weights)
+        if key not in self._logits:
+            self._logits[key] = self._runs.logits(self._arrays, weights)
+        return self._logits[key]
+
+    def _is_not_finite(self):
+        own, other = self._weights
+        if not np.isfinite(self._given(other)).all():
+            # Perhaps a weight that must be positive: they tell nothing.
+            self._weights = own, own
+        if np.isfinite(self._given(own)).all():
+            return False
+        values = self._runs.trace(self._arrays, own)
+        call = self._blame({k: blame.not_finite(x) for k, x in values.items()})
+        self._findings.wrong(
+            "finite",
+            _name(call),
+            f"The model gives NaN or infinity. The first is from {call}: "
+            "look at what it divides by, takes a logarithm of or begins its "
+            "weights with.",
+        )
+        return True
+
+    def _is_random(self):
+        weights = self._weights[1]
+        others = self._runs.other_seeds(weights)
+        first = self._given(weights)
+        second = self._runs.logits(self._arrays, others)
+        if blame.differ(first, second, self._close) == blame.CLEAN:
+            return False
+        first = self._runs.trace(self._arrays, weights)
+        second = self._runs.trace(self._arrays, others)
+        call = self._blame(self._compare(first, second, self._alike))
+        self._findings.doubtful(
+            "random",
+            _name(call),
+            f"The same input gives another output each time: {call} draws at "
+            "random though `training=False`. Let its `call` take `training`, "
+            "and draw only where that is true. What else there is to find "
+            "could not be looked for.",
+        )
+        return True
+
+    def _sees_neighbours(self):
+        rows = self._examples.rows
+        if rows < 2:
+            return False
+        others = self._examples.draw()
+        for mine, other in zip(self._arrays, others, strict=True):
+            other[0] = mine[0]
+        for weights in self._weights:
+            old = self._given(weights)
+            new = self._runs.logits(others, weights)
+            tell = (rows, self._alike)
+            if blame.first_row_changes(old, new, *tell) != blame.WRONG:
+                continue
+            old = self._runs.trace(self._arrays, weights)
+            new = self._runs.trace(others, weights)
+            call = self._blame(
+                {
+                    key: blame.first_row_changes(old[key], new[key], *tell)
+                    for key in old
+                }
+            )
+            self._findings.wrong(
+                "neighbours",
+                _name(call),
+                f"What a row gets depends on the other rows of its batch: "
+                f"{call} mixes them. Let it work along other axes than the "
+                "first, which is the batch.",
+            )
+            return True
+        return False
+
+    def _leaks(self):
+        length = self._examples.target
+        felt = 0
+        for weights in self._weights:
+            old = self._given(weights)
+            if old.shape[1] != length:
+                self._report_length(old.shape)
+                return
+            for targets, changed in self._changes():
+                arrays = [*self._arrays[:-1], targets]
+                new = self._runs.logits(arrays, weights)
+                felt = max(felt, np.max(np.abs(new - old)))
+                tell = (changed, length, self._alike)
+                if blame.leaks(old, new, *tell) == blame.WRONG:
+                    self._report_leak(arrays, changed, weights)
+                    return
+        if not felt and length > 1:
+            self._findings.doubtful(
+                "ignored",
+                None,
+                "The output does not depend on the target's ids, the input "
+                f"'{self._examples.inputs[-1].name}': each token is chosen "
+                "without regard to those before it. Let the decoder read them.",
+            )
+
+    def _report_length(self, shape):
+        *sources, target = self._examples.inputs
+        others = [
+            f"'{x.name}'"
+            for x, array in zip(sources, self._arrays, strict=False)
+            if array.shape[1:2] == shape[1:2]
+        ]
+        self._findings.wrong(
+            "inputs",
+            None,
+            "The output must have a position for each id of the model's last "
+            f"input, the target. Received {self._examples.target} ids of "
+            f"'{target.name}', and an output of shape {shape}"
+            + (f", as long as {others[0]}" if others else "")
+            + ". Is the target the last of the inputs, and does each of its "
+            "layers keep its length?",
+        )
+
+    def _report_leak(self, arrays, changed, weights):
+        old = self._runs.trace(self._arrays, weights)
+        new = self._runs.trace(arrays, weights)
+        tell = (changed, self._examples.target, self._alike)
+        call = self._blame(
+            {key: blame.leaks(old[key], new[key], *tell) for key in old}
+        )
+        self._findings.wrong(
+            "leak",
+            _name(call),
+            f"{call} looks at later tokens of the target: what it gives "
+            "before a token changes with that token. In training the model "
+            "would read off what it has to say next, and it cannot be "
+            f"decoded. {_causal_advice(call)}",
+        )
+
+    def _changes(self):
+        """Targets that differ from some position on, and that position."""
+        rows, length = self._arrays[-1].shape[:2]
+        target, other = self._arrays[-1], self._examples.draw()[-1]
+        ids = max(int(target.max()), int(other.max()))
+        # Another id in each place, whatever was drawn.
+        other = np.where(other == target, target % ids + 1, other)
+        other = np.where(other == target, 0, other)  # there is but one id
+        places = np.arange(1, length)
+        # Each place in two rows, each row in one place at a time.
+        for start in range(0, 2 * len(places), rows):
+            changed = places[(start + np.arange(rows)) % len(places)]
+            at = np.arange(length) == changed[:, None]
+            yield np.where(at, other, target).astype(target.dtype), changed
+        # What follows is padding: its end must not be known before.
+        changed = places[np.linspace(0, len(places) - 1, rows).astype(int)]
+        after = np.arange(length) >= changed[:, None]
+        yield np.where(after, 0, target).astype(target.dtype), changed
+
+    def _ignores(self):
+        others = self._examples.draw()
+        weights = self._weights[1]
+        old = self._given(weights)
+        for number, symbol in enumerate(self._examples.inputs[:-1]):
+            if "float" not in symbol.dtype and not self._examples.reads_ids(
+                number
+            ):
+                continue  # lengths and masks may well be all alike
+            arrays = list(self._arrays)
+            arrays[number] = others[number]
+            if np.array_equal(old, self._runs.logits(arrays, weights)):
+                self._findings.doubtful(
+                    "ignored",
+                    None,
+                    f"The output does not depend on the input '{symbol.name}'. "
+                    "Does the decoder attend to what is made of it, or begin "
+                    "with its last state?",
+                )
+
+    def _minds_padding(self):
+        if not any(self._examples.padding):
+            return
+        padded = self._examples.pad(self._arrays)
+        for weights in self._weights:
+            old = self._given(weights)
+            new = self._runs.logits(padded, weights)
+            if blame.differ(old, new, self._close) == blame.CLEAN:
+                continue
+            alone = self._runs.trace(self._arrays, weights)
+            beside = self._runs.trace(padded, weights)
+            call = self._blame(
+                {
+                    key: blame.differ_where_both_are(
+                        alone[key], beside[key], self._close
+                    )
+                    for key in alone
+                }
+            )
+            grown = {
+                key for key in alone if alone[key].shape != beside[key].shape
+            }
+            layer, why = Lost(self._graph, self._runs.masks).why(call, grown)
+            self._findings.doubtful(
+                "mask",
+                layer,
+                "Padding of the source changes what the model computes, so a "
+                f"source gets another result beside a longer one: {why}",
+            )
+            return
+
+    def loses_target_mask(self):
+        """Name of the layer that takes the mask off the target's path, why."""
+        self._runs.trace(self._arrays, self._weights[0])
+        lost = Lost(self._graph, self._runs.masks)
+        (key, *_) = self._graph.outputs
+        length = self._examples.target
+        symbols = self._graph.symbols
+
+        def in_time(key):
+            return len(symbols[key].shape) > 1 and symbols[key].shape[1] in (
+                None,
+                length,
+            )
+
+        return lost.since(key, None, in_time)
+
+    def _differs_in_a_graph(self):
+        """Whether unknown sizes change the result, as by a bug of Keras."""
+        weights, arrays = self._weights[1], self._arrays
+        if self._examples.inputs[-1].shape[1] is None:
+            # A few positions tell, and each takes its time.
+            arrays = [*arrays[:-1], arrays[-1][:, :5]]
+        eager = self._runs.eager(arrays, weights)
+        try:
+            graph = self._runs.logits(arrays, weights)
+        except Exception:  # it runs eagerly, and with other sizes
+            arrays = self._arrays
+            eager = self._runs.eager(arrays, weights)
+            graph = self._runs.logits(arrays, weights)
+        if blame.differ(graph, eager, self._close) == blame.CLEAN:
+            return
+        graph = self._runs.trace(arrays, weights)
+        eager = self._runs.trace(arrays, weights, compiled=False)
+        call = self._blame(self._compare(graph, eager, self._close))
+        self._findings.wrong(
+            "graph",
+            _name(call),
+            f"{call} computes something else in a graph of unknown sizes, as "
+            "`fit` and decoding have them, than when it is called directly. "
+            "Put another layer in its place"
+            + (
+                ", such as the layer within it: those that treat each "
+                "position alone need no `TimeDistributed`."
+                if isinstance(call.operation, layers.TimeDistributed)
+                else ", or let it take sizes from `keras.ops.shape`."
+            ),
+        )
+
+    def _compare(self, old, new, tolerance):
+        return {key: blame.differ(old[key], new[key], tolerance) for key in old}
+
+    def _blame(self, verdicts):
+        return blame.culprit(self._graph, verdicts, self._graph.outputs[0])
+
+    def _first_like(self, values, is_like):
+        """The first call of those at the end of whose outputs this is true."""
+        key = self._graph.outputs[0]
+        call = self._graph.writer(key)
+        while True:
+            before = [
+                x
+                for x in call.reads
+                if self._graph.writer(x) is not None and is_like(values[x])
+            ]
+            if not before:
+                return call
+            call = self._graph.writer(before[0])
+
+
+class Lost:
+    """Where a mask was lost.
+
+    Args:
+        graph: A `Graph`.
+        masks: `Masks` of a run of it.
+    """
+
+    def __init__(self, graph, masks):
+        self._graph = graph
+        self._masks = masks
+
+    def why(self, victim, padded):
+        """Why a call sees padding: name of the layer to blame, and the text.
+
+        Args:
+            victim: The first call whose result padding changes.
+            padded: Keys of the tensors that padding makes longer.
+        """
+        reads = [key for key in victim.reads if key in padded]
+        masks = [x for x in reads if self._graph.symbols[x].dtype == "bool"]
+        if masks:
+            return victim.name, (
+                f"{victim} is given a mask by hand, of "
+                f"{self._graph.writer(masks[0])}, that is true where there is "
+                "padding. Make it of the ids, `keras.ops.not_equal(ids, 0)`."
+            )
+        for key in reads:
+            if not self._masks.read[id(victim), key]:
+                return self.since(key, victim, padded.__contains__)
+        return victim.name, f"{victim} {_ignores_mask(victim)}"
+
+    def since(self, key, reader, is_padded):
+        """Where the mask of a tensor was lost, on the way to a call.
+
+        Args:
+            key: Key of a tensor that has no mask when it is read.
+            reader: The call that reads it, or `None` for an output.
+            is_padded: Function of a key: whether its tensor has padding.
+        """
+        sees = f"{reader} reads padding as tokens" if reader else ""
+        while True:
+            taker = self._masks.takers.get(key)
+            if taker is not None:
+                return taker.name, (
+                    f"{taker} takes the mask off what it reads, so {sees}. "
+                    "Give each a tensor of its own, by "
+                    "`keras.layers.LayerNormalization()` or "
+                    "`keras.layers.Rescaling(1.0)` before it, or use "
+                    "`keras_attn.Attention`, which leaves masks alone."
+                )
+            writer = self._graph.writer(key)
+            if writer is None:
+                return self._never_made(key, reader)
+            before = [x for x in writer.reads if is_padded(x)]
+            if any(self._masks.read[id(writer), x] for x in before):
+                return writer.name, (
+                    f"{writer} lets the mask go"
+                    + (f", so {sees}" if reader else "")
+                    + ". Use a layer that passes masks on (operations of "
+                    "`keras.ops`, `Reshape` and `Lambda` do not; a layer of "
+                    "your own does with `supports_masking = True`), or give "
+                    "the mask by hand, `mask=` or `value_mask=`."
+                )
+            if not before:
+                return writer.name, (
+                    f"{writer} makes a sequence without a mask"
+                    + (f", and {sees}" if reader else "")
+                    + ". Give the mask by hand, `mask=` or `value_mask=`."
+                )
+            if self._graph.writer(before[0]) is None:
+                return self._never_made(before[0], writer)
+            key = before[0]
+
+    def _never_made(self, key, reader):
+        symbol = self._graph.symbols[key]
+        if reader is None:
+            return None, f"the input '{symbol.name}' has no mask."
+        if isinstance(reader.operation, layers.Embedding):
+            return reader.name, (
+                f"{reader} makes no mask. Pass `mask_zero=True` to it."
+            )
+        if "float" in symbol.dtype:
+            return reader.name, (
+                f"{reader} reads the input '{symbol.name}', of which no mask "
+                "is made. Put `keras.layers.Masking()` between, for which "
+                "frames that are all zero are padding. If all sources have "
+                "one length, this is of no matter."
+            )
+        return reader.name, (
+            f"{reader} reads the ids of '{symbol.name}' and makes no mask. "
+            "Give it by hand, `keras.ops.not_equal(ids, 0)`, to what reads "
+            "the sequence."
+        )
+
+
+def _are_probabilities(values):
+    return (
+        values.dtype.kind == "f"
+        and values.ndim > 1
+        and values.shape[-1] > 1
+        and np.min(values) >= 0
+        and np.allclose(np.sum(values, -1), 1, atol=1e-2)
+    )
+
+
+def _name(call):
+    return None if call is None else call.name
+
+
+def _is_recurrent(operation):
+    return isinstance(operation, (layers.RNN, layers.Bidirectional))
+
+
+def _ignores_mask(call):
+    if _is_recurrent(call.operation) and len(call.reads) > 1:
+        return (
+            "ignores the mask of its input: Keras gives a layer that is "
+            "called with `initial_state` no mask by itself. Pass it: "
+            "`mask=keras.ops.not_equal(ids, 0)`."
+        )
+    kind = type(call.operation).__name__
+    if "Conv" in kind or "Pool" in kind:
+        return (
+            "knows of no masks, and reads the padding that stands beside the "
+            "last tokens. Multiply its input by the mask so that padding is "
+            "zero, as beyond the end of a longest source, or put a recurrent "
+            "layer or attention in its place. A small difference at the end "
+            "may do no harm."
+        )
+    return (
+        "is given a mask and does not heed it. Let its `call` take `mask`, "
+        "or give padding no weight by another way."
+    )
+
+
+def _causal_advice(call):
+    operation = call.operation
+    if isinstance(operation, layers.Bidirectional):
+        return "Use a recurrent layer that runs forwards."
+    if "Attention" in type(operation).__name__:
+        return "Call it with `use_causal_mask=True`."
+    if "Conv" in type(operation).__name__:
+        return 'Give it `padding="causal"`.'
+    return (
+        "What stands between the target's ids and the logits may only look "
+        "back: recurrent layers, attention with `use_causal_mask=True`, and "
+        "layers that treat each position alone."
+    )

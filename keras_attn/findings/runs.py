@@ -1,0 +1,179 @@
+"""Runs a model on arrays and leaves no trace in it."""
+
+import contextlib
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+from keras.src.backend import get_keras_mask
+
+from keras_attn.findings.graph import Masks
+
+
+class Runs:
+    """A model to be run on arrays, with weights of its own or others.
+
+    Everything runs in a `keras.StatelessScope`: what layers would write, to
+    statistics, states and seeds, is dropped. On TensorFlow it runs in a graph
+    of unknown sizes, as `fit` comes to do, and search and export always do.
+
+    Args:
+        model: A functional model.
+        graph: Its `Graph`.
+    """
+
+    def __init__(self, model, graph):
+        self.model = model
+        self.graph = graph
+        self.masks = None  # of the last trace
+        self._weights = [
+            *model.trainable_variables,
+            *(x for x in model.variables if _is_seed(x)),
+        ]
+        self._compiled = {}  # by name, made when first run
+        self._keys = []
+
+    def weights(self):
+        """The model's own weights, and the states of its seeds."""
+        return [ops.convert_to_tensor(x) for x in self._weights]
+
+    def other_weights(self, random):
+        """Weights a little off, so that what begins at zero shows.
+
+        Each is as far off as fresh ones are from zero: what comes of inputs
+        of about 1 stays about 1.
+        """
+        found = []
+        for variable in self._weights:
+            value = ops.convert_to_tensor(variable)
+            if "float" in variable.dtype:
+                *inner, outer = tuple(variable.shape) or (1,)
+                fan = min(int(np.prod(inner)), outer) if inner else 16
+                noise = random.normal(size=variable.shape)
+                noise = noise / np.sqrt(max(fan, 1))
+                value = value + ops.cast(noise, variable.dtype)
+                if variable.constraint is not None:
+                    value = variable.constraint(value)
+            found.append(value)
+        return found
+
+    def other_seeds(self, weights):
+        """The same weights with which other numbers are drawn."""
+        return [
+            x + ops.ones_like(x) if _is_seed(variable) else x
+            for variable, x in zip(self._weights, weights, strict=True)
+        ]
+
+    def logits(self, arrays, weights):
+        """The first output."""
+        return self.outputs(arrays, weights)[0]
+
+    def outputs(self, arrays, weights):
+        """The first output, and its mask or `None`."""
+        run = self._function("outputs", self._run)
+        found = run(weights, self._tensors(arrays))
+        logits, *mask = map(ops.convert_to_numpy, found)
+        return _wide(logits), mask[0] if mask else None
+
+    def trace(self, arrays, weights, compiled=True):
+        """All tensors of the graph, by their keys.
+
+        Args:
+            arrays: An array for each input.
+            weights: What `weights()` or `other_weights()` returned.
+            compiled: Whether to run in a graph where there is one.
+        """
+        function = self._trace
+        if compiled:
+            function = self._function("trace", self._trace)
+        values = function(weights, self._tensors(arrays))
+        return {
+            key: _wide(ops.convert_to_numpy(value))
+            for key, value in zip(self._keys, values, strict=True)
+        }
+
+    def eager(self, arrays, weights):
+        """The first output, run without a graph."""
+        logits, *_ = self._run(weights, self._tensors(arrays))
+        return _wide(ops.convert_to_numpy(logits))
+
+    def failure(self, arrays, weights):
+        """The call that fails, and its error; `None, None` if none does.
+
+        It runs without a graph, where errors are shorter.
+        """
+        try:
+            self._trace(weights, self._tensors(arrays))
+        except Exception as error:  # any layer may raise anything
+            return self.graph.running, error
+        return None, None
+
+    def _run(self, weights, inputs):
+        with self._scope(weights):
+            outputs = self.model(inputs, training=False)
+            logits = keras.tree.flatten(outputs)[0]
+            mask = get_keras_mask(logits)
+            return [logits] if mask is None else [logits, mask]
+
+    def _trace(self, weights, inputs):
+        self.masks = Masks()
+        with self._scope(weights):
+            values = self.graph.run(inputs, self.masks)
+        # Other things than tensors, such as strings, are of no interest.
+        values = {k: x for k, x in values.items() if ops.is_tensor(x)}
+        self._keys = list(values)
+        return list(values.values())
+
+    @contextlib.contextmanager
+    def _scope(self, weights):
+        with warnings.catch_warnings():
+            # Of masks that a layer lets go Keras warned when it was called.
+            warnings.simplefilter("ignore")
+            pairs = list(zip(self._weights, weights, strict=True))
+            with keras.StatelessScope(pairs):
+                yield
+
+    def _tensors(self, arrays):
+        return [
+            ops.convert_to_tensor(x, dtype=symbol.dtype)
+            for x, symbol in zip(arrays, self.model.inputs, strict=True)
+        ]
+
+    def _function(self, name, run):
+        if name not in self._compiled:
+            self._compiled[name] = self._compile(run)
+        return self._compiled[name]
+
+    def _compile(self, run):
+        backend = keras.backend.backend()
+        if backend == "tensorflow":
+            import tensorflow as tf
+
+            weights = [tf.TensorSpec(x.shape, x.dtype) for x in self._weights]
+            inputs = [
+                tf.TensorSpec(x.shape, x.dtype) for x in self.model.inputs
+            ]
+            function = tf.function(run, autograph=False)
+            return function.get_concrete_function(weights, inputs)
+        if backend == "jax":
+            import jax
+
+            return jax.jit(run)
+        if backend == "torch":
+            import torch
+
+            return torch.no_grad()(run)
+        return run
+
+
+def _is_seed(variable):
+    return "seed_generator_state" in variable.path
+
+
+def _wide(array):
+    """float32 for what NumPy cannot compute with, such as bfloat16."""
+    kind = np.asarray(array).dtype
+    if kind.kind in "biufSUO" and kind != np.float16:
+        return np.asarray(array)
+    return np.asarray(array).astype("float32")
