@@ -1078,3 +1078,13 @@ def test_the_models_that_are_decoded_have_no_false_findings(name):
         assert kind == "mask" and layer.startswith(MIND_PADDING[name])
     else:
         assert_good(model)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="They are translators"
+)
+@pytest.mark.parametrize(
+    "name", ["feeding", "stack", "words", "transformer", "spectra", "images"]
+)
+def test_trained_models_have_no_false_findings(name, toys):
+    assert_good(toys[name].model)

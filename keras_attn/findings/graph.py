@@ -6,7 +6,7 @@ from keras.src.backend import get_keras_mask
 from keras.src.backend import set_keras_mask
 from keras.src.models import functional
 
-from keras_attn.incremental.path import is_functional
+from keras_attn.incremental.nodes import is_functional
 
 
 class Call:
