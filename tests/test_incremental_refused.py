@@ -124,6 +124,19 @@ def test_a_model_without_a_decoder_is_refused():
         Incremental(model)
 
 
+def test_a_subclass_is_not_taken_for_its_parent():
+    class Own(layers.GRU):
+        def call(self, sequences, initial_state=None):
+            return super().call(sequences)
+
+    def build(x, memory):
+        first = layers.Lambda(lambda x: x[:, :1])(memory)
+        return Own(6, return_sequences=True)(x) + first
+
+    with pytest.raises(ValueError, match="`Own` has methods of its own.*GRU"):
+        Incremental(with_path(build))
+
+
 def test_inputs_in_the_wrong_order_are_refused():
     source, target = inputs()
     memory, embedding = embedded(source, target)

@@ -19,8 +19,8 @@ from keras_attn.incremental.steppers import masked
 from keras_attn.incremental.steppers import require_constant
 from keras_attn.incremental.steppers import takes
 
+# Keras's, beside our own `Attention`.
 ATTENTIONS = (
-    Attention,
     layers.Attention,
     layers.AdditiveAttention,
     layers.MultiHeadAttention,

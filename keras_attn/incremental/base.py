@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.incremental.path import Path
+from keras_attn.incremental.path import unlike_parent
 from keras_attn.incremental.record import first_wrong_in_graph
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import refuse_quantized
@@ -88,8 +89,8 @@ class Incremental:
                 "attention between its last input, "
                 f"'{model.inputs[-1].name}', and its output, so there is "
                 "nothing to decode: no token depends on those before it. "
-                f"Received there: {self.between}. The last input must "
-                "hold the target's ids; what remembers tokens is an "
+                f"Received there: {self.between}{self._unlike()}. The last "
+                "input must hold the target's ids; what remembers tokens is an "
                 "`AttentionDecoder`, a recurrent layer or self-attention with "
                 "`use_causal_mask=True`."
             )
@@ -101,6 +102,10 @@ class Incremental:
                 "by attention, or as the first state of a decoder. On the way "
                 f"to the output stand {self.between}."
             )
+
+    def _unlike(self):
+        """What subclasses are not taken for."""
+        return "".join(map(unlike_parent, self._path.operations))
 
     def encode(self, *sources) -> Encoded:
         """Runs the part of the model that does not depend on the target.

@@ -9,6 +9,7 @@ from keras import ops
 from keras.src.backend import get_keras_mask
 from keras.src.backend import set_keras_mask
 
+from keras_attn.attention import Attention
 from keras_attn.decoder import AttentionDecoder
 from keras_attn.incremental.attending import ATTENTIONS
 from keras_attn.incremental.attending import attention_stepper
@@ -40,8 +41,29 @@ from keras_attn.incremental.transformer import is_transformer_decoder
 _ALPHABET = 256
 
 
-# Classes that are stepped by their names, if their methods are their own.
-STEPPED = AttentionDecoder, *RECURRENT, *ATTENTIONS
+# Classes that are stepped, if the methods are theirs: ours, and Keras's.
+_OURS = AttentionDecoder, Attention
+_KERAS = *RECURRENT, *ATTENTIONS
+_CALL = "call", "__call__"
+
+
+def is_stepped(operation):
+    """Whether an operation is of a kind with a step, and no other subclass."""
+    return is_plain(operation, *_OURS, methods=_CALL) or (
+        not isinstance(operation, _OURS) and is_plain(operation, *_KERAS)
+    )
+
+
+def unlike_parent(operation):
+    """Says what a subclass with methods of its own is not taken for."""
+    parents = [x for x in (*_OURS, *_KERAS) if isinstance(operation, x)]
+    if not parents or is_stepped(operation):
+        return ""
+    kind = type(operation).__name__
+    return (
+        f"; as `{kind}` has methods of its own, it is not stepped as the "
+        f"`{parents[-1].__name__}` that it is a subclass of"
+    )
 
 
 def stepper_for(node, depends):
@@ -54,11 +76,11 @@ def stepper_for(node, depends):
     if is_padding_before(node):
         return PaddingBefore(node, depends)
     refuse_mixing(node)
-    if is_plain(operation, AttentionDecoder):
-        return Decoder(node, depends)
-    if is_plain(operation, *RECURRENT):
-        return Recurrent(node, depends)
-    if is_plain(operation, *ATTENTIONS):
+    if is_stepped(operation):
+        if isinstance(operation, AttentionDecoder):
+            return Decoder(node, depends)
+        if isinstance(operation, RECURRENT):
+            return Recurrent(node, depends)
         return attention_stepper(node, depends)
     if is_transformer_decoder(operation):
         return TransformerDecoder(node, depends)

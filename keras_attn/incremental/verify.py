@@ -21,9 +21,8 @@ from keras.src.backend import set_keras_mask
 
 from keras_attn.backend import as_graph
 from keras_attn.incremental import record
-from keras_attn.incremental.kinds import is_plain
-from keras_attn.incremental.path import STEPPED
 from keras_attn.incremental.path import Nested
+from keras_attn.incremental.path import unlike_parent
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
@@ -203,7 +202,7 @@ class Comparison:
         refuse(
             stepper.operation,
             "gives another result when it sees one target position at a time"
-            + _unknown_kind(stepper.operation),
+            + unlike_parent(stepper.operation),
         )
 
     def _within(self, stepper):
@@ -367,18 +366,6 @@ def _beams_as_rows(x):
     """`(rows, target, beams, ...)` -> `(rows * beams, target, ...)`."""
     x = ops.swapaxes(x, 1, 2)
     return ops.reshape(x, (-1, *x.shape[2:]))
-
-
-def _unknown_kind(operation):
-    """What a subclass with methods of its own is not taken for."""
-    parents = [x for x in STEPPED if isinstance(operation, x)]
-    if not parents or is_plain(operation, *STEPPED):
-        return ""
-    kind = type(operation).__name__
-    return (
-        f"; as `{kind}` has methods of its own, it is not stepped as the "
-        f"`{parents[-1].__name__}` that it is a subclass of"
-    )
 
 
 def _require_finite(logits):
