@@ -46,9 +46,10 @@ def refuse(operation, reason, kind=Refused):
         f"({type(operation).__name__}) {reason}. Between the target input "
         "and the logits there may stand `AttentionDecoder` and recurrent "
         "layers, attention to the source, self-attention with "
-        "`use_causal_mask=True`, layers that take `start_index`, functional "
-        "models of all these, and layers that treat each position alone, "
-        "such as `Embedding`, `Dense`, `Dropout` and `LayerNormalization`."
+        "`use_causal_mask=True`, causal convolutions, layers that take "
+        "`start_index`, functional models of all these, and layers that treat "
+        "each position alone, such as `Embedding`, `Dense`, `Dropout` and "
+        "`LayerNormalization`."
     )
 
 

@@ -49,8 +49,8 @@ class Translator:
     """Turns sources into target texts with a trained model, or with several.
 
     The sources are lines of text, or arrays: spectrograms, images, whatever
-    the model's inputs but the last take. A model is cut and the cut compared
-    with the whole at once, on a few random inputs; that takes a second or so.
+    the model's inputs but the last take. A model is cut, and the
+    cut compared with the whole on random inputs, in one to two seconds.
     A translator may be called from several threads.
 
     Args:
