@@ -46,9 +46,10 @@ class Incremental:
     `use_causal_mask=True`, to the target itself: `keras_attn.Attention` or
     `keras.layers.MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
     `AdditiveAttention`; KerasHub's `TransformerDecoder`; causal convolutions;
-    functional models of these. A layer whose `call` takes `start_index` is told the number of the
-    position. Every other layer must treat each target position alone. It is
-    called as it is, with hypotheses where it expects positions.
+    functional models of these. A layer whose `call` takes `start_index` is
+    told the number of the position. Every other layer must treat each target
+    position alone. It is called as it is, with hypotheses where it expects
+    positions.
 
     Args:
         model: A functional `keras.Model` with one output, the logits of
