@@ -505,10 +505,6 @@ MISTAKES = {
         lambda at: Client(8500),
         ["`host:port`", "address=8500"],
     ),
-    "a text for a batch, by name": (
-        lambda at: Client(model="toy").predict({"text": "abc"}),
-        ["'text' must be a batch", "{'text': ['abc']}"],
-    ),
 }
 
 

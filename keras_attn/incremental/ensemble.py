@@ -49,7 +49,7 @@ class Ensemble:
             members = [members]
         members = tuple(members)
         for member in members or [None]:
-            if not isinstance(member, Incremental):
+            if not hasattr(member, "model"):
                 raise ValueError(
                     "An `Ensemble` has members that decode step by step, at "
                     f"least one `Incremental`. Received: {member!r:.80}. "

@@ -160,11 +160,6 @@ class Client:
             output_filter=outputs or (),
         )
         for name, values in inputs.items():
-            if isinstance(values, str | bytes):
-                raise ValueError(
-                    f"The input {name!r} must be a batch. Received one text; "
-                    f"pass a list: {{{name!r}: [{values!r:.80}]}}."
-                )
             protocol.encode(values, request.inputs[name])
         try:
             response = self._call(self._predict, request, timeout)
