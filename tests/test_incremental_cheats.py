@@ -358,3 +358,185 @@ def test_of_graphs_drawn_at_random_the_cheats_are_refused(number):
 @pytest.mark.parametrize("number", range(12, 312))
 def test_of_hundreds_of_graphs_the_cheats_are_refused(number):
     check_drawn(number)
+
+
+# What a first version of the check let pass, or refused wrongly.
+
+
+class Outlying(layers.Layer):
+    """Scores of -1e9 beside others, and a cheat behind them."""
+
+    def call(self, inputs):
+        low = ops.cast(ops.arange(ops.shape(inputs)[2]) < 2, inputs.dtype)
+        y = inputs - 1e9 * low
+        return y - 2 * ops.cumsum(ops.tanh(y), axis=1)
+
+
+class Hiding(layers.Layer):
+    """Its mask hides a token that is none of padding."""
+
+    def call(self, inputs):
+        return ops.one_hot(inputs, TARGETS)
+
+    def compute_mask(self, inputs, mask=None):
+        return ops.not_equal(inputs, 4)
+
+
+class OwnCall(keras.Model):
+    def call(self, inputs, training=None, mask=None):
+        logits = super().call(inputs)
+        return logits - 2 * ops.cumsum(ops.tanh(logits), axis=1)
+
+
+def test_numbers_far_out_hide_no_cheat():
+    def build():
+        source, target = inputs()
+        memory, x = embedded(source, target)
+        logits = layers.Dense(TARGETS)(decoder()(x, memory))
+        return keras.Model(
+            [source, target], Outlying(name="culprit")(logits) * 1.0
+        )
+
+    require_refused(build, "'culprit'")
+
+
+def test_masks_that_hide_real_tokens_are_refused():
+    def build():
+        source, target = inputs()
+        memory, _ = embedded(source, target)
+        x = layers.GRU(6, return_sequences=True, name="culprit")(
+            Hiding()(target)
+        )
+        return keras.Model(
+            [source, target], layers.Dense(TARGETS)(decoder()(x, memory))
+        )
+
+    require_refused(build, "'culprit' (GRU) gives other numbers with the mask")
+
+
+def test_a_model_with_a_call_of_its_own_is_refused():
+    def build():
+        whole = with_target_path(lambda x, _: x)
+        return OwnCall(whole.inputs, whole.outputs, name="culprit")
+
+    require_refused(build, "a `call` of its own")
+
+
+@pytest.mark.parametrize("gain", [2, 4])
+def test_a_cheat_behind_a_chaotic_net_is_refused(gain):
+    chaotic = layers.SimpleRNN(64, return_sequences=True)
+
+    def build():
+        culprit = Cheat(lambda x: x + shifted(x, 20))
+        source, target = inputs()
+        memory, x = embedded(source, target)
+        x = layers.Concatenate()([culprit(chaotic(x)), decoder()(x, memory)])
+        model = keras.Model([source, target], layers.Dense(TARGETS)(x))
+        recurrent = np.random.default_rng(1).normal(size=(64, 64)) * gain / 8
+        speak_up(model)
+        kernel, _, bias = chaotic.get_weights()
+        chaotic.set_weights([kernel, recurrent, bias])
+        return model
+
+    cut = Incremental(build())
+    with pytest.raises(ValueError, match="'culprit'"):
+        cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]), length=50)
+
+
+def test_a_good_chaotic_net_is_not():
+    chaotic = layers.SimpleRNN(64, return_sequences=True)
+    model = with_target_path(lambda x, _: chaotic(x))
+    speak_up(model)
+    kernel, _, bias = chaotic.get_weights()
+    recurrent = np.random.default_rng(1).normal(size=(64, 64)) * 3 / 8
+    chaotic.set_weights([kernel, recurrent, bias])
+    cut = Incremental(model)
+    cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]), length=50)
+
+
+@pytest.mark.parametrize("rows", ["one", "equal", "rolled by all"])
+def test_mixed_rows_are_found_whatever_rows_are_given(rows):
+    by = 3 if rows == "rolled by all" else 1
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    memory = Cheat(lambda x: ops.roll(x, by, axis=0))(memory)
+    model = keras.Model(
+        [source, target], layers.Dense(TARGETS)(decoder()(x, memory))
+    )
+    given = {
+        "one": (SOURCE[:1], TARGET[:1]),
+        "equal": (SOURCE[[0, 0, 0]], TARGET[[0, 0, 0]]),
+        "rolled by all": (SOURCE, TARGET),
+    }[rows]
+    with pytest.raises(ValueError, match="'culprit' .* mixes the rows"):
+        Incremental(speak_up(model)).check(*map(ops.convert_to_tensor, given))
+
+
+def test_an_order_is_seen_though_one_token_is_given():
+    culprit = Cheat(CHEATS["reversed"])
+    cut = Incremental(speak_up(with_target_path(lambda x, _: culprit(x))))
+    ones = np.ones((3, 5), "int32")
+    with pytest.raises(ValueError, match="'culprit'"):
+        cut.check(*map(ops.convert_to_tensor, [SOURCE, ones]))
+
+
+def test_a_layer_that_both_sides_share_is_refused_where_graphs_are_wrong():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("graphs of unknown sizes are TensorFlow's")
+    shared = layers.TimeDistributed(layers.Dense(6), name="culprit")
+    source, target = inputs()
+    memory = shared(layers.Embedding(SOURCES, 6)(source))
+    x = shared(layers.Embedding(TARGETS, 6)(target))
+    model = keras.Model(
+        [source, target], layers.Dense(TARGETS)(decoder()(x, memory))
+    )
+    require_refused(lambda: model, "'culprit' (TimeDistributed) gives other")
+
+
+def test_draws_at_random_are_called_that():
+    culprit = Cheat(lambda x: x + keras.random.normal(ops.shape(x)))
+    require_refused(
+        lambda: with_target_path(lambda x, _: culprit(x)), "draws at random"
+    )
+
+
+class Learned(layers.Layer):
+    """One vector for all rows, whatever the source."""
+
+    def build(self, input_shape):
+        self.vector = self.add_weight(shape=(1, 1, input_shape[-1]))
+
+    def call(self, inputs):
+        return self.vector * 1.0
+
+    def compute_output_shape(self, input_shape):
+        return (1, 1, input_shape[-1])
+
+
+def half_precision_encoder(x, memory):
+    memory = layers.Bidirectional(
+        layers.GRU(3, return_sequences=True, dtype="mixed_bfloat16")
+    )(memory)
+    return keras_attn.BahdanauAttention(4)(
+        layers.GRU(6, return_sequences=True)(x), memory
+    )
+
+
+GOOD_ONCE_REFUSED = {
+    "some logits are impossible": lambda x, memory: layers.Lambda(
+        lambda y: ops.where(ops.arange(6) < 2, -np.inf, y)
+    )(decoder()(x, memory)),
+    "16 bits in the encoder": half_precision_encoder,
+    "the same for all rows": lambda x, memory: (
+        decoder()(x, memory) + Learned()(memory)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_ONCE_REFUSED)
+def test_good_graphs_that_once_were_refused_pass(name):
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    logits = GOOD_ONCE_REFUSED[name](x, memory)
+    cut = Incremental(speak_up(keras.Model([source, target], logits)))
+    cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))

@@ -151,3 +151,56 @@ def test_what_is_wrong_for_whole_targets_alone_decodes_and_does_not_score(
         with pytest.raises(ValueError, match="'culprit' .* gives other"):
             score()
     translator.export(tmp_path)
+
+
+class Attributed(layers.Layer):
+    """Mixes positions by a share that is no weight."""
+
+    share = 0.0
+
+    def call(self, inputs):
+        return inputs + self.share * ops.cumsum(inputs, axis=1)
+
+
+def with_layer(layer):
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    hidden = keras_attn.AttentionDecoder(
+        layers.GRUCell(6), keras_attn.BahdanauAttention(6)
+    )(
+        layer(layers.Embedding(TARGET.size, 6)(target)),
+        layers.Embedding(SOURCE.size, 6, mask_zero=True)(source),
+    )
+    return keras.Model([source, target], layers.Dense(TARGET.size)(hidden))
+
+
+def test_asking_sees_what_is_no_weight():
+    culprit = Attributed(name="culprit")
+    translator = keras_attn.Translator(
+        with_layer(culprit), SOURCE, TARGET, keras_attn.GreedySearch(5)
+    )
+    culprit.share = 0.5
+    with pytest.raises(ValueError, match=REFUSED):
+        translator.check()
+
+
+def test_targets_are_compared_as_long_as_the_search_makes_them():
+    far = layers.Lambda(
+        lambda x: (
+            x + ops.pad(x, [[0, 0], [55, 0], [0, 0]])[:, : ops.shape(x)[1]]
+        ),
+        output_shape=lambda shape: shape,
+        name="culprit",
+    )
+    model = with_layer(far)
+    with pytest.raises(ValueError, match=REFUSED):
+        keras_attn.Translator(
+            model, SOURCE, TARGET, keras_attn.GreedySearch(100)
+        )
+
+
+def test_weights_that_were_set_are_looked_at_again(growing):
+    _, culprit, translator = growing
+    culprit.set_weights([np.float32(0.5)])  # no step of an optimizer
+    with pytest.raises(ValueError, match=REFUSED):
+        translator(LINES)

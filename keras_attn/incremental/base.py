@@ -259,7 +259,8 @@ class Incremental:
         Three hypotheses are decoded for each source: the target given, made
         longer with tokens of its own, and two others of its tokens. They must
         get what the whole model gives for each, and each source what it gets
-        alone. Checking again with other weights takes less time.
+        alone. Checking again with other weights takes less time; where
+        something else changed in a layer, call `forget()` first.
 
         Args:
             *inputs: All the model's inputs, the target's ids last; none of
@@ -271,16 +272,27 @@ class Incremental:
             ValueError: If they differ. The message names the first layer
                 whose output does.
         """
-        *sources, target = (ops.convert_to_numpy(x) for x in inputs)
+        arrays = [ops.convert_to_numpy(x) for x in inputs]
+        if all(x.shape[0] is None for x in self.model.inputs):
+            arrays = _several_rows(arrays)
+        *sources, target = arrays
         given = target.shape[1]
         wanted = self._target_length(given, length)
+        vocabulary = self.model.outputs[0].shape[-1]
         try:
-            self._compare(sources, _hypotheses(target, wanted))
+            self._compare(sources, _hypotheses(target, wanted, vocabulary))
         except WholeFails:
             if wanted == given:
                 raise
             # It may take no longer targets, and no search need make them.
-            self._compare(sources, _hypotheses(target, given))
+            self._compare(sources, _hypotheses(target, given, vocabulary))
+
+    def forget(self) -> None:
+        """Has the next `check()` trace the model anew.
+
+        A trace keeps what is no weight, such as attributes of layers.
+        """
+        self._comparison = self._compared = None
 
     def check_in_graph(self, *inputs) -> None:
         """Compares the whole model inside a graph and outside.
@@ -322,7 +334,24 @@ class Incremental:
         return max(given, min(wanted, longest))
 
 
-def _hypotheses(target, length):
+def _several_rows(arrays):
+    """At least three rows, of which no two sources are the same."""
+    *sources, target = arrays
+    rows = {tuple(x[i].tobytes() for x in sources) for i in range(len(target))}
+    if len(rows) >= 3:
+        return arrays
+    random = np.random.default_rng(0)
+    # The first source again, its positions in another order.
+    found = []
+    for x in arrays:
+        more = x[:1].repeat(2, axis=0)
+        if x.ndim > 1:
+            more = random.permuted(more, axis=1)
+        found.append(np.concatenate([x, more]))
+    return found
+
+
+def _hypotheses(target, length, vocabulary):
     """Three targets for each source, `(batch, length, 3)`."""
     random = np.random.default_rng(0)
     rows, given = target.shape
@@ -331,6 +360,12 @@ def _hypotheses(target, length):
     more = np.take_along_axis(target, picked, axis=1)
     first = np.concatenate([target, more], axis=1)
     others = [random.permuted(first, axis=1) for _ in range(2)]
+    if len(np.unique(target)) < 4:  # too few to tell an order
+        others = [
+            random.integers(min(1, vocabulary - 1), vocabulary, first.shape)
+            for _ in range(2)
+        ]
+        others = [x.astype(target.dtype) for x in others]
     return np.stack([first, *others], axis=2)
 
 

@@ -129,6 +129,11 @@ class Ensemble:
         for member in self.members:
             member.check(*inputs, length=length)
 
+    def forget(self) -> None:
+        """Has the next `check()` trace the models anew."""
+        for member in self.members:
+            member.forget()
+
     def check_in_graph(self, *inputs) -> None:
         """Compares the whole models inside a graph and outside."""
         for member in self.members:

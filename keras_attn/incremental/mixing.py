@@ -173,7 +173,10 @@ def _operation_mixes(node):
         _, key = node.args
         if _takes_all(key, rank):
             return None
-        return "it takes some of them; layers that treat each alone work"
+        return (
+            "it takes some of them, or moves their axis; layers that treat "
+            "each alone work"
+        )
     if name not in _ALONG_AXES:
         return None
     axis = getattr(operation, "axis", getattr(operation, "axes", rank - 1))

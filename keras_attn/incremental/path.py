@@ -153,6 +153,15 @@ class Path:
         return list(found.values())
 
     @property
+    def computes_in_half(self):
+        """Whether anything that it runs computes with 16 bits."""
+        layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]
+        if self._encoder is not None:
+            layers_ += self._encoder._flatten_layers()
+        within = [y for x in layers_ for y in x._flatten_layers()]
+        return any(x.compute_dtype in ("float16", "bfloat16") for x in within)
+
+    @property
     def attends(self):
         """Whether any stepper attends to the source."""
         return self._last is not None

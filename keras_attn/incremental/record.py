@@ -6,6 +6,8 @@ named is the one that does it.
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask
+from keras.src.backend import set_keras_mask
 
 from keras_attn.backend import as_graph
 from keras_attn.incremental.nodes import all_nodes
@@ -25,12 +27,14 @@ class Record:
         model: A functional model.
         inputs: Its inputs, arrays or tensors.
         count: How many layers to run; all, if it is `None`.
+        masked: Whether layers are given the masks that Keras passes along.
     """
 
-    def __init__(self, model, inputs, count=None):
+    def __init__(self, model, inputs, count=None, masked=True):
         self.operations, self.outputs = [], []
         self.failed = None  # the operation that raised, if one did
         self._count = count
+        self._masked = masked
         try:
             self._run(model, list(inputs))
         except _Enough:
@@ -44,10 +48,19 @@ class Record:
             id(x): ops.convert_to_tensor(value)
             for x, value in zip(model.inputs, inputs, strict=True)
         }
-        for node in all_nodes(model):
+        nodes = all_nodes(model)
+        masks = set()
+        if not self._masked:
+            masks = {id(get_keras_mask(x)) for n in nodes for x in n.outputs}
+        for node in nodes:
+            if masks and all(id(x) in masks for x in node.outputs):
+                continue
+            # Keras puts None in the place of what there is no value for.
             args, kwargs = node.arguments.fill_in(values)
             outputs = self._call(node.operation, args, kwargs)
             for x, value in zip(node.outputs, outputs, strict=True):
+                if not self._masked and get_keras_mask(value) is not None:
+                    set_keras_mask(value, None)
                 values[id(x)] = value
         return [values[id(x)] for x in model.outputs]
 
@@ -111,6 +124,27 @@ def _first_failure_in_graph(model, inputs):
         middle = (low + high) // 2
         low, high = (low, middle) if fails(middle) else (middle, high)
     return record.operations[low]
+
+
+def first_random(model, inputs):
+    """The first operation that gives other numbers each time."""
+    one, other = (Record(model, inputs) for _ in range(2))
+    return _first_difference(one.operations, one.outputs, other.outputs)
+
+
+def first_difference_masked(model, inputs):
+    """The first operation that a mask of real tokens makes a difference to."""
+    masked = Record(model, inputs)
+    plain = Record(model, inputs, masked=False)
+    others = list(zip(plain.operations, plain.outputs, strict=True))
+    both = []
+    for operation, outputs in zip(
+        masked.operations, masked.outputs, strict=True
+    ):
+        # The plain one has left out what only makes masks.
+        if others and others[0][0] is operation:
+            both.append((operation, outputs, others.pop(0)[1]))
+    return _first_difference(*zip(*both, strict=True))
 
 
 def first_difference_alone(model, inputs, row):

@@ -23,6 +23,8 @@ from keras_attn.backend import as_graph
 from keras_attn.incremental import record
 from keras_attn.incremental.path import Nested
 from keras_attn.incremental.path import unlike_parent
+from keras_attn.incremental.recurrent import Decoder
+from keras_attn.incremental.recurrent import Recurrent
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
@@ -32,6 +34,7 @@ from keras_attn.loops import unroll
 
 _DISTURBANCE = 1e-6  # of each weight: some ten times what rounding does
 _NOISE = 100  # times what that changes may be rounding
+_FIRST = 16  # positions for which the model itself is run
 
 
 class _Found(NamedTuple):
@@ -64,15 +67,13 @@ class Comparison:
         ]
         self._entries = list(map(ops.convert_to_tensor, entries))
         self._rows, self._length, self._beams = entries[0].shape[:3]
-        self._half = any(
-            x.dtype in ("float16", "bfloat16") for x in path.tensors
-        )
+        self._half = path.computes_in_half
         self._specs = [
             *path.constants,
             *(keras.KerasTensor(x.shape, str(x.dtype)) for x in entries),
         ]
         self._run = as_graph(self._both, self._specs)
-        self._noises = None
+        self._values = self._noises = None
         self._seen = []  # the steppers that ran, of the step that is traced
 
     def compare(self, model=None):
@@ -86,10 +87,10 @@ class Comparison:
             ValueError: If the cut is wrong. The message names the first layer
                 whose output differs.
         """
-        self._noises = None
+        self._values = self._noises = None
         found = self._results(model)
         if model is not None:
-            _require_finite(found.whole[-1])
+            _require_logits(found.whole[-1])
             self._compare_border(model, found)
             self._compare_rows(model, found)
         whole = found.whole
@@ -98,8 +99,13 @@ class Comparison:
                 if self._agree(steps[i], whole[i]):
                     continue
                 whole = self._whole_outside()
-                if not self._agree(steps[i], whole[i], self._noise(i)):
+                if not self._agree(steps[i], whole[i]) and not (
+                    self._agree(steps[i], whole[i], self._noise(i))
+                    and self._agrees_alone(tensor)
+                ):
                     self._refuse_producer(tensor)
+        if model is not None:
+            self._compare_model(model, found.whole[-1])
 
     def _results(self, model):
         """What the path gives in a graph."""
@@ -120,7 +126,8 @@ class Comparison:
             refuse(
                 failed,
                 f"fails on a random target of {self._length} tokens, with "
-                f"{in_short(error)}",
+                f"{in_short(error)}; if it takes no longer ones, search with "
+                "a lower `max_length`",
                 WholeFails,
             )
         self._run = as_graph(self._steps_alone, self._specs)
@@ -129,7 +136,7 @@ class Comparison:
         except Refused:
             raise
         except Exception:
-            self._refuse_encoder(model)
+            self._refuse_encoder(model, self._path.operations)
             refuse(
                 self._failed(first),
                 "fails when it sees one target position at a time, with "
@@ -144,40 +151,93 @@ class Comparison:
             expected = _array(ops.cast(outside[id(x)], "float32"))
             if not self._is_close(inside, expected):
                 self._refuse_encoder(model)
+                self._refuse_in_graph(x._keras_history.operation)
 
     def _compare_rows(self, model, found):
-        """Compares each source alone with all of them together."""
+        """Compares sources alone, and two of them, with all together."""
         inputs = *self._constants, *self._entries
-        together = keras.tree.flatten(tuple(found))
-        for row in range(self._rows):
-            alone = _arrays(self._run(*(x[row : row + 1] for x in inputs)))
-            for one, all_rows in zip(
-                keras.tree.flatten(tuple(alone)), together, strict=True
+        alone = [(row, row + 1) for row in range(self._rows)]
+        for first, last in [*alone, (0, 2)][: self._rows + (self._rows > 2)]:
+            some = _arrays(self._run(*(x[first:last] for x in inputs)))
+            for one, together in zip(
+                _listed(some, found), _listed(found, some), strict=True
             ):
-                count = len(one)
-                if len(all_rows) == self._rows * count:
-                    all_rows = all_rows[row * count : (row + 1) * count]
-                if not self._is_close(one, all_rows):
-                    self._refuse_neighbours(model, row)
+                each, left = divmod(len(together), self._rows)
+                if left == 0 and len(one) == each * (last - first):
+                    together = together[first * each : last * each]
+                if not self._is_close(one, together):
+                    self._refuse_neighbours(model, first)
 
-    def _refuse_neighbours(self, model, row):
-        operation = record.first_difference_alone(
-            model, self._model_inputs(), row * self._beams
-        )
+    def _compare_model(self, model, whole):
+        """Compares the model itself with its layers, one by one.
+
+        It may have a call of its own, or layers that do otherwise where
+        Keras passes them a mask of the target. No target of a search is
+        masked.
+        """
+        inputs = [x[:: self._beams] for x in self._model_inputs()]
+        whole = whole[:: self._beams]
+        if model.inputs[-1].shape[1] is None:  # the first positions tell
+            inputs[-1], whole = inputs[-1][:, :_FIRST], whole[:, :_FIRST]
+        try:
+            expected = model(inputs, training=False)
+        except Exception:
+            # Keras hands some layers a mask that they cannot take.
+            return
+        expected = _array(ops.cast(expected, "float32"))
+        outside = self._whole_outside  # where whole targets fail in a graph
+        if self._is_close(whole, expected) or self._is_close(
+            outside()[-1][:: self._beams, : whole.shape[1]], expected
+        ):
+            return
+        self._refuse_random(model)
+        operation = record.first_difference_masked(model, inputs)
         if operation is not None:
             refuse(
                 operation,
-                "mixes the rows of a batch: a source gives other numbers "
-                "beside others than alone; let it work along later axes",
+                "gives other numbers with the mask of the target that Keras "
+                "passes it than without, though no token of it is padding; a "
+                "search masks none of its tokens",
+            )
+        refuse(
+            model,
+            "gives other numbers than its layers do: it has a `call` of its "
+            "own; what that adds belongs into a layer",
+        )
+
+    def _refuse_neighbours(self, model, row):
+        self._refuse_random(model)
+        inputs = self._model_inputs()
+        operation = record.first_difference_alone(
+            model, inputs, row * self._beams
+        )
+        if operation is None:
+            self._refuse_encoder(model)
+            operation = self._path.steppers[0].operation
+        refuse(
+            operation,
+            "mixes the rows of a batch: a source gives other numbers beside "
+            "others than alone; let it work along later axes",
+        )
+
+    def _refuse_random(self, model):
+        operation = record.first_random(model, self._model_inputs())
+        if operation is not None:
+            refuse(
+                operation,
+                "gives other numbers each time: it draws at random though "
+                "`training=False`; draw only where that is true",
             )
 
-    def _refuse_encoder(self, model):
-        """Refuses a layer of the encoder that is wrong in a graph."""
+    def _refuse_encoder(self, model, but=()):
+        """Refuses a layer that is wrong in a graph, but for some."""
         if model is None:
             return
         operation = record.first_wrong_in_graph(model, self._model_inputs())
-        if operation is None or operation in self._path.operations:
-            return
+        if operation is not None and operation not in but:
+            self._refuse_in_graph(operation)
+
+    def _refuse_in_graph(self, operation):
         remedy = ""
         if isinstance(operation, keras.layers.TimeDistributed):
             remedy = (
@@ -190,13 +250,40 @@ class Comparison:
             "as `model.fit` and a search trace it, and not outside" + remedy,
         )
 
+    def _agrees_alone(self, tensor):
+        """Whether a stepper agrees when it is fed with what the whole gives.
+
+        Rounding errors that grow do so in recurrent layers. Another layer
+        must be right but for its own.
+        """
+        stepper, prepared = self._stepper_of(tensor)
+        if isinstance(stepper, Nested):
+            self._within(stepper).compare()
+            return True
+        if isinstance(stepper, (Decoder, Recurrent)):
+            return True
+        values = {
+            x: self._by_row(value) for x, value in self._outside().items()
+        }
+        first = (self._rows, self._beams, self._length)
+        state = stepper.start(prepared, *first)
+        for t in range(self._length):
+            here = {
+                x: ops.convert_to_tensor(value[:, :, t])
+                for x, value in values.items()
+                if value.ndim > 2 and value.shape[2] == self._length
+            }
+            outputs, _, state = stepper.step(here, prepared, state, t)
+            for x, output in zip(stepper.outputs, outputs, strict=True):
+                expected = values[id(x)][:, :, t]
+                found = _array(ops.cast(output, "float32"))
+                if not self._is_close(found, expected):
+                    return False
+        return True
+
     def _refuse_producer(self, tensor):
         """Refuses the layer, or the one within it, that gives a tensor."""
-        (stepper,) = [
-            x
-            for x in self._path.steppers
-            if any(tensor is y for y in x.outputs)
-        ]
+        stepper, _ = self._stepper_of(tensor)
         if isinstance(stepper, Nested):
             self._within(stepper).compare()
         refuse(
@@ -205,31 +292,55 @@ class Comparison:
             + unlike_parent(stepper.operation),
         )
 
+    def _stepper_of(self, tensor):
+        """The stepper that gives a tensor, and what it has prepared."""
+        prepared = self._path.prepare(self._constants)
+        for stepper, one in zip(self._path.steppers, prepared, strict=True):
+            if any(tensor is x for x in stepper.outputs):
+                return stepper, one
+        raise AssertionError(tensor)
+
     def _within(self, stepper):
         """The comparison of a model within, with what it is given here."""
-        values = self._path.at_once(
-            self._path.encode(self._repeated(self._constants)),
-            map(_beams_as_rows, self._entries),
-        )
         constants, entries = [], []
+        values = self._outside()
         for x, follows in zip(
             stepper.arguments, stepper.path.follows, strict=True
         ):
-            value = ops.convert_to_numpy(values[id(x)])
-            value = value.reshape(self._rows, self._beams, *value.shape[1:])
+            value = self._by_row(values[id(x)])
             if follows:
                 entries.append(np.swapaxes(value, 1, 2))
             else:
                 constants.append(value[:, 0])
         return Comparison(stepper.path, constants, entries)
 
+    def _outside(self):
+        """All values of whole targets, outside of a graph, by `id`."""
+        if self._values is None:
+            border = self._path.encode(self._repeated(self._constants))
+            entries = map(_beams_as_rows, self._entries)
+            found = self._path.at_once(border, list(entries))
+            self._values = {
+                x: ops.convert_to_numpy(value)
+                for x, value in found.items()
+                if value.shape and value.shape[0] == self._rows * self._beams
+            }
+        return self._values
+
+    def _by_row(self, value):
+        """`(rows * beams, ...)` -> `(rows, beams, ...)`."""
+        return value.reshape(self._rows, self._beams, *value.shape[1:])
+
     def _failed(self, error):
         """The operation that failed in a step."""
         steppers = self._path.steppers
-        if len(self._seen) < len(steppers):
+        if 0 < len(self._seen) < len(steppers):
             return steppers[len(self._seen)].operation
-        # The step was traced, and failed as it ran: the operations that it
-        # is made of have the names of their layers in them.
+        # Keras names the class of the layer. A step that was traced and fails
+        # as it runs is made of operations with the names of their layers.
+        for x in steppers:
+            if f"when calling {type(x.operation).__name__}.call" in str(error):
+                return x.operation
         named = [x.operation for x in steppers]
         named = [x for x in named if x.name in str(error)]
         return max(named or [steppers[-1].operation], key=lambda x: len(x.name))
@@ -342,8 +453,8 @@ class Comparison:
         return [self._repeat(x) for x in tensors]
 
     def _repeat(self, x):
-        if not x.shape or x.shape[0] not in (None, self._rows, 1):
-            return x
+        if not x.shape or x.shape[0] not in (None, self._rows):
+            return x  # the same for all rows
         repeated = ops.repeat(x, self._beams, axis=0)
         mask = get_keras_mask(x)
         if mask is not None:
@@ -368,13 +479,21 @@ def _beams_as_rows(x):
     return ops.reshape(x, (-1, *x.shape[2:]))
 
 
-def _require_finite(logits):
-    if not np.isfinite(logits).all():
+def _require_logits(logits):
+    """Refuses logits of which no token could be chosen."""
+    impossible = np.isnan(logits) | np.isposinf(logits)
+    if impossible.any() or np.isneginf(logits).all(-1).any():
         raise ValueError(
             "The model's logits are not finite numbers, so there is nothing "
             "to decode. Did training diverge? A lower learning rate, warm-up "
             "or `clipnorm` in the optimizer helps."
         )
+
+
+def _listed(found, other):
+    """Its arrays, without those of whole targets where the other has none."""
+    whole = found.whole if other.whole and found.whole else []
+    return keras.tree.flatten((found.border, whole, found.steps))
 
 
 def _growth(difference):

@@ -163,16 +163,26 @@ class Translator:
 
         Training may make a layer mix positions that did not before. So this
         happens when a translator is made, saved and exported, and in the
-        first call after the weights moved.
+        first call after the weights moved. Call it when something else in a
+        model has changed, such as an attribute of a layer: all graphs are
+        then traced anew.
 
         Raises:
             ValueError: If they differ. The message names the first layer
                 whose output does.
         """
-        sources, target, length = self._examples
+        with _TRACING:
+            self.graph.cut.forget()
+            self._functions.clear()
+            self.graph = dataclasses.replace(self.graph)
+            self._check_again()
+
+    def _check_again(self):
+        """The same where nothing but weights has changed."""
+        sources, target = self._examples
         with _TRACING:
             self._watch.unsettle()  # until it is found to be right
-            self.graph.cut.check(*sources, target, length=length)
+            self.graph.cut.check(*sources, target)
             self._watch.settle()
 
     def __call__(
@@ -315,7 +325,7 @@ class Translator:
 
     def _require_scorable(self):
         if not self._scorable:
-            sources, target, _ = self._examples
+            sources, target = self._examples
             with _TRACING:
                 self.graph.cut.check_in_graph(*sources, target)
             self._scorable = True
@@ -352,7 +362,7 @@ class Translator:
                 self.graph = dataclasses.replace(self.graph)
                 self._watch.unsettle()
             if compare and self._watch.moved():
-                self.check()
+                self._check_again()
 
     def _batches(self, rows, batch_size):
         order = self.graph.sources.order(rows)
@@ -390,7 +400,7 @@ class Translator:
             ValueError: If Keras could not load what it would write.
         """
         self._refresh(compare=False)
-        self.check()
+        self._check_again()
         saving.save(self, saving.path_of(directory))
 
     @classmethod

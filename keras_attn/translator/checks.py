@@ -13,9 +13,11 @@ from keras_attn.text import Text
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
 
-_GIVEN = 16  # tokens of a target, if the search makes as many
-_LONGEST = 50  # tokens that are compared; more take longer than a second
-_NUMBERS = 2_000_000  # logits of one hypothesis that are compared
+# How many tokens of a target are compared: as many as the search makes, where
+# that takes no more than a second or two.
+_SHORTEST, _LONGEST = 16, 100
+_NUMBERS = 2_000_000  # logits of a hypothesis
+_PRODUCTS = 500_000_000  # weights times tokens
 
 
 def require_texts(source_text, target_text) -> None:
@@ -64,7 +66,6 @@ class Examples(NamedTuple):
 
     sources: tuple  # arrays, three rows each
     target: np.ndarray  # (3, time) ids
-    length: int  # how long targets are compared
 
     @classmethod
     def make(cls, cut, sources, target_text, search):
@@ -72,13 +73,19 @@ class Examples(NamedTuple):
         model = cut.models[0]
         random = np.random.default_rng(0)
         arrays = sources.examples(random, model)
-        longest = min(search.max_length, cut.longest or search.max_length)
-        given = model.inputs[-1].shape[1] or min(longest, _GIVEN)
-        target = random.integers(1, target_text.size, (3, given), "int32")
-        target[0, 0] = target_text.size - 1
-        affordable = max(_GIVEN, _NUMBERS // target_text.size)
-        length = min(max(longest, _GIVEN), _LONGEST, affordable)
-        return cls(arrays, target, length)
+        size = target_text.size
+        affordable = min(
+            _NUMBERS // size, _PRODUCTS // max(1, model.count_params())
+        )
+        length = min(search.max_length, _LONGEST, max(_SHORTEST, affordable))
+        length = min(length, cut.longest or length)
+        length = model.inputs[-1].shape[1] or length
+        target = random.integers(1, size, (3, length), "int32")
+        # The special tokens, and the most frequent ones.
+        usual = np.arange(1, min(size, length + 1))
+        target[0, : len(usual)] = usual
+        target[1, 0] = size - 1
+        return cls(arrays, target)
 
 
 def check(models, cut, sources, target_text, examples, replace_unknown=False):
@@ -87,8 +94,8 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     Returns:
         Whether the alignments have a column for each token of a source text.
     """
-    inputs, target, length = examples
-    cut.check(*inputs, target, length=length)
+    inputs, target = examples
+    cut.check(*inputs, target)
     if models[0].inputs[-1].shape[1] is None:
         target = target[:, :3]  # enough for the rest
     for model in models:

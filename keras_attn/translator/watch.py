@@ -17,15 +17,13 @@ class Watch:
         layers = [x for model in models for x in model._flatten_layers()]
         self._layers = list({id(x): x for x in layers}.values())
         self._variables = self._variables_now()
-        # Where a model has no optimizer, another one that shares its weights
-        # may train them. The smallest tells.
+        # Another model that shares the weights may train them, or
+        # `set_weights` may: the smallest tell.
         self._smallest = [
-            min(
-                model.trainable_variables,
-                key=lambda x: int(np.prod(x.shape)),
-                default=None,
-            )
+            min(some, key=lambda x: int(np.prod(x.shape)))
             for model in models
+            for some in (model.trainable_variables, _others(model))
+            if some
         ]
         self._weights = self._weights_now()
 
@@ -70,11 +68,15 @@ class Watch:
 
     def _weights_now(self):
         """Cheap, for it is taken at every call."""
-        found = []
-        for model, smallest in zip(self._models, self._smallest, strict=True):
-            optimizer = getattr(model, "optimizer", None)
-            if optimizer is not None:
-                found.append(int(optimizer.iterations))
-            elif smallest is not None:
-                found.append(smallest.numpy().tobytes())
-        return found
+        optimizers = [
+            getattr(model, "optimizer", None) for model in self._models
+        ]
+        return [
+            *((id(x), int(x.iterations)) for x in optimizers if x is not None),
+            *(x.numpy().tobytes() for x in self._smallest),
+        ]
+
+
+def _others(model):
+    """Its weights that are not trained, but for the seeds of draws."""
+    return [x for x in model.non_trainable_weights if "float" in x.dtype]
