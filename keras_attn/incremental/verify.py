@@ -317,7 +317,7 @@ class Comparison:
     def _outside(self):
         """All values of whole targets, outside of a graph, by `id`."""
         if self._values is None:
-            border = self._path.encode(self._repeated(self._constants))
+            border = self._path.encode(self._constants_repeated())
             entries = map(_beams_as_rows, self._entries)
             found = self._path.at_once(border, list(entries))
             self._values = {
@@ -383,9 +383,8 @@ class Comparison:
     def _both(self, *inputs):
         constants, entries = self._split(inputs)
         border = self._path.encode(constants)
-        repeated = dict(
-            zip(border, self._repeated(border.values()), strict=True)
-        )
+        values = self._repeated(border.values(), self._path.border)
+        repeated = dict(zip(border, values, strict=True))
         whole = self._whole(repeated, entries)
         return self._found(border, whole, self._steps(border, entries))
 
@@ -400,7 +399,7 @@ class Comparison:
 
     def _whole_outside(self):
         """Whole targets' results outside of a graph."""
-        border = self._path.encode(self._repeated(self._constants))
+        border = self._path.encode(self._constants_repeated())
         return list(map(_array, self._whole(border, self._entries)))
 
     def _whole(self, border, entries):
@@ -448,22 +447,29 @@ class Comparison:
         count = len(self._constants)
         return list(inputs[:count]), list(inputs[count:])
 
-    def _repeated(self, tensors):
+    def _repeated(self, tensors, symbols):
         """Each row once for each hypothesis, with its mask."""
-        return [self._repeat(x) for x in tensors]
+        return [
+            # What has no axis of the batch is the same for all rows.
+            self._repeat(x)
+            if symbol.shape and symbol.shape[0] in (None, self._rows)
+            else x
+            for x, symbol in zip(tensors, symbols, strict=True)
+        ]
 
     def _repeat(self, x):
-        if not x.shape or x.shape[0] not in (None, self._rows):
-            return x  # the same for all rows
         repeated = ops.repeat(x, self._beams, axis=0)
         mask = get_keras_mask(x)
         if mask is not None:
             set_keras_mask(repeated, ops.repeat(mask, self._beams, axis=0))
         return repeated
 
+    def _constants_repeated(self):
+        return self._repeated(self._constants, self._path.constants)
+
     def _model_inputs(self):
         """Inputs of the model, each hypothesis a row of the batch."""
-        constants = iter(self._repeated(self._constants))
+        constants = iter(self._constants_repeated())
         entries = iter(map(_beams_as_rows, self._entries))
         return [
             ops.cast(next(entries if follows else constants), x.dtype)
