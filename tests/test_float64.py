@@ -21,12 +21,15 @@ def arguments(request):
     if request.param == "dtype":
         yield {"dtype": "float64"}
         return
-    before = keras.config.floatx()
+    before, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
+    # It decides only while no policy was set, as other tests do.
+    keras.config.set_dtype_policy("float64")
     try:
         yield {}
     finally:
         keras.config.set_floatx(before)
+        keras.config.set_dtype_policy(policy)
 
 
 def value_of(mechanism):

@@ -161,6 +161,6 @@ def test_a_text_encoder_that_joins_positions_has_their_numbers(toys):
     assert found.alignment.shape == (len(found.tokens), 3)
     with (
         pytest.warns(UserWarning, match="Padding changes"),
-        pytest.raises(ValueError, match="attends to 2 positions of a text of"),
+        pytest.raises(ValueError, match="attends to 4 positions of a text of"),
     ):
         keras_attn.Translator(model, *texts, replace_unknown=True)

@@ -82,7 +82,7 @@ class Measured:
 def warn_of_padding(models, features) -> None:
     """Warns where zeros past the lengths change what a model computes."""
     arrays = features.examples(np.random.default_rng(0), models[0])
-    target = np.full((2, 3), UNKNOWN, "int32")
+    target = np.full((len(arrays[0]), 3), UNKNOWN, "int32")
     padded = list(arrays)
     for i, axis in open_axes(features.specs):
         sizes = [(0, 2 * (n == axis)) for n in range(padded[i].ndim)]

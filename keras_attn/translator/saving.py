@@ -92,8 +92,9 @@ def _is_of_an_ensemble(name):
 def _examples(translator, model):
     random = np.random.default_rng(0)
     lowest, size = len(SPECIAL_TOKENS) - 1, translator.target_text.size
-    target = random.integers(lowest, size, (2, 3), "int32")
-    return [*translator.graph.sources.examples(random, model), target]
+    sources = translator.graph.sources.examples(random, model)
+    target = random.integers(lowest, size, (len(sources[0]), 3), "int32")
+    return [*sources, target]
 
 
 def path_of(directory, exists=False) -> pathlib.Path:

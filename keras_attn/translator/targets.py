@@ -82,6 +82,7 @@ def read(targets, count: int, text: Text) -> Lines | Hypotheses:
             f"source. Received: {len(targets)} target(s), "
             f"targets={targets!r:.200}, for {count} source(s)."
         )
+    targets = [x.numpy() if tf.is_tensor(x) else x for x in targets]
     first = None
     for i, target in enumerate(targets):
         kind = _kind(i, target)
