@@ -144,7 +144,14 @@ def test_exports_have_the_adapters(adapted, tmp_path):
         np.testing.assert_allclose(answer["score"], after.scores, atol=1e-4)
 
 
-@pytest.fixture(scope="module", params=["int8", "int4", "float8"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "int8",
+        pytest.param("int4", marks=pytest.mark.full),
+        pytest.param("float8", marks=pytest.mark.full),
+    ],
+)
 def quantized(request):
     """A translator and a cut whose model was quantized after they were made."""
     keras.utils.set_random_seed(20261121)

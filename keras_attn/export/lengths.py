@@ -56,6 +56,10 @@ class Measured:
         """What an alignment's columns stand for, and how many are real."""
         return self._features.tokens(given, columns, width)
 
+    def report(self, given: tuple, inputs: tuple):
+        """That nothing is cut and nothing unknown."""
+        return self._features.report(given, inputs)
+
     def errors(self, given: tuple) -> tf.Tensor:
         """What is wrong with the lengths of each row."""
         found = []
