@@ -77,11 +77,9 @@ def _positions():
 
 
 def _without_attention():
-    """A convolution remembers tokens, and no width of the source."""
     source, target, memory, embedded = _inputs()
     state = layers.GRU(8)(memory)
-    x = layers.Conv1D(8, 2, padding="causal", dilation_rate=2)(embedded)
-    x = layers.GRU(8, return_sequences=True)(x, initial_state=state)
+    x = layers.GRU(8, return_sequences=True)(embedded, initial_state=state)
     return _translator([source, target], x)
 
 
