@@ -1,4 +1,4 @@
-"""What callers pass to attentions and decoders, held against what is taken.
+"""Holds what callers pass to attentions and decoders against what they take.
 
 Keras binds the arguments of a layer by itself, and says of a wrong one only
 that the signature does not fit.

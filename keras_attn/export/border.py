@@ -1,4 +1,4 @@
-"""What crosses the border of `encode` and `step`: tensors by name.
+"""Tensors that cross the border of `encode` and `step`, by name.
 
 Clients hold them between two calls, and a server may join those of several
 clients in one batch, where it pads what is narrower with anything. So the

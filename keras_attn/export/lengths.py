@@ -53,7 +53,7 @@ class Measured:
         return tuple(arrays)
 
     def tokens(self, given: tuple, columns, width) -> tuple:
-        """What an alignment's columns stand for, and how many are real."""
+        """Names of an alignment's columns, and how many are real."""
         return self._features.tokens(given, columns, width)
 
     def report(self, given: tuple, inputs: tuple):
@@ -61,7 +61,7 @@ class Measured:
         return self._features.report(given, inputs)
 
     def errors(self, given: tuple) -> tf.Tensor:
-        """What is wrong with the lengths of each row."""
+        """The errors of the lengths, a string for each row."""
         found = []
         for (i, axis), length in zip(
             self._open, self._lengths(given), strict=True

@@ -50,7 +50,7 @@ class Steps:
         )
 
     def encode(self, given, error):
-        """What goes into the first step.
+        """Returns what the first step takes.
 
         Args:
             given: What the graph's sources take, of rows that can be encoded.
@@ -154,7 +154,7 @@ class Steps:
         return self._state.cut(state, like), encoded
 
     def _errors(self, tokens, state):
-        """What is wrong with each hypothesis, strings `(batch, beams)`."""
+        """The errors of the hypotheses, strings `(batch, beams)`."""
         size = self.graph.target_text.size
         error = rows.wrong(
             (tokens < 0) | (tokens >= size),

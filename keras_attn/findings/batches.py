@@ -139,7 +139,7 @@ def _batch(given, inputs, output):
 
 
 def first_of(structure, name):
-    """What belongs to a model's first output, of a structure for all."""
+    """Takes the first output's part of a structure for all outputs."""
     if isinstance(structure, dict) and name in structure:
         return structure[name]
     flat = keras.tree.flatten(structure)

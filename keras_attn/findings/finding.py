@@ -19,7 +19,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """What is found, apart by how sure it is."""
+    """Findings, certain and doubtful ones apart."""
 
     def __init__(self):
         self._wrong = []

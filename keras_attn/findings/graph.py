@@ -30,7 +30,7 @@ class Call:
         return self.operation.name
 
     def run(self, values):
-        """What it returns for what it reads, as a list."""
+        """Runs the call and returns its outputs, a list."""
         given = zip(self.node.input_tensors, values, strict=True)
         arguments, options = self.node.arguments.fill_in(
             {id(x): value for x, value in given}
@@ -200,7 +200,7 @@ def _functional(operation):
 
 
 def _given(model, node):
-    """What a nested model is called with, in the order of its inputs."""
+    """The arguments of a nested model's call, in the order of its inputs."""
     arguments = node.arguments
     given = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
     masks = arguments.kwargs.get("mask")

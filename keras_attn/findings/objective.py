@@ -12,7 +12,7 @@ from keras_attn.findings.batches import first_of
 
 
 class Objective:
-    """What a compiled model's first output is compared by.
+    """The loss of a compiled model's first output.
 
     Args:
         model: A model.

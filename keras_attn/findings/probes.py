@@ -63,7 +63,7 @@ class Probes:
         return float(np.min(logits)), float(np.max(logits))
 
     def _given(self, weights):
-        """What the model gives for the examples; it is run once."""
+        """The model's outputs for the examples; it runs once."""
         key = id(weights)
         if key not in self._logits:
             self._logits[key] = self._runs.logits(self._arrays, weights)

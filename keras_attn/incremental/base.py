@@ -31,7 +31,7 @@ class Encoded(NamedTuple):
 
 
 class State(NamedTuple):
-    """What goes from one step to the next, `(batch, beams, ...)`."""
+    """The state between two steps, `(batch, beams, ...)`."""
 
     position: object  # number of the next step, () where nobody asks for it
     states: tuple  # of each stepper
@@ -105,7 +105,7 @@ class Incremental:
             )
 
     def _unlike(self):
-        """What subclasses are not taken for."""
+        """Names the classes that subclasses are not taken for."""
         return "".join(map(unlike_parent, self._path.operations))
 
     def encode(self, *sources) -> Encoded:

@@ -132,7 +132,7 @@ def refuse_mixing(node):
 
 
 def _layer_mixes(layer):
-    """What to do in a layer's place, or `None` if it may be no mixer."""
+    """Advises what to use instead; `None` if the layer may be no mixer."""
     if is_plain(layer, *_CONVOLUTIONS):
         if layer.kernel_size[0] == layer.strides[0] == 1 and _last(layer):
             return None

@@ -188,7 +188,7 @@ class Path:
         return min(known, default=None)
 
     def encode(self, constants):
-        """What the path reads of the source: values by `id` of the tensor."""
+        """Runs the encoder; returns values by `id` of the symbolic tensor."""
         if self._encoder is None:
             return {}
         # Keras returns the tensor itself where a model has one output.

@@ -21,7 +21,7 @@ class _Enough(Exception):
 
 
 class Record:
-    """What each layer of a model gave, in the order they ran.
+    """The outputs of each layer of a model, in the order they ran.
 
     Args:
         model: A functional model.

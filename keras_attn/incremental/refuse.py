@@ -54,7 +54,7 @@ def refuse(operation, reason, kind=Refused):
 
 
 def in_short(error) -> str:
-    """What an error says, without colours and the values of arguments."""
+    """Returns an error's text without colours and values of arguments."""
     said = re.sub(r"\x1b\[\d*m", "", str(error))
     said = said.split("Arguments received by")[0]
     return f"{type(error).__name__}: {' '.join(said.split())}"

@@ -38,7 +38,7 @@ _FIRST = 16  # positions for which the model itself is run
 
 
 class _Found(NamedTuple):
-    """What a path gives, float32; rows are those of the batch."""
+    """The results of a path, float32; rows are those of the batch."""
 
     border: list  # what it reads of the source
     whole: list  # of each tensor (rows * beams, target, ...)
@@ -108,7 +108,7 @@ class Comparison:
             self._compare_model(model, found.whole[-1])
 
     def _results(self, model):
-        """What the path gives in a graph."""
+        """Runs the path in a graph."""
         inputs = *self._constants, *self._entries
         try:
             return _arrays(self._run(*inputs))

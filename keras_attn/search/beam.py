@@ -187,7 +187,7 @@ class BeamSearch:
 
     @property
     def option_ranges(self):
-        """What the options of a request may be."""
+        """The range of each option of a request."""
         return {
             "width": Range(1, self.width),
             "length_penalty": Range(0),

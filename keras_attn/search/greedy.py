@@ -61,7 +61,7 @@ class GreedySearch:
 
     @property
     def option_ranges(self):
-        """What the options of a request may be."""
+        """The range of each option of a request."""
         length = Range(1, self.max_length)
         return {"max_length": length, "min_length": length}
 

@@ -128,7 +128,7 @@ class Sampling:
 
     @property
     def option_ranges(self):
-        """What the options of a request may be."""
+        """The range of each option of a request."""
         return {
             "temperature": Range(0, above=True),
             "top_k": Range(0),

@@ -113,7 +113,7 @@ class Graph:
         )
 
     def _report_prefixes(self, strings, request):
-        """What of the prefixes is not in the texts as it was written."""
+        """Reports which prefixes were cut, and their unknown tokens."""
         ids = request["prefix"]
         report = report_of(self.target_text, strings, ids)
         options = request.get("options", {})

@@ -95,7 +95,7 @@ class Token(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What `Translator.score` gives: log-probabilities of given targets.
+    """Log-probabilities of given targets, as `Translator.score` returns them.
 
     Attributes:
         tokens: List of the tokens of each target, with the end token.
@@ -129,7 +129,7 @@ class Scores:
 
 
 class Report(NamedTuple):
-    """What of a text was not read as it was written."""
+    """Whether a text was cut, and how many of its tokens were unknown."""
 
     truncated: tf.Tensor  # (batch,), whether it was cut at its `max_length`
     unknown: tf.Tensor  # (batch,), int32: unknown tokens of those read

@@ -85,7 +85,7 @@ class Lines:
         return padded, tf.cast(tokens.row_lengths(), tf.int32)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """What of each line the model does not read as it was written."""
+        """Reports which lines were cut, and their unknown tokens."""
         return report_of(self.text, *given, *inputs)
 
     def examples(self, random, model) -> tuple:
@@ -202,7 +202,7 @@ class Features:
 
 
 def report_of(text: Text, strings, ids) -> Report:
-    """What of some strings is not in the ids that were made of them."""
+    """Reports which strings were cut, and their unknown tokens."""
     unknown = tf.cast(ids == UNKNOWN, tf.int32)
     return Report(text.is_truncated(strings), tf.reduce_sum(unknown, axis=1))
 

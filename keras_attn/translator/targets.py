@@ -1,4 +1,4 @@
-"""What `Translator.score` scores: lines of text, or what a search found."""
+"""Targets that `Translator.score` takes: lines, or what a search found."""
 
 import numpy as np
 import tensorflow as tf

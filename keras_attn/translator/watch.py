@@ -6,7 +6,7 @@ from keras_attn.incremental.refuse import refuse_quantized
 
 
 class Watch:
-    """What some models were when it last looked.
+    """Remembers layers and weights of models from its last look.
 
     Args:
         models: Keras models.
