@@ -540,3 +540,24 @@ def test_good_graphs_that_once_were_refused_pass(name):
     logits = GOOD_ONCE_REFUSED[name](x, memory)
     cut = Incremental(speak_up(keras.Model([source, target], logits)))
     cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))
+
+
+class FailsInGraphs(layers.Layer):
+    """Takes many positions only where it knows the number of rows."""
+
+    def call(self, inputs):
+        rows, length, _ = inputs.shape
+        if rows is None and (length or 0) > 3:
+            raise ValueError("The number of rows must be known.")
+        return inputs * 2.0
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def test_steps_are_compared_again_where_whole_targets_fail_in_graphs():
+    cut = Incremental(
+        speak_up(with_target_path(lambda x, _: FailsInGraphs()(x)))
+    )
+    for _ in range(2):
+        cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))

@@ -212,7 +212,7 @@ def _given(model, node):
 
 
 def tables_of(graph, key):
-    """What looks up the ids of an input.
+    """Finds the tables that look up the ids of an input.
 
     Args:
         graph: A `Graph`.

@@ -319,7 +319,7 @@ class Incremental:
     def _compare(self, sources, targets):
         # Layers that are quantized or get a LoRA have other variables.
         variables = [id(x) for x in self.model.variables]
-        given = variables, [x.tolist() for x in (*sources, targets)]
+        given = variables, [x.tobytes() for x in (*sources, targets)]
         if self._compared != given:
             self._comparison = Comparison(self._path, sources, [targets])
             self._compared = given

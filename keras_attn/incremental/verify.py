@@ -93,12 +93,13 @@ class Comparison:
             _require_logits(found.whole[-1])
             self._compare_border(model, found)
             self._compare_rows(model, found)
-        whole = found.whole
+        whole, outside = found.whole, None
         for steps in found.steps:
             for i, tensor in enumerate(self._path.tensors):
                 if self._agree(steps[i], whole[i]):
                     continue
-                whole = self._whole_outside()
+                outside = outside or self._whole_outside()
+                whole = outside
                 if not self._agree(steps[i], whole[i]) and not (
                     self._agree(steps[i], whole[i], self._noise(i))
                     and self._agrees_alone(tensor)
@@ -111,7 +112,9 @@ class Comparison:
         """Runs the path in a graph."""
         inputs = *self._constants, *self._entries
         try:
-            return _arrays(self._run(*inputs))
+            found = _arrays(self._run(*inputs))
+            # Only steps are traced where whole targets failed before.
+            return found._replace(whole=found.whole or self._whole_outside())
         except Refused:
             raise
         except Exception as error:
