@@ -357,7 +357,8 @@ def test_lengths_that_no_mask_follows_bring_a_warning(translators, recwarn):
 
     for name, number in (("spectra", 0), ("unmasked", 1)):
         made = translators[name]
-        warn_of_padding(made.models, made.graph.sources)
+        sources, examples = made.graph.sources, made.graph.examples
+        warn_of_padding(made.models, sources.specs, examples)
         assert len(recwarn) == number
     assert "Does a mask reach the decoder?" in str(recwarn[0].message)
 

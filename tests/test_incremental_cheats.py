@@ -22,6 +22,7 @@ from keras import ops
 
 import keras_attn
 from keras_attn import Incremental
+from keras_attn.incremental.record import Record
 
 # Keras warns where a layer lets a mask go; here that is often the point.
 pytestmark = pytest.mark.filterwarnings(
@@ -561,3 +562,13 @@ def test_steps_are_compared_again_where_whole_targets_fail_in_graphs():
     )
     for _ in range(2):
         cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))
+
+
+def test_a_model_called_with_a_dictionary_is_followed_input_by_input():
+    first, second = keras.Input((4,), name="b"), keras.Input((4,), name="a")
+    within = keras.Model([first, second], first - 2.0 * second)
+    x, y = keras.Input((4,)), keras.Input((4,))
+    model = keras.Model([x, y], within({"a": y, "b": x}))
+    values = np.eye(4, dtype="float32"), np.ones((4, 4), "float32")
+    *_, (found,) = Record(model, values).outputs
+    np.testing.assert_array_equal(found, values[0] - 2 * values[1])

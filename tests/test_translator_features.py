@@ -164,3 +164,23 @@ def test_a_text_encoder_that_joins_positions_has_their_numbers(toys):
         pytest.raises(ValueError, match="attends to 4 positions of a text of"),
     ):
         keras_attn.Translator(model, *texts, replace_unknown=True)
+
+
+def test_targets_of_one_length_alone_are_decoded_and_exported(tmp_path):
+    source = keras.Input((None, 3))
+    target = keras.Input((5,), dtype="int32")
+    hidden = keras_attn.AttentionDecoder(
+        layers.GRUCell(8), keras_attn.BahdanauAttention(8)
+    )(
+        layers.Embedding(toy_models.TARGET.size, 6)(target),
+        layers.Masking()(source),
+    )
+    logits = layers.Dense(toy_models.TARGET.size)(hidden)
+    translator = keras_attn.Translator(
+        keras.Model([source, target], logits),
+        None,
+        toy_models.TARGET,
+        keras_attn.GreedySearch(max_length=5),
+    )
+    assert len(translator(FRAMES)) == 4
+    assert translator.export(tmp_path, lengths=True).is_dir()

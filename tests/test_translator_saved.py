@@ -60,10 +60,10 @@ def my_loss(y_true, y_pred):
     return keras_attn.SequenceCrossentropy()(y_true, y_pred)
 
 
-def made(last=layers.Dense, **options):
+def made(last=layers.Dense, length=None, **options):
     """A model whose last layer is of a class."""
     source = keras.Input((None,), dtype="int32")
-    target = keras.Input((None,), dtype="int32")
+    target = keras.Input((length,), dtype="int32")
     hidden = keras_attn.AttentionDecoder(
         layers.GRUCell(8), keras_attn.BahdanauAttention(8)
     )(
@@ -239,6 +239,15 @@ def test_registered_layers_need_nothing_but_their_module(tmp_path):
     assert decoded_by_another_process(tmp_path, before) == repr(
         translator(LINES).text
     )
+
+
+def test_targets_of_one_length_alone_are_saved_with_a_layer_of_ones_own(
+    tmp_path,
+):
+    translator = translator_of(made(Twice, length=6))
+    translator.save(tmp_path)
+    loaded = Translator.load(tmp_path)
+    assert loaded(LINES).text == translator(LINES).text
 
 
 def test_custom_objects_that_are_no_dictionary_are_refused(tmp_path):

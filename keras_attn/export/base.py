@@ -104,7 +104,9 @@ def _check_lengths(translator, lengths):
             + " Received: lengths=True. Leave it out."
         )
     if lengths:
-        warn_of_padding(translator.models, sources)
+        warn_of_padding(
+            translator.models, sources.specs, translator.graph.examples
+        )
     if lengths is None and varies:
         warnings.warn(
             "This model reads features of any size. A server that joins the "

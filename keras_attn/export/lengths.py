@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.export import rows
-from keras_attn.text import UNKNOWN
 
 
 class Measured:
@@ -83,12 +82,17 @@ class Measured:
         return tf.unstack(lengths, axis=1)
 
 
-def warn_of_padding(models, features) -> None:
-    """Warns where zeros past the lengths change what a model computes."""
-    arrays = features.examples(np.random.default_rng(0), models[0])
-    target = np.full((len(arrays[0]), 3), UNKNOWN, "int32")
+def warn_of_padding(models, specs, examples) -> None:
+    """Warns where zeros past the lengths change what a model computes.
+
+    Args:
+        models: The models.
+        specs: A `TensorSpec` for each of their source inputs.
+        examples: `Examples` of all their inputs.
+    """
+    arrays, target = examples
     padded = list(arrays)
-    for i, axis in open_axes(features.specs):
+    for i, axis in open_axes(specs):
         sizes = [(0, 2 * (n == axis)) for n in range(padded[i].ndim)]
         padded[i] = np.pad(padded[i], sizes)
     for model in models:

@@ -6,6 +6,7 @@ from keras.src.backend import get_keras_mask
 from keras.src.backend import set_keras_mask
 from keras.src.models import functional
 
+from keras_attn.incremental.nodes import given_to
 from keras_attn.incremental.nodes import is_functional
 
 
@@ -201,12 +202,9 @@ def _functional(operation):
 
 def _given(model, node):
     """The arguments of a nested model's call, in the order of its inputs."""
-    arguments = node.arguments
-    given = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
-    masks = arguments.kwargs.get("mask")
-    if isinstance(given, dict) and not isinstance(model.input, dict):
-        given = [given[x.name] for x in model.inputs]
-    given = keras.tree.flatten(given)
+    args, kwargs = node.arguments.args, node.arguments.kwargs
+    given = given_to(model, args, kwargs)
+    masks = kwargs.get("mask")
     masks = [None] * len(given) if masks is None else keras.tree.flatten(masks)
     return given, masks
 

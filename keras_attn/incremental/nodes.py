@@ -109,6 +109,20 @@ def _producer(tensor):
     return history.operation._inbound_nodes[history.node_index]
 
 
+def given_to(model, args, kwargs) -> list:
+    """Returns what a call gives a nested model, in the order of its inputs.
+
+    Args:
+        model: The nested model.
+        args: Positional arguments of the call.
+        kwargs: The others, by name.
+    """
+    given = args[0] if args else kwargs["inputs"]
+    if isinstance(given, dict) and not isinstance(model.input, dict):
+        return [given[x.name] for x in model.inputs]
+    return keras.tree.flatten(given)
+
+
 def is_functional(operation):
     """Whether a layer is a model whose graph says what it computes."""
     return isinstance(operation, (Functional, keras.Sequential)) and type(

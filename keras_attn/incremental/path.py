@@ -19,6 +19,7 @@ from keras_attn.incremental.convolution import is_causal
 from keras_attn.incremental.convolution import is_padding_before
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.mixing import refuse_mixing
+from keras_attn.incremental.nodes import given_to
 from keras_attn.incremental.nodes import is_functional
 from keras_attn.incremental.nodes import nodes_between
 from keras_attn.incremental.recurrent import RECURRENT
@@ -380,7 +381,7 @@ class Nested(Stepper):
     def __init__(self, node, depends):
         super().__init__(node, depends)
         model = self.operation
-        self.arguments = _arguments(model, node)
+        self.arguments = given_to(model, node.args, node.kwargs)
         follows = [depends(x) for x in self.arguments]
         self.path = Path(model.inputs, model.outputs, follows)
         self.outputs = [
@@ -428,11 +429,3 @@ class Nested(Stepper):
 
     def source_mask(self, prepared):
         return self.path.source_mask(prepared)
-
-
-def _arguments(model, node):
-    """What a model was called with, in the order of its inputs."""
-    given = arguments_of(node)["inputs"]
-    if isinstance(given, dict) and not isinstance(model.input, dict):
-        return [given[x.name] for x in model.inputs]
-    return keras.tree.flatten(given)

@@ -11,6 +11,7 @@ from keras.src.backend import set_keras_mask
 
 from keras_attn.backend import as_graph
 from keras_attn.incremental.nodes import all_nodes
+from keras_attn.incremental.nodes import given_to
 from keras_attn.incremental.nodes import is_functional
 from keras_attn.incremental.steppers import takes
 from keras_attn.incremental.tolerance import is_close
@@ -66,8 +67,7 @@ class Record:
 
     def _call(self, operation, args, kwargs):
         if is_functional(operation):
-            given = [*args, *kwargs.values()][0]
-            return self._run(operation, keras.tree.flatten(given))
+            return self._run(operation, given_to(operation, args, kwargs))
         if len(self.operations) == self._count:
             raise _Enough
         if takes(operation, "training"):

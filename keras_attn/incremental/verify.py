@@ -11,15 +11,10 @@ hypotheses and several sources. Three things must agree:
 What differs is followed to the first layer that does.
 """
 
-from typing import NamedTuple
-
 import keras
 import numpy as np
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
-from keras_attn.backend import as_graph
 from keras_attn.incremental import record
 from keras_attn.incremental.path import Nested
 from keras_attn.incremental.path import unlike_parent
@@ -29,20 +24,13 @@ from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
 from keras_attn.incremental.refuse import refuse
+from keras_attn.incremental.runs import Runs
+from keras_attn.incremental.runs import as_array
 from keras_attn.incremental.tolerance import is_close
-from keras_attn.loops import unroll
 
 _DISTURBANCE = 1e-6  # of each weight: some ten times what rounding does
 _NOISE = 100  # times what that changes may be rounding
 _FIRST = 16  # positions for which the model itself is run
-
-
-class _Found(NamedTuple):
-    """The results of a path, float32; rows are those of the batch."""
-
-    border: list  # what it reads of the source
-    whole: list  # of each tensor (rows * beams, target, ...)
-    steps: list  # the same by steps (rows, target, beams, ...), in each way
 
 
 class Comparison:
@@ -61,20 +49,9 @@ class Comparison:
 
     def __init__(self, path, constants, entries):
         self._path = path
-        self._constants = [
-            ops.convert_to_tensor(value, x.dtype)
-            for x, value in zip(path.constants, constants, strict=True)
-        ]
-        self._entries = list(map(ops.convert_to_tensor, entries))
-        self._rows, self._length, self._beams = entries[0].shape[:3]
+        self._runs = Runs(path, constants, entries)
         self._half = path.computes_in_half
-        self._specs = [
-            *path.constants,
-            *(keras.KerasTensor(x.shape, str(x.dtype)) for x in entries),
-        ]
-        self._run = as_graph(self._both, self._specs)
         self._values = self._noises = None
-        self._seen = []  # the steppers that ran, of the step that is traced
 
     def compare(self, model=None):
         """Compares.
@@ -98,7 +75,7 @@ class Comparison:
             for i, tensor in enumerate(self._path.tensors):
                 if self._agree(steps[i], whole[i]):
                     continue
-                outside = outside or self._whole_outside()
+                outside = outside or self._runs.whole()
                 whole = outside
                 if not self._agree(steps[i], whole[i]) and not (
                     self._agree(steps[i], whole[i], self._noise(i))
@@ -110,32 +87,33 @@ class Comparison:
 
     def _results(self, model):
         """Runs the path in a graph."""
-        inputs = *self._constants, *self._entries
         try:
-            found = _arrays(self._run(*inputs))
+            found = self._runs.in_graph()
             # Only steps are traced where whole targets failed before.
-            return found._replace(whole=found.whole or self._whole_outside())
+            return found._replace(whole=found.whole or self._runs.whole())
         except Refused:
             raise
         except Exception as error:
             first = error
         # Whole targets may fail in a graph, and steps be right all the same.
         try:
-            whole = self._whole_outside()
+            whole = self._runs.whole()
         except Exception as error:
-            failed = model and record.first_failure(model, self._model_inputs())
+            failed = model and record.first_failure(
+                model, self._runs.model_inputs()
+            )
             if not failed:
                 raise
             refuse(
                 failed,
-                f"fails on a random target of {self._length} tokens, with "
+                f"fails on a random target of {self._runs.length} tokens, with "
                 f"{in_short(error)}; if it takes no longer ones, search with "
                 "a lower `max_length`",
                 WholeFails,
             )
-        self._run = as_graph(self._steps_alone, self._specs)
+        self._runs.leave_out_whole()
         try:
-            found = _arrays(self._run(*inputs))
+            found = self._runs.in_graph()
         except Refused:
             raise
         except Exception:
@@ -149,23 +127,23 @@ class Comparison:
 
     def _compare_border(self, model, found):
         """Compares the encoder inside the graph and outside."""
-        outside = self._path.encode(self._constants)
-        for x, inside in zip(self._path.border, found.border, strict=True):
-            expected = _array(ops.cast(outside[id(x)], "float32"))
+        for x, inside, expected in zip(
+            self._path.border, found.border, self._runs.encoded(), strict=True
+        ):
             if not self._is_close(inside, expected):
                 self._refuse_encoder(model)
                 self._refuse_in_graph(x._keras_history.operation)
 
     def _compare_rows(self, model, found):
         """Compares sources alone, and two of them, with all together."""
-        inputs = *self._constants, *self._entries
-        alone = [(row, row + 1) for row in range(self._rows)]
-        for first, last in [*alone, (0, 2)][: self._rows + (self._rows > 2)]:
-            some = _arrays(self._run(*(x[first:last] for x in inputs)))
+        rows = self._runs.rows
+        alone = [(row, row + 1) for row in range(rows)]
+        for first, last in [*alone, (0, 2)][: rows + (rows > 2)]:
+            some = self._runs.in_graph(first, last)
             for one, together in zip(
                 _listed(some, found), _listed(found, some), strict=True
             ):
-                each, left = divmod(len(together), self._rows)
+                each, left = divmod(len(together), rows)
                 if left == 0 and len(one) == each * (last - first):
                     together = together[first * each : last * each]
                 if not self._is_close(one, together):
@@ -178,8 +156,9 @@ class Comparison:
         Keras passes them a mask of the target. No target of a search is
         masked.
         """
-        inputs = [x[:: self._beams] for x in self._model_inputs()]
-        whole = whole[:: self._beams]
+        beams = self._runs.beams
+        inputs = [x[::beams] for x in self._runs.model_inputs()]
+        whole = whole[::beams]
         if model.inputs[-1].shape[1] is None:  # the first positions tell
             inputs[-1], whole = inputs[-1][:, :_FIRST], whole[:, :_FIRST]
         try:
@@ -187,10 +166,10 @@ class Comparison:
         except Exception:
             # Keras hands some layers a mask that they cannot take.
             return
-        expected = _array(ops.cast(expected, "float32"))
-        outside = self._whole_outside  # where whole targets fail in a graph
+        expected = as_array(ops.cast(expected, "float32"))
+        outside = self._runs.whole  # where whole targets fail in a graph
         if self._is_close(whole, expected) or self._is_close(
-            outside()[-1][:: self._beams, : whole.shape[1]], expected
+            outside()[-1][::beams, : whole.shape[1]], expected
         ):
             return
         self._refuse_random(model)
@@ -210,9 +189,9 @@ class Comparison:
 
     def _refuse_neighbours(self, model, row):
         self._refuse_random(model)
-        inputs = self._model_inputs()
+        inputs = self._runs.model_inputs()
         operation = record.first_difference_alone(
-            model, inputs, row * self._beams
+            model, inputs, row * self._runs.beams
         )
         if operation is None:
             self._refuse_encoder(model)
@@ -224,7 +203,7 @@ class Comparison:
         )
 
     def _refuse_random(self, model):
-        operation = record.first_random(model, self._model_inputs())
+        operation = record.first_random(model, self._runs.model_inputs())
         if operation is not None:
             refuse(
                 operation,
@@ -236,7 +215,9 @@ class Comparison:
         """Refuses a layer that is wrong in a graph, but for some."""
         if model is None:
             return
-        operation = record.first_wrong_in_graph(model, self._model_inputs())
+        operation = record.first_wrong_in_graph(
+            model, self._runs.model_inputs()
+        )
         if operation is not None and operation not in but:
             self._refuse_in_graph(operation)
 
@@ -266,20 +247,22 @@ class Comparison:
         if isinstance(stepper, (Decoder, Recurrent)):
             return True
         values = {
-            x: self._by_row(value) for x, value in self._outside().items()
+            x: self._runs.by_row(value) for x, value in self._outside().items()
         }
-        first = (self._rows, self._beams, self._length)
-        state = stepper.start(prepared, *first)
-        for t in range(self._length):
+        length = self._runs.length
+        state = stepper.start(
+            prepared, self._runs.rows, self._runs.beams, length
+        )
+        for t in range(length):
             here = {
                 x: ops.convert_to_tensor(value[:, :, t])
                 for x, value in values.items()
-                if value.ndim > 2 and value.shape[2] == self._length
+                if value.ndim > 2 and value.shape[2] == length
             }
             outputs, _, state = stepper.step(here, prepared, state, t)
             for x, output in zip(stepper.outputs, outputs, strict=True):
                 expected = values[id(x)][:, :, t]
-                found = _array(ops.cast(output, "float32"))
+                found = as_array(ops.cast(output, "float32"))
                 if not self._is_close(found, expected):
                     return False
         return True
@@ -297,7 +280,7 @@ class Comparison:
 
     def _stepper_of(self, tensor):
         """The stepper that gives a tensor, and what it has prepared."""
-        prepared = self._path.prepare(self._constants)
+        prepared = self._runs.prepare()
         for stepper, one in zip(self._path.steppers, prepared, strict=True):
             if any(tensor is x for x in stepper.outputs):
                 return stepper, one
@@ -310,7 +293,7 @@ class Comparison:
         for x, follows in zip(
             stepper.arguments, stepper.path.follows, strict=True
         ):
-            value = self._by_row(values[id(x)])
+            value = self._runs.by_row(values[id(x)])
             if follows:
                 entries.append(np.swapaxes(value, 1, 2))
             else:
@@ -318,27 +301,15 @@ class Comparison:
         return Comparison(stepper.path, constants, entries)
 
     def _outside(self):
-        """All values of whole targets, outside of a graph, by `id`."""
         if self._values is None:
-            border = self._path.encode(self._constants_repeated())
-            entries = map(_beams_as_rows, self._entries)
-            found = self._path.at_once(border, list(entries))
-            self._values = {
-                x: ops.convert_to_numpy(value)
-                for x, value in found.items()
-                if value.shape and value.shape[0] == self._rows * self._beams
-            }
+            self._values = self._runs.values()
         return self._values
-
-    def _by_row(self, value):
-        """`(rows * beams, ...)` -> `(rows, beams, ...)`."""
-        return value.reshape(self._rows, self._beams, *value.shape[1:])
 
     def _failed(self, error):
         """The operation that failed in a step."""
         steppers = self._path.steppers
-        if 0 < len(self._seen) < len(steppers):
-            return steppers[len(self._seen)].operation
+        if 0 < len(self._runs.seen) < len(steppers):
+            return steppers[len(self._runs.seen)].operation
         # Keras names the class of the layer. A step that was traced and fails
         # as it runs is made of operations with the names of their layers.
         for x in steppers:
@@ -363,9 +334,9 @@ class Comparison:
                     change = random.uniform(-1, 1, value.shape) * _DISTURBANCE
                     value = (value * (1 + change)).astype(value.dtype)
                     disturbed.append((x, ops.convert_to_tensor(value)))
-            before = self._whole_outside()
+            before = self._runs.whole()
             with keras.StatelessScope(disturbed):
-                after = self._whole_outside()
+                after = self._runs.whole()
             self._noises = [
                 _growth(x - y) for x, y in zip(before, after, strict=True)
             ]
@@ -373,119 +344,16 @@ class Comparison:
 
     def _agree(self, steps, whole, noise=0.0):
         """Compares `(rows, target, beams, ...)` with a whole target's."""
-        if whole.shape[:2] != (self._rows * self._beams, self._length):
+        if whole.shape[:2] != (
+            self._runs.rows * self._runs.beams,
+            self._runs.length,
+        ):
             return False
-        whole = whole.reshape(self._rows, self._beams, *whole.shape[1:])
-        return self._is_close(steps, np.swapaxes(whole, 1, 2), noise)
+        whole = np.swapaxes(self._runs.by_row(whole), 1, 2)
+        return self._is_close(steps, whole, noise)
 
     def _is_close(self, found, expected, noise=0.0):
         return is_close(found, expected, self._half, noise)
-
-    # What follows is traced.
-
-    def _both(self, *inputs):
-        constants, entries = self._split(inputs)
-        border = self._path.encode(constants)
-        values = self._repeated(border.values(), self._path.border)
-        repeated = dict(zip(border, values, strict=True))
-        whole = self._whole(repeated, entries)
-        return self._found(border, whole, self._steps(border, entries))
-
-    def _steps_alone(self, *inputs):
-        constants, entries = self._split(inputs)
-        border = self._path.encode(constants)
-        return self._found(border, [], self._steps(border, entries))
-
-    def _found(self, border, whole, steps):
-        border = [ops.cast(x, "float32") for x in border.values()]
-        return _Found(border, whole, steps)
-
-    def _whole_outside(self):
-        """Whole targets' results outside of a graph."""
-        border = self._path.encode(self._constants_repeated())
-        return list(map(_array, self._whole(border, self._entries)))
-
-    def _whole(self, border, entries):
-        entries = [
-            ops.cast(_beams_as_rows(value), x.dtype)
-            for x, value in zip(self._path.entries, entries, strict=True)
-        ]
-        return self._tensors_of(self._path.at_once(border, entries))
-
-    def _steps(self, border, entries):
-        prepared = self._path.prepare_from(border)
-        ways = [prepared]
-        # A search takes other steps where it can; few do not.
-        hoisted = self._path.hoist(prepared)
-        if any(x is not y for x, y in zip(prepared, hoisted, strict=True)):
-            ways.append(hoisted)
-        return [self._loop(way, entries) for way in ways]
-
-    def _loop(self, prepared, entries):
-        first = self._path.start(
-            prepared, ops.shape(entries[0])[0], self._beams, self._length
-        )
-
-        def step(entries, carried):
-            number, *tensors = carried
-            self._seen.clear()
-            values, _, states = self._path.advance(
-                entries,
-                prepared,
-                _packed(first, tensors),
-                number,
-                lambda stepper, _: self._seen.append(stepper),
-            )
-            return self._tensors_of(values), [number + 1, *_flat(states)]
-
-        dtypes = ["float32"] * len(self._path.tensors)
-        return unroll(
-            step, entries, [ops.zeros((), "int32"), *_flat(first)], dtypes
-        )
-
-    def _tensors_of(self, values):
-        return [ops.cast(values[id(x)], "float32") for x in self._path.tensors]
-
-    def _split(self, inputs):
-        count = len(self._constants)
-        return list(inputs[:count]), list(inputs[count:])
-
-    def _repeated(self, tensors, symbols):
-        """Each row once for each hypothesis, with its mask."""
-        return [
-            # What has no axis of the batch is the same for all rows.
-            self._repeat(x)
-            if symbol.shape and symbol.shape[0] in (None, self._rows)
-            else x
-            for x, symbol in zip(tensors, symbols, strict=True)
-        ]
-
-    def _repeat(self, x):
-        repeated = ops.repeat(x, self._beams, axis=0)
-        mask = get_keras_mask(x)
-        if mask is not None:
-            set_keras_mask(repeated, ops.repeat(mask, self._beams, axis=0))
-        return repeated
-
-    def _constants_repeated(self):
-        return self._repeated(self._constants, self._path.constants)
-
-    def _model_inputs(self):
-        """Inputs of the model, each hypothesis a row of the batch."""
-        constants = iter(self._constants_repeated())
-        entries = iter(map(_beams_as_rows, self._entries))
-        return [
-            ops.cast(next(entries if follows else constants), x.dtype)
-            for x, follows in zip(
-                self._path.inputs, self._path.follows, strict=True
-            )
-        ]
-
-
-def _beams_as_rows(x):
-    """`(rows, target, beams, ...)` -> `(rows * beams, target, ...)`."""
-    x = ops.swapaxes(x, 1, 2)
-    return ops.reshape(x, (-1, *x.shape[2:]))
 
 
 def _require_logits(logits):
@@ -513,22 +381,3 @@ def _growth(difference):
     largest = np.maximum.accumulate(np.abs(difference).max(axes))
     # As (rows, target, beams, ...) are compared.
     return _NOISE * largest.reshape(-1, *(1,) * (difference.ndim - 1))
-
-
-def _flat(structure):
-    return [x for x in keras.tree.flatten(structure) if x is not None]
-
-
-def _packed(structure, tensors):
-    tensors = iter(tensors)
-    return keras.tree.map_structure(
-        lambda x: None if x is None else next(tensors), structure
-    )
-
-
-def _arrays(found):
-    return _Found(*keras.tree.map_structure(_array, tuple(found)))
-
-
-def _array(x):
-    return ops.convert_to_numpy(x)

@@ -123,15 +123,13 @@ class Translator:
         cut = _cut(self.models)
         sources = checks.sources_of(self.models, source_text)
         checks.require_vocabulary(self.models, target_text)
-        self._examples = checks.Examples.make(
-            cut, sources, target_text, self.search
-        )
+        examples = checks.Examples.make(cut, sources, target_text, self.search)
         sources.columns_are_tokens = checks.check(
             self.models,
             cut,
             sources,
             target_text,
-            self._examples,
+            examples,
             replace_unknown,
         )
         self._scorable = False  # until it was looked at
@@ -139,6 +137,7 @@ class Translator:
             models=self.models,
             cut=cut,
             sources=sources,
+            examples=examples,
             target_text=target_text,
             search=self.search,
             forbidden=forbidden_ids,
@@ -179,7 +178,7 @@ class Translator:
 
     def _check_again(self):
         """The same where nothing but weights has changed."""
-        sources, target = self._examples
+        sources, target = self.graph.examples
         with _TRACING:
             self._watch.unsettle()  # until it is found to be right
             self.graph.cut.check(*sources, target)
@@ -325,7 +324,7 @@ class Translator:
 
     def _require_scorable(self):
         if not self._scorable:
-            sources, target = self._examples
+            sources, target = self.graph.examples
             with _TRACING:
                 self.graph.cut.check_in_graph(*sources, target)
             self._scorable = True

@@ -28,6 +28,7 @@ from keras_attn.text import PAD
 from keras_attn.text import START
 from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
+from keras_attn.translator.checks import Examples
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
 from keras_attn.translator.sources import Features
@@ -59,6 +60,7 @@ class Graph:
     models: tuple  # the whole models, which score
     cut: Any  # `Incremental` or `Ensemble`, which decodes
     sources: Lines | Features
+    examples: Examples  # of the models' inputs
     target_text: Text
     search: BeamSearch | GreedySearch | Sampling
     forbidden: tuple = ()  # ids

@@ -10,12 +10,9 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 
-import numpy as np
-
 from keras_attn.search import BeamSearch
 from keras_attn.search import GreedySearch
 from keras_attn.search import Sampling
-from keras_attn.text import SPECIAL_TOKENS
 from keras_attn.text import Text
 from keras_attn.translator import model_files
 
@@ -45,11 +42,12 @@ def save(translator, directory: pathlib.Path) -> None:
         "forbidden": translator.forbidden,
         "replace_unknown": translator.replace_unknown,
     }
+    sources, target = translator.graph.examples
     with _complete_or_not_at_all(directory) as unfinished:
         for name, model in zip(names, translator.models, strict=True):
             model_files.write(model, unfinished / name)
             model_files.require_readable(
-                model, unfinished / name, _examples(translator, model)
+                model, unfinished / name, [*sources, target]
             )
         translator.target_text.save(unfinished / "target.txt")
         if translator.source_text is not None:
@@ -87,14 +85,6 @@ def _complete_or_not_at_all(directory):
 
 def _is_of_an_ensemble(name):
     return re.fullmatch(r"model(-[0-9]+)?\.keras", name)
-
-
-def _examples(translator, model):
-    random = np.random.default_rng(0)
-    lowest, size = len(SPECIAL_TOKENS) - 1, translator.target_text.size
-    sources = translator.graph.sources.examples(random, model)
-    target = random.integers(lowest, size, (len(sources[0]), 3), "int32")
-    return [*sources, target]
 
 
 def path_of(directory, exists=False) -> pathlib.Path:

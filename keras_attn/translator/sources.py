@@ -178,7 +178,7 @@ class Features:
 
     def examples(self, random, model) -> tuple:
         """Three rows, of small whole numbers where ids may be meant."""
-        target = np.ones((3, 1), "int32")
+        target = np.ones((3, model.inputs[-1].shape[1] or 1), "int32")
         for self.example_size in _SIZES:
             arrays = self._random(random)
             try:

@@ -1,0 +1,217 @@
+"""Runs a path in two ways: by steps, and on whole targets.
+
+The graph that is traced is the one that a search traces: it knows no number
+of sources.
+"""
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+from keras.src.backend import get_keras_mask
+from keras.src.backend import set_keras_mask
+
+from keras_attn.backend import as_graph
+from keras_attn.loops import unroll
+
+
+class Results(NamedTuple):
+    """Float32 arrays; rows are those of the batch."""
+
+    border: list  # what the path reads of the source
+    whole: list  # of each tensor (rows * beams, target, ...)
+    steps: list  # the same by steps (rows, target, beams, ...), in each way
+
+
+class Runs:
+    """A path, and the inputs that it runs on.
+
+    Args:
+        path: A `Path`.
+        constants: Arrays for the inputs of the path that do not depend on
+            the target, `(batch, ...)`.
+        entries: Arrays for those that do, `(batch, target, hypotheses,
+            ...)`. None of it is padding.
+
+    Attributes:
+        rows: Number of sources.
+        length: Number of target positions.
+        beams: Number of hypotheses of each source.
+        seen: The steppers that ran, of the step that was traced last.
+    """
+
+    def __init__(self, path, constants, entries):
+        self.path = path
+        self.rows, self.length, self.beams = entries[0].shape[:3]
+        self.seen = []
+        self._constants = [
+            ops.convert_to_tensor(value, x.dtype)
+            for x, value in zip(path.constants, constants, strict=True)
+        ]
+        self._entries = list(map(ops.convert_to_tensor, entries))
+        self._specs = [
+            *path.constants,
+            *(keras.KerasTensor(x.shape, str(x.dtype)) for x in entries),
+        ]
+        self._run = as_graph(self._both, self._specs)
+
+    def leave_out_whole(self):
+        """Traces steps alone from now on; whole targets fail in a graph."""
+        self._run = as_graph(self._steps_alone, self._specs)
+
+    def in_graph(self, first=None, last=None):
+        """Returns `Results` of the sources from `first` to before `last`."""
+        inputs = [*self._constants, *self._entries]
+        found = self._run(*(x[first:last] for x in inputs))
+        return Results(*keras.tree.map_structure(as_array, tuple(found)))
+
+    def encoded(self):
+        """Returns what the path reads of the source, outside of a graph."""
+        border = self.path.encode(self._constants)
+        return [
+            as_array(ops.cast(border[id(x)], "float32"))
+            for x in self.path.border
+        ]
+
+    def whole(self):
+        """Returns each tensor's values of whole targets, outside of a graph."""
+        border = self.path.encode(self._constants_repeated())
+        return list(map(as_array, self._whole(border, self._entries)))
+
+    def values(self):
+        """Returns all values of whole targets by `id`, outside of a graph.
+
+        Those with an axis of the batch: `(rows * beams, ...)`.
+        """
+        border = self.path.encode(self._constants_repeated())
+        entries = map(_beams_as_rows, self._entries)
+        found = self.path.at_once(border, list(entries))
+        return {
+            x: as_array(value)
+            for x, value in found.items()
+            if value.shape and value.shape[0] == self.rows * self.beams
+        }
+
+    def by_row(self, value):
+        """Reshapes `(rows * beams, ...)` to `(rows, beams, ...)`."""
+        return value.reshape(self.rows, self.beams, *value.shape[1:])
+
+    def prepare(self):
+        """Returns what the steppers of the path need."""
+        return self.path.prepare(self._constants)
+
+    def model_inputs(self):
+        """Returns all inputs of the path, each hypothesis a row."""
+        constants = iter(self._constants_repeated())
+        entries = iter(map(_beams_as_rows, self._entries))
+        return [
+            ops.cast(next(entries if follows else constants), x.dtype)
+            for x, follows in zip(
+                self.path.inputs, self.path.follows, strict=True
+            )
+        ]
+
+    def _both(self, *inputs):
+        constants, entries = self._split(inputs)
+        border = self.path.encode(constants)
+        values = self._repeated(border.values(), self.path.border)
+        repeated = dict(zip(border, values, strict=True))
+        whole = self._whole(repeated, entries)
+        return _results(border, whole, self._steps(border, entries))
+
+    def _steps_alone(self, *inputs):
+        constants, entries = self._split(inputs)
+        border = self.path.encode(constants)
+        return _results(border, [], self._steps(border, entries))
+
+    def _split(self, inputs):
+        count = len(self._constants)
+        return list(inputs[:count]), list(inputs[count:])
+
+    def _whole(self, border, entries):
+        entries = [
+            ops.cast(_beams_as_rows(value), x.dtype)
+            for x, value in zip(self.path.entries, entries, strict=True)
+        ]
+        return self._tensors_of(self.path.at_once(border, entries))
+
+    def _steps(self, border, entries):
+        prepared = self.path.prepare_from(border)
+        ways = [prepared]
+        # A search takes other steps where it can; few do not.
+        hoisted = self.path.hoist(prepared)
+        if any(x is not y for x, y in zip(prepared, hoisted, strict=True)):
+            ways.append(hoisted)
+        return [self._loop(way, entries) for way in ways]
+
+    def _loop(self, prepared, entries):
+        first = self.path.start(
+            prepared, ops.shape(entries[0])[0], self.beams, self.length
+        )
+
+        def step(entries, carried):
+            number, *tensors = carried
+            self.seen.clear()
+            values, _, states = self.path.advance(
+                entries,
+                prepared,
+                _packed(first, tensors),
+                number,
+                lambda stepper, _: self.seen.append(stepper),
+            )
+            return self._tensors_of(values), [number + 1, *_flat(states)]
+
+        dtypes = ["float32"] * len(self.path.tensors)
+        return unroll(
+            step, entries, [ops.zeros((), "int32"), *_flat(first)], dtypes
+        )
+
+    def _tensors_of(self, values):
+        return [ops.cast(values[id(x)], "float32") for x in self.path.tensors]
+
+    def _constants_repeated(self):
+        return self._repeated(self._constants, self.path.constants)
+
+    def _repeated(self, tensors, symbols):
+        """Each row once for each hypothesis, with its mask."""
+        return [
+            # What has no axis of the batch is the same for all rows.
+            self._repeat(x)
+            if symbol.shape and symbol.shape[0] in (None, self.rows)
+            else x
+            for x, symbol in zip(tensors, symbols, strict=True)
+        ]
+
+    def _repeat(self, x):
+        repeated = ops.repeat(x, self.beams, axis=0)
+        mask = get_keras_mask(x)
+        if mask is not None:
+            set_keras_mask(repeated, ops.repeat(mask, self.beams, axis=0))
+        return repeated
+
+
+def as_array(x):
+    """Returns the numpy array of a tensor."""
+    return ops.convert_to_numpy(x)
+
+
+def _results(border, whole, steps):
+    border = [ops.cast(x, "float32") for x in border.values()]
+    return Results(border, whole, steps)
+
+
+def _beams_as_rows(x):
+    """`(rows, target, beams, ...)` -> `(rows * beams, target, ...)`."""
+    x = ops.swapaxes(x, 1, 2)
+    return ops.reshape(x, (-1, *x.shape[2:]))
+
+
+def _flat(structure):
+    return [x for x in keras.tree.flatten(structure) if x is not None]
+
+
+def _packed(structure, tensors):
+    tensors = iter(tensors)
+    return keras.tree.map_structure(
+        lambda x: None if x is None else next(tensors), structure
+    )
