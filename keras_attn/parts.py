@@ -30,5 +30,9 @@ class Part(keras.layers.Layer):
         """Whether `call` names this argument."""
         return name in inspect.signature(self.call).parameters
 
+    def named(self, known):
+        """Returns those of a dictionary that `call` names."""
+        return {name: x for name, x in known.items() if self.takes(name)}
+
     def compute_mask(self, inputs, previous_mask):
         """None: `Attention` minds the masks, parts carry none."""

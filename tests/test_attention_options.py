@@ -258,11 +258,11 @@ def test_a_fused_kernel_computes_the_same(heads, mask, causal, monkeypatch):
 
 def test_the_fused_kernel_is_used_where_there_is_one():
     attention = ScaledDotAttention()
-    memory = attention.prepare(VALUE)
-    there = has_fused_attention()
-    assert can_fuse(attention, memory, training=True) == there
-    learned = Attention(keras_attn.ScaledDotScore(learned_scale=True))
-    assert not can_fuse(learned, memory, training=False)
+    assert can_fuse(attention.score, attention.alignment) == (
+        has_fused_attention()
+    )
+    learned = keras_attn.ScaledDotScore(learned_scale=True)
+    assert not can_fuse(learned, attention.alignment)
 
 
 @pytest.mark.parametrize("heads", [1, 2])

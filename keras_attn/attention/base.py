@@ -10,24 +10,24 @@ from keras import layers
 from keras import ops
 from keras.src.backend import AutocastScope
 
+from keras_attn import loops
 from keras_attn.alignments import Alignment
+from keras_attn.alignments import Sample
 from keras_attn.alignments import SoftmaxAlignment
 from keras_attn.attention import checks
+from keras_attn.attention import fused
 from keras_attn.attention import masks
-from keras_attn.attention.attending import attend_at_once
-from keras_attn.attention.attending import attend_in_turn
-from keras_attn.attention.fused import can_fuse
-from keras_attn.attention.fused import fused
 from keras_attn.attention.heads import Heads
+from keras_attn.attention.heads import OneHead
+from keras_attn.attention.heads import SeveralHeads
 from keras_attn.attention.heads import apply_to_rows
-from keras_attn.attention.heads import join_axes
-from keras_attn.attention.heads import unfold
+from keras_attn.attention.heads import map_tensors
 from keras_attn.attention.memory import Attended
 from keras_attn.attention.memory import ByHead
 from keras_attn.attention.memory import History
 from keras_attn.attention.memory import Memory
-from keras_attn.attention.outputs import outputs_of
-from keras_attn.attention.outputs import specs_of
+from keras_attn.attention.windows import Everywhere
+from keras_attn.attention.windows import Windows
 from keras_attn.backend import zero_where_masked
 from keras_attn.scores import Score
 
@@ -160,6 +160,13 @@ class Attention(keras.layers.Layer):
         return self.uses_history or self._uses_position
 
     @property
+    def sums_values(self):
+        """Whether contexts are the values of a memory summed by weights."""
+        own = type(self).attend_step is not Attention.attend_step
+        changed = self.projections or self.context_gate
+        return not (own or changed or "attend_step" in vars(self))
+
+    @property
     def _uses_position(self):
         windowed = self.alignment.window_width is not None
         parts = self.score, self.alignment
@@ -230,8 +237,8 @@ class Attention(keras.layers.Layer):
         if use_causal_mask:
             causal = masks.causal(batch, target, source)
             allowed = causal if allowed is None else allowed & causal
-        if not any(returned) and can_fuse(self, memory, training):
-            context = fused(self, query, memory, allowed)
+        if not any(returned) and self._can_fuse(memory, training):
+            context = self._attend_fused(query, memory, allowed)
             return zero_where_masked(context, query_mask)
         attended = self.attend(
             query,
@@ -242,7 +249,7 @@ class Attention(keras.layers.Layer):
             training,
         )
         self.regularize(self, attended.alignments, query_mask, memory.mask)
-        return outputs_of(self, attended, query_mask, *returned)
+        return self._returned(attended, query_mask, *returned)
 
     def prepare(self, value, key=None, value_mask=None, key_mask=None):
         """Returns the `Memory` of a source: what does not depend on a query.
@@ -257,20 +264,13 @@ class Attention(keras.layers.Layer):
         if value_mask is not None and key_mask is not None:
             value_mask = ops.logical_and(value_mask, key_mask)
         key = value if key is None else key
-        split = None
-        if self.projections:
-            key = self.projections.split_source(self.projections.key, key)
-            value = self.projections.split_source(self.projections.value, value)
-            split, key = ops.shape(key), join_axes(key)
-        elif self.value_projection:
-            value = apply_to_rows(self.value_projection, value)
+        key, value = self._heads.split_source(key, value)
         # The score's weights in the precision that its `call` sees, also
         # where no layer's `call` is on the way here, as in decoding.
         dtype = self.score.compute_dtype
         with AutocastScope(dtype):
             keys = self.score.project(ops.cast(key, dtype))
-        if split:
-            keys = ops.reshape(keys, (*split[:3], keys.shape[-1]))
+        keys = self._heads.stored(keys, value)
         return Memory(
             keys=ops.cast(keys, self.compute_dtype),
             values=ops.cast(value, self.compute_dtype),
@@ -294,16 +294,13 @@ class Attention(keras.layers.Layer):
         if not self.uses_history:
             return History((), (), step)
         nothing = ops.zeros((batch, beams, source), dtype="float32")
-        keys = join_axes(memory.keys) if self.projections else memory.keys
-        carried, by_head = self.score.initial_carry(keys, beams), ()
-        if self.projections:
-            carried = keras.tree.map_structure(
-                lambda x: unfold(x, self.heads), carried
-            )
-            if self.alignment.takes("history"):
-                shape = (batch, beams, self.heads, source)
-                nowhere = ops.zeros(shape, dtype="float32")
-                by_head = ByHead(nowhere, nowhere)
+        keys = self._heads.rows(memory.keys)
+        carried = self._heads.unfold(self.score.initial_carry(keys, beams))
+        by_head = ()
+        if self.heads > 1 and self.alignment.takes("history"):
+            shape = (batch, beams, self.heads, source)
+            nowhere = ops.zeros(shape, dtype="float32")
+            by_head = ByHead(nowhere, nowhere)
         return History(nothing, nothing, step, carried, by_head)
 
     def step(self, query, memory, history=()):
@@ -323,26 +320,74 @@ class Attention(keras.layers.Layer):
         return attended.context, attended.alignments, history
 
     def attend_step(
-        self, query, memory, history=(), draws=(), allowed=None, training=False
+        self,
+        query,
+        memory,
+        history=(),
+        draws=(),
+        allowed=None,
+        training=False,
+        position=None,
     ):
         """As `step()`, with all that training needs.
 
         Args:
-            query, memory, history: As in `step()`.
-            draws: What `draw()` returned for this step.
+            query, memory, history: As in `step()`. There may be any number
+                of queries none of which waits for another: those of a whole
+                target, if no part looks at past alignments.
+            draws: What `draw()` returned for these queries.
             allowed: Boolean tensor that broadcasts to `(batch, beams,
                 source)`, or `None` for the memory's own mask.
             training: Whether the model trains.
+            position: int32 tensor `(batch, beams)`, the number of each query
+                in its sequence. Defaults to that of the history.
 
         Returns:
             `Attended` with `beams` for `target`, and the new history.
         """
+        heads, remembers = self._heads, isinstance(history, History)
         if allowed is None:
             allowed = masks.for_each_query(memory.mask)
-        position = history.step if isinstance(history, History) else None
-        return attend_at_once(
-            self, query, memory, allowed, history, position, draws, training
+        if position is None and remembers:
+            position = history.step
+        compared = heads.split_query(query)
+        keys, values = heads.rows(memory.keys), heads.rows(memory.values)
+        shared = self._shared(history) if remembers else history
+        known = {
+            "history": shared,
+            "position": heads.repeat(position),
+            "training": bool(training),
+        }
+        view = self._view(compared, memory.mask, keys, known["position"])
+        scores = view.scores(
+            self.score(*view.compare(compared, keys), **self.score.named(known))
         )
+        known |= {
+            "query": compared,
+            "history": self._own(history, shared) if remembers else history,
+            "draws": heads.fold(draws.get("alignment", ()) if draws else ()),
+            "window": view.window,
+        }
+        aligned = self.alignment(
+            _finite(scores),
+            allowed=view.allowed(heads.repeat(allowed)),
+            **self.alignment.named(known),
+        )
+        drawn = isinstance(aligned, Sample)
+        weights = ops.cast(aligned.weights if drawn else aligned, "float32")
+        kept = heads.fold(draws.get("kept") if draws else None)
+        context = heads.join(view.sum(weights, values, kept))
+        if self.context_gate:
+            context = context * apply_to_rows(self.context_gate, query)
+        weights = view.spread(weights)
+        evidence = heads.total(aligned[1:]) if drawn else ((), ())
+        attended = Attended(context, *heads.pool(weights), *evidence)
+        if not remembers:
+            return attended, ()
+        if not self.uses_history:
+            return attended, history._replace(step=history.step + 1)
+        carried = self.score.carry(shared.carried, compared, keys, weights)
+        return attended, history.after(attended, heads.unfold(carried))
 
     def attend(
         self,
@@ -367,19 +412,124 @@ class Attention(keras.layers.Layer):
         Returns:
             `Attended`.
         """
-        if allowed is None:
-            allowed = masks.for_each_query(memory.mask)
         if self.uses_history:
-            return attend_in_turn(
-                self, query, memory, draws, query_mask, allowed, training
+            return self._attend_in_turn(
+                query, memory, draws, query_mask, allowed, training
             )
         position = None
         if self._uses_position:
             position = masks.positions(query, query_mask)
-        attended, _ = attend_at_once(
-            self, query, memory, allowed, (), position, draws, training
+        attended, _ = self.attend_step(
+            query, memory, (), draws, allowed, training, position
         )
         return attended
+
+    def _attend_in_turn(
+        self, query, memory, draws, query_mask, allowed, training
+    ):
+        """Attends for one target position after another."""
+        batch, target = ops.shape(query)[0], ops.shape(query)[1]
+        inputs = {"query": query, "draws": draws}
+        if allowed is not None:
+            source = ops.shape(memory.keys)[-2]
+            shape = (batch, target, source)
+            inputs["allowed"] = ops.broadcast_to(allowed, shape)
+
+        def step(inputs, history):
+            # (batch, ...) -> (batch, one query, ...)
+            inputs = map_tensors(lambda x: ops.expand_dims(x, 1), inputs)
+            attended, history = self.attend_step(
+                inputs["query"],
+                memory,
+                history,
+                inputs["draws"],
+                inputs.get("allowed"),
+                training,
+            )
+            return map_tensors(lambda x: ops.squeeze(x, 1), attended), history
+
+        return loops.unroll(
+            step,
+            inputs,
+            self.initial_history(memory),
+            output_dtypes=self.attended_dtypes(),
+            mask=query_mask,
+        )
+
+    @property
+    def _heads(self):
+        if self.projections is None:
+            return OneHead(self.value_projection)
+        return SeveralHeads(self.projections)
+
+    def _view(self, query, mask, keys, position):
+        """The positions that each query looks at."""
+        width = self.alignment.window_width
+        if width is None:
+            return Everywhere()
+        source = ops.shape(keys)[1]
+        begin, length = masks.extent(mask, ops.shape(query)[0], source)
+        if mask is not None:
+            begin, length = self._heads.repeat((begin, length))
+        window = self.alignment.choose(query, position, begin, length)
+        score_all = self.score.takes("history") or self.score.takes("position")
+        return Windows(window, width, source, score_all)
+
+    def _shared(self, history):
+        """The history as the score of each head sees it: all alike."""
+        previous, total, step, carried, _ = history
+        return History(
+            *self._heads.repeat((previous, total, step)),
+            self._heads.fold(carried),
+        )
+
+    def _own(self, history, shared):
+        """The same, but each head with its own alignments."""
+        if not history.by_head:
+            return shared
+        previous, total = self._heads.fold(history.by_head)
+        return shared._replace(previous=previous, total=total)
+
+    def _can_fuse(self, memory, training):
+        return (
+            fused.can_fuse(self.score, self.alignment)
+            and not (training and self.dropout)
+            and self.regularizer is None
+            and memory.keys.shape[-1] == memory.values.shape[-1]
+        )
+
+    def _attend_fused(self, query, memory, allowed):
+        """The contexts alone, by the backend's own kernel."""
+        heads = self._heads
+        context = fused.attend(
+            ops.cast(heads.fused_query(query), self.compute_dtype),
+            heads.fused_source(memory.keys),
+            heads.fused_source(memory.values),
+            allowed,
+        )
+        context = heads.fused_join(context)
+        if self.context_gate:
+            context = context * apply_to_rows(self.context_gate, query)
+        return context
+
+    def _returned(
+        self, attended, query_mask, return_attention_scores, return_samples
+    ):
+        """The context alone, or a tuple with what was asked for beside it."""
+        outputs = [attended.context]
+        if return_attention_scores:
+            weights = attended.alignments  # (batch, target, source)
+            if return_attention_scores == "heads":
+                weights = attended.by_head  # (batch, target, heads, source)
+                if self.heads == 1:
+                    weights = ops.expand_dims(attended.alignments, 2)
+            outputs.append(ops.cast(weights, self.compute_dtype))
+        if return_samples:
+            outputs += [attended.log_probability, attended.entropy]
+        outputs = [zero_where_masked(x, query_mask) for x in outputs]
+        if return_attention_scores == "heads":
+            outputs[1] = ops.swapaxes(outputs[1], 1, 2)
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
     def draw(self, batch, target, source, training):
         """Draws all that is random, for all steps of a batch.
@@ -441,7 +591,21 @@ class Attention(keras.layers.Layer):
     ):
         returned = return_attention_scores, return_samples
         checks.check_flags(self.alignment, *returned)
-        return specs_of(self, query, value, *returned)
+        batch, target, _ = query.shape
+        shape = self.compute_output_shape(query.shape, value.shape)
+        outputs = [keras.KerasTensor(shape, dtype=self.compute_dtype)]
+        if return_attention_scores:
+            by_head = return_attention_scores == "heads"
+            heads = (self.heads,) if by_head else ()
+            shape = (batch, *heads, target, value.shape[1])
+            outputs.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
+        if return_samples:
+            # Two: Keras tells the outputs of a model apart by their identity.
+            outputs += [
+                keras.KerasTensor((batch, target), dtype="float32")
+                for _ in range(2)
+            ]
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -469,3 +633,10 @@ class Attention(keras.layers.Layer):
                     config[part]
                 )
         return cls(**config)
+
+
+def _finite(scores):
+    """Products in float16 may be infinite, and their difference no number."""
+    if keras.backend.standardize_dtype(scores.dtype) != "float16":
+        return scores
+    return ops.clip(scores, -65504.0, 65504.0)

@@ -1,12 +1,79 @@
-"""Several heads: attention in several learned subspaces at once.
+"""One head or several: attention in several learned subspaces at once.
 
 Heads are rows of the batch to the score and the alignment, which so need
-not know of them.
+not know of them. `B` in shapes is the batch times the heads.
 """
 
 import keras
 from keras import layers
 from keras import ops
+
+
+class OneHead:
+    """Attends with queries and keys as they are.
+
+    Args:
+        value_projection: Layer for the values, or `None`.
+    """
+
+    count = 1
+
+    def __init__(self, value_projection=None):
+        self._value_projection = value_projection
+
+    def split_source(self, key, value):
+        """Returns keys for the score to project, and values."""
+        if self._value_projection is not None:
+            value = apply_to_rows(self._value_projection, value)
+        return key, value
+
+    def stored(self, keys, value):
+        """Returns projected keys as a memory holds them, beside values."""
+        return keys
+
+    def rows(self, x):
+        """Returns what a memory holds with a row for each head."""
+        return x
+
+    def split_query(self, query):
+        """Returns the queries that are compared with keys."""
+        return query
+
+    def repeat(self, structure):
+        """Returns tensors `(batch, ...)` as `(B, ...)`, all heads alike."""
+        return structure
+
+    def fold(self, structure):
+        """Makes rows of the heads of tensors `(batch, target, ...)`."""
+        return structure
+
+    def unfold(self, structure):
+        """Undoes `fold()`."""
+        return structure
+
+    def total(self, structure):
+        """Adds up what heads drew apart: tensors `(batch, target)`."""
+        return structure
+
+    def pool(self, weights):
+        """Returns the mean of the heads' weights, and those of each."""
+        return weights, ()
+
+    def join(self, context):
+        """Makes one context of those of the heads."""
+        return context
+
+    def fused_query(self, query):
+        """`(batch, target, dim)` -> `(batch, target, heads, dim)`."""
+        return ops.expand_dims(query, 2)
+
+    def fused_source(self, x):
+        """Gives what a memory holds the axes `(batch, source, heads, dim)`."""
+        return ops.expand_dims(x, 2)
+
+    def fused_join(self, context):
+        """`(batch, target, heads, dim)` -> `(batch, target, dim)`."""
+        return ops.squeeze(context, 2)
 
 
 class Heads(keras.layers.Layer):
@@ -43,36 +110,105 @@ class Heads(keras.layers.Layer):
         self.value.build(value_shape)
         self.output_projection.build((None, None, self.count * self.width))
 
-    def split_query(self, query):
-        """`(batch, target, dim)` -> `(batch * heads, target, width)`."""
-        query = apply_to_rows(self.query, query)
-        shape = (*ops.shape(query)[:2], self.count, self.width)
-        return fold(ops.reshape(query, shape))
-
-    def split_source(self, projection, x):
-        """`(batch, source, dim)` -> `(batch, heads, source, width)`."""
+    def apart(self, projection, x):
+        """`(batch, length, dim)` -> `(batch, length, heads, width)`."""
         x = apply_to_rows(projection, x)
-        shape = (*ops.shape(x)[:2], self.count, self.width)
-        return ops.swapaxes(ops.reshape(x, shape), 1, 2)
+        return ops.reshape(x, (*ops.shape(x)[:2], self.count, self.width))
 
     def join(self, context):
-        """`(batch * heads, target, width)` -> `(batch, target, dim)`."""
-        context = unfold(context, self.count)
+        """`(batch, target, heads, width)` -> `(batch, target, dim)`."""
         shape = (-1, ops.shape(context)[1], self.count * self.width)
         context = ops.reshape(context, shape)
         return apply_to_rows(self.output_projection, context)
 
 
+class SeveralHeads:
+    """Attends with several heads; methods as of `OneHead`.
+
+    Args:
+        projections: A `Heads`.
+    """
+
+    def __init__(self, projections):
+        self._projections = projections
+        self.count = projections.count
+
+    def split_source(self, key, value):
+        """Returns keys `(B, source, width)`, and values with an axis."""
+        key, value = (
+            # (batch, source, heads, width) -> (batch, heads, source, width)
+            ops.swapaxes(self._projections.apart(projection, x), 1, 2)
+            for projection, x in (
+                (self._projections.key, key),
+                (self._projections.value, value),
+            )
+        )
+        return join_axes(key), value
+
+    def stored(self, keys, value):
+        """`(B, source, dim)` -> `(batch, heads, source, dim)`."""
+        return ops.reshape(keys, (*ops.shape(value)[:3], keys.shape[-1]))
+
+    def rows(self, x):
+        """`(batch, heads, source, dim)` -> `(B, source, dim)`."""
+        return join_axes(x)
+
+    def split_query(self, query):
+        """`(batch, target, dim)` -> `(B, target, width)`."""
+        return fold(self.fused_query(query))
+
+    def repeat(self, structure):
+        """`(batch, ...)` -> `(B, ...)`."""
+        # Not `ops.repeat`, whose gradient XLA cannot compile in a loop.
+        return map_tensors(
+            lambda x: join_axes(ops.stack([x] * self.count, axis=1)), structure
+        )
+
+    def fold(self, structure):
+        """`(batch, target, heads, ...)` -> `(B, target, ...)`."""
+        return map_tensors(fold, structure)
+
+    def unfold(self, structure):
+        """`(B, target, ...)` -> `(batch, target, heads, ...)`."""
+        return map_tensors(self._unfold, structure)
+
+    def total(self, structure):
+        """`(B, target)` -> `(batch, target)`."""
+        # The heads draw apart from each other: log-probabilities add up.
+        return map_tensors(
+            lambda x: ops.sum(self._unfold(x), axis=2), structure
+        )
+
+    def pool(self, weights):
+        """`(B, target, source)` -> `(batch, target, source)`, and by head."""
+        by_head = self._unfold(weights)
+        return ops.mean(by_head, axis=2), by_head
+
+    def join(self, context):
+        """`(B, target, width)` -> `(batch, target, dim)`."""
+        return self.fused_join(self._unfold(context))
+
+    def fused_query(self, query):
+        """`(batch, target, dim)` -> `(batch, target, heads, width)`."""
+        return self._projections.apart(self._projections.query, query)
+
+    def fused_source(self, x):
+        """`(batch, heads, source, dim)` -> `(batch, source, heads, dim)`."""
+        return ops.swapaxes(x, 1, 2)
+
+    def fused_join(self, context):
+        """`(batch, target, heads, width)` -> `(batch, target, dim)`."""
+        return self._projections.join(context)
+
+    def _unfold(self, x):
+        rows, *rest = ops.shape(x)
+        x = ops.reshape(x, (rows // self.count, self.count, *rest))
+        return ops.swapaxes(x, 1, 2)
+
+
 def fold(x):
     """`(batch, target, heads, ...)` -> `(batch * heads, target, ...)`."""
     return join_axes(ops.swapaxes(x, 1, 2))
-
-
-def unfold(x, heads):
-    """`(batch * heads, target, ...)` -> `(batch, target, heads, ...)`."""
-    rows, *rest = ops.shape(x)
-    x = ops.reshape(x, (rows // heads, heads, *rest))
-    return ops.swapaxes(x, 1, 2)
 
 
 def join_axes(x):
@@ -86,14 +222,6 @@ def map_tensors(function, structure):
     """`map_structure` that leaves `None` alone."""
     return keras.tree.map_structure(
         lambda x: None if x is None else function(x), structure
-    )
-
-
-def repeat(structure, heads):
-    """A row of the batch for each head, all alike."""
-    # Not `ops.repeat`, whose gradient XLA cannot compile in a loop.
-    return map_tensors(
-        lambda x: join_axes(ops.stack([x] * heads, axis=1)), structure
     )
 
 

@@ -29,6 +29,20 @@ class History(NamedTuple):
     carried: object = ()  # what the score carries, each (batch, beams, ...)
     by_head: object = ()  # `ByHead`, where the alignment of several looks
 
+    def after(self, attended, carried):
+        """The history after a step that got `Attended`."""
+        by_head = self.by_head
+        if by_head:
+            total = by_head.total + attended.by_head
+            by_head = ByHead(attended.by_head, total)
+        return History(
+            attended.alignments,
+            self.total + attended.alignments,
+            self.step + 1,
+            carried,
+            by_head,
+        )
+
 
 class ByHead(NamedTuple):
     """Past alignments, each `(batch, beams, heads, source)`."""

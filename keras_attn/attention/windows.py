@@ -1,105 +1,99 @@
-"""Looking at a source through a window that each query chose."""
+"""The positions of a source that queries look at: all, or a window each.
+
+`B` in shapes is the batch times the heads.
+"""
 
 from keras import ops
 
-from keras_attn.attention.calling import call_alignment
-from keras_attn.attention.calling import call_score
-from keras_attn.attention.calling import weigh
-from keras_attn.attention.calling import weights_of
 from keras_attn.attention.heads import join_axes
-from keras_attn.attention.heads import repeat
-from keras_attn.attention.masks import extent
 from keras_attn.backend import take_rows
 
 
-def attend_in_windows(
-    attention, query, keys, values, mask, allowed, given, aligning, kept
-):
-    """Scores and sums only what is inside of each query's window.
+class Everywhere:
+    """Every query looks at all of its source."""
 
-    Args:
-        attention: An `Attention` whose alignment has a window.
-        query: Tensor of shape `(B, target, dim)`, `B` being the batch times
-            the heads.
-        keys, values: Tensors of shape `(B, source, dim)`.
-        mask: Boolean tensor of shape `(batch, source)`, or `None`.
-        allowed: Boolean tensor that broadcasts to `(B, target, source)`, or
-            `None`.
-        given: What the score may name, by name.
-        aligning: What the alignment may name.
-        kept: Dropout's factors `(B, target, source)`, or `None`.
+    window = None
 
-    Returns:
-        What the alignment returned for the windows, the contexts and the
-        weights `(B, target, source)`.
-    """
-    batch, target, source = (*ops.shape(query)[:2], ops.shape(keys)[1])
-    begin, length = extent(mask, batch, source)
-    if attention.projections and mask is not None:
-        begin, length = repeat((begin, length), attention.heads)
-    score, alignment = attention.score, attention.alignment
-    window = alignment.choose(query, given["position"], begin, length)
-    width = alignment.window_width
-    windows = Windows(window.first, width, source)
+    def compare(self, query, keys):
+        """Returns the queries and keys of which scores are made."""
+        return query, keys
 
-    def rows(x):
-        # (B, T, ...) -> (B * T, 1, ...): every query its own source.
-        return ops.expand_dims(join_axes(x), 1)
+    def scores(self, scores):
+        """Returns the scores `(B, target, positions)` that are aligned."""
+        return scores
 
-    if score.takes("history") or score.takes("position"):
-        # It may ask where a key is in the source: score all, then cut.
-        scores = windows.pick(call_score(score, given, query, keys))
-    else:
-        scores = call_score(score, given, rows(query), windows.look(keys))
-        scores = ops.reshape(scores, (batch, target, width))
-    inside = windows.inside
-    if allowed is not None:
-        shape = (batch, target, source)
-        inside = inside & windows.pick(ops.broadcast_to(allowed, shape))
-    aligning = {**aligning, "window": window}
-    aligned = call_alignment(alignment, aligning, scores, inside)
-    weights = weights_of(aligned)
-    kept = None if kept is None else rows(windows.pick(kept))
-    context = weigh(rows(weights), windows.look(values), kept)
-    context = ops.reshape(context, (-1, target, context.shape[-1]))
-    return aligned, context, windows.spread(weights)
+    def allowed(self, allowed):
+        """Returns where the queries may look among these."""
+        return allowed
+
+    def sum(self, weights, values, kept):
+        """Returns the values' sums by what dropout kept of the weights.
+
+        Args:
+            weights: Tensor of shape `(B, target, positions)`.
+            values: Tensor of shape `(B, source, dim)`.
+            kept: Factors `(B, target, source)`, or `None`.
+        """
+        return _weigh(weights, values, kept)
+
+    def spread(self, weights):
+        """Returns the weights over the whole source."""
+        return weights
 
 
 class Windows:
-    """The windows of all queries on their sources.
+    """Every query looks through a window of its own.
 
     Args:
-        first: int32 tensor `(batch, target)`, the first position of each;
-            it may lie before the source, and the last one behind.
+        window: The `Window` that an alignment chose.
         width: Number of positions in a window.
         source: Number of positions in a source.
+        score_all: Whether all keys are scored, since the score may ask where
+            one is in the source, and those in windows picked afterwards.
     """
 
-    def __init__(self, first, width, source):
-        self._first, self._width, self._source = first, width, source
-        self._rows = ops.shape(first)[0] * ops.shape(first)[1]
-        positions = ops.expand_dims(first, -1) + ops.arange(
+    def __init__(self, window, width, source, score_all):
+        self.window = window
+        # It may lie before the source, and its last position behind.
+        self._first, self._width, self._source = window.first, width, source
+        self._score_all = score_all
+        self._shape = ops.shape(self._first)
+        self._rows = self._shape[0] * self._shape[1]
+        positions = ops.expand_dims(self._first, -1) + ops.arange(
             width, dtype="int32"
         )
-        self.inside = ops.logical_and(positions >= 0, positions < source)
+        self._inside = ops.logical_and(positions >= 0, positions < source)
         last = ops.cast(ops.maximum(source - 1, 0), "int32")
         self._positions = ops.clip(positions, 0, last)
 
-    def look(self, x):
-        """`(batch, source, dim)` -> `(batch * target, window, dim)`."""
-        x = take_rows(_never_empty(x, self._source), self._positions)
-        return ops.reshape(x, (-1, self._width, x.shape[-1]))
+    def compare(self, query, keys):
+        """Returns every query as a row of its own, and the keys inside."""
+        if self._score_all:
+            return query, keys
+        return _row_each(query), self._look(keys)
 
-    def pick(self, x):
-        """`(batch, target, source)` -> `(batch, target, window)`."""
-        shape = ops.shape(self._positions)
-        rows = ops.reshape(x, (self._rows, self._source))
-        positions = ops.reshape(self._positions, (-1, self._width))
-        rows = _never_empty(rows, self._source)
-        return ops.reshape(take_rows(rows, positions), shape)
+    def scores(self, scores):
+        """Returns scores `(B, target, window)`."""
+        if self._score_all:
+            return self._pick(scores)
+        return ops.reshape(scores, (*self._shape, self._width))
+
+    def allowed(self, allowed):
+        """Returns where the windows lie inside, and the queries may look."""
+        if allowed is None:
+            return self._inside
+        shape = (*self._shape, self._source)
+        return self._inside & self._pick(ops.broadcast_to(allowed, shape))
+
+    def sum(self, weights, values, kept):
+        """Returns the sums of the values inside."""
+        kept = None if kept is None else _row_each(self._pick(kept))
+        context = _weigh(_row_each(weights), self._look(values), kept)
+        shape = (-1, self._shape[1], context.shape[-1])
+        return ops.reshape(context, shape)
 
     def spread(self, weights):
-        """`(batch, target, window)` -> `(batch, target, source)`."""
+        """`(B, target, window)` -> `(B, target, source)`."""
         place = ops.arange(self._source, dtype="int32") - ops.expand_dims(
             self._first, -1
         )
@@ -112,6 +106,31 @@ class Windows:
             ),
         )
         return ops.where(inside, ops.reshape(spread, shape), 0.0)
+
+    def _look(self, x):
+        """`(B, source, dim)` -> `(B * target, window, dim)`."""
+        x = take_rows(_never_empty(x, self._source), self._positions)
+        return ops.reshape(x, (-1, self._width, x.shape[-1]))
+
+    def _pick(self, x):
+        """`(B, target, source)` -> `(B, target, window)`."""
+        shape = ops.shape(self._positions)
+        rows = ops.reshape(x, (self._rows, self._source))
+        positions = ops.reshape(self._positions, (-1, self._width))
+        rows = _never_empty(rows, self._source)
+        return ops.reshape(take_rows(rows, positions), shape)
+
+
+def _weigh(weights, values, kept):
+    factors = ops.cast(weights, values.dtype)
+    if kept is not None:
+        factors = factors * kept
+    return ops.matmul(factors, values)
+
+
+def _row_each(x):
+    """`(B, target, ...)` -> `(B * target, 1, ...)`."""
+    return ops.expand_dims(join_axes(x), 1)
 
 
 def _never_empty(x, length):

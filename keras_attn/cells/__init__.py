@@ -5,6 +5,7 @@ from keras_attn.cells.layer_norm import LayerNormGRUCell as LayerNormGRUCell
 from keras_attn.cells.layer_norm import LayerNormLSTMCell as LayerNormLSTMCell
 from keras_attn.cells.residual import ResidualCell as ResidualCell
 from keras_attn.cells.step import dropout_drawn_before as dropout_drawn_before
+from keras_attn.cells.step import drops as drops
 from keras_attn.cells.step import hidden_index as hidden_index
 from keras_attn.cells.step import initial_state as initial_state
 from keras_attn.cells.step import output_size as output_size

@@ -113,6 +113,14 @@ def _call(cell, inputs, states, training):
     return cell(inputs, states, **kwargs)
 
 
+def drops(cell):
+    """Whether a cell, or one that it holds, drops anything in training."""
+    return any(
+        getattr(x, "dropout", 0) or getattr(x, "recurrent_dropout", 0)
+        for x in _leaves(cell)
+    )
+
+
 @contextlib.contextmanager
 def dropout_drawn_before(cell, step):
     """Draws the cells' dropout masks before a loop; forgets them after it.

@@ -10,18 +10,25 @@ from keras import layers
 from keras import ops
 
 from keras_attn import cells
+from keras_attn.backend import zero_where_masked
 from keras_attn.decoder import checks
-from keras_attn.decoder import widths
 from keras_attn.decoder.bridge import make_bridge
-from keras_attn.decoder.fused import whole_sequence
-from keras_attn.decoder.outputs import outputs_of
-from keras_attn.decoder.outputs import specs_of
-from keras_attn.decoder.start import first_state
+from keras_attn.decoder.emission import Attentional
+from keras_attn.decoder.emission import CellAlone
+from keras_attn.decoder.emission import Concatenated
+from keras_attn.decoder.hoisted import hoist
+from keras_attn.decoder.order import After
+from keras_attn.decoder.order import Before
+from keras_attn.decoder.order import Runner
+from keras_attn.decoder.query import Query
+from keras_attn.decoder.query import join
+from keras_attn.decoder.readers import Readers
+from keras_attn.decoder.recurrence import Recurrence
+from keras_attn.decoder.state import DecoderState
 from keras_attn.decoder.state import Source
-from keras_attn.decoder.step import cell_below
-from keras_attn.decoder.step import run_step
-from keras_attn.decoder.step import run_whole_step
-from keras_attn.decoder.whole import unroll
+from keras_attn.decoder.unroll import CellFirst
+from keras_attn.decoder.unroll import OwnStep
+from keras_attn.decoder.unroll import StepByStep
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -151,7 +158,7 @@ class AttentionDecoder(keras.layers.Layer):
         checks.require_one_of("order", order, ("pre", "post"))
         checks.require_one_of("emit", emit, ("attentional", "concatenated"))
         checks.require_one_of("attend", attend, ("top", "bottom"))
-        self.several = isinstance(attention, (list, tuple))
+        self._several = isinstance(attention, (list, tuple))
         attentions = checks.attentions_of(attention)
         if self_attention is not None:
             checks.check_self_attention(self_attention)
@@ -161,35 +168,25 @@ class AttentionDecoder(keras.layers.Layer):
             checks.require_one_of(
                 "query", name, ("state", "input", "context", "condition")
             )
+        attends = bool(attentions or self_attention)
+        checks.check_input_feeding(order, input_feeding)
+        checks.check_stack(attend, cell)
+        if not attends:
+            checks.check_plain(order, emit, query, attend)
         self.cell = cell
         self.attentions = attentions
         self.order = order
+        feeding = True if input_feeding is None else bool(input_feeding)
+        self.input_feeding = order == "post" and feeding
         self.emit = emit
         self.query = query
         self.attend = attend
         self.self_attention = self_attention
-        self.attends = bool(attentions or self_attention)
-        checks.check_options(self, input_feeding)
-        feeding = True if input_feeding is None else bool(input_feeding)
-        self.input_feeding = order == "post" and feeding
-        self.supports_masking = True
         self.bridge = make_bridge(
             bridge, cells.state_sizes(cell), self.dtype_policy
         )
-        self.queried = cells.hidden_index(cell_below(self))
-        self.recurs = self.attends and (
-            order == "pre"
-            or self.input_feeding
-            or attend == "bottom"
-            or "context" in query
-            or any(x.uses_history for x in attentions)
-        )
-        self.run_whole = None
-        if not self.recurs and (rnn := whole_sequence(cell)):
-            # Not the layer itself: its weights are those of the cell.
-            self.run_whole = rnn.__call__
-            self.supports_jit = rnn.supports_jit
-        if self.attends and emit == "attentional":
+        self.supports_masking = True
+        if attends and emit == "attentional":
             self.attentional = layers.Dense(
                 cells.output_size(cell),
                 activation="tanh",
@@ -197,18 +194,56 @@ class AttentionDecoder(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name="attentional",
             )
+        bottom, *above = cells.stacked(cell) if attend == "bottom" else [cell]
+        self._recurrence = Recurrence(
+            order=Before(Runner(cell), joins=attend == "bottom")
+            if order == "pre" and attends
+            else After(Runner(bottom), len(cells.state_sizes(bottom)), above),
+            query=Query(query),
+            queried=cells.hidden_index(bottom),
+            readers=Readers(
+                attentions, self_attention, self._several, self.compute_dtype
+            ),
+            emission=CellAlone()
+            if not attends
+            else Attentional(self.attentional)
+            if emit == "attentional"
+            else Concatenated(),
+            feeds=self.input_feeding,
+        )
+        self._unroll = self._make_unroll()
+
+    def _make_unroll(self):
+        """How a whole target is decoded."""
+        attends = bool(self._recurrence.readers)
+        if attends and (
+            self.order == "pre"
+            or self.input_feeding
+            or self.attend == "bottom"
+            or "context" in self.query
+            or any(x.uses_history for x in self.attentions)
+        ):
+            return StepByStep(self._recurrence, self.compute_dtype)
+        cell_first = CellFirst(self.cell, self._recurrence, self.compute_dtype)
+        if cell_first.layer is not None:
+            self.supports_jit = cell_first.layer.supports_jit
+        return cell_first
 
     @property
     def attention(self):
         """The attention, or the list of them."""
-        if self.several:
+        if self._several:
             return list(self.attentions)
         return self.attentions[0] if self.attentions else None
 
     @property
+    def _has_own_step(self):
+        return type(self).step is not AttentionDecoder.step
+
+    @property
     def state_width(self):
         """Width of the hidden state that is the query."""
-        return cells.state_sizes(self.cell)[self.queried]
+        return cells.state_sizes(self.cell)[self._recurrence.queried]
 
     def build(
         self,
@@ -217,43 +252,43 @@ class AttentionDecoder(keras.layers.Layer):
         initial_state_shape=None,
         condition_shape=None,
     ):
-        memory_shapes = checks.one_for_each(self, memory_shape, "memory")
+        readers = self._recurrence.readers
+        memory_shapes = readers.one_for_each(memory_shape, "memory")
         checks.check_shapes(inputs_shape, memory_shapes)
         if self.bridge is not None:
             if initial_state_shape is None:
                 checks.refuse_idle_bridge()
-            width = sum(widths.of_shapes(initial_state_shape))
+            width = sum(_last_sizes(initial_state_shape))
             if not self.bridge.built:
                 self.bridge.build((inputs_shape[0], width))
         elif initial_state_shape is not None:
-            checks.check_initial_state(
-                self, widths.of_shapes(initial_state_shape)
-            )
-        checks.check_condition(self, condition_shape)
+            sizes = cells.state_sizes(self.cell)
+            checks.check_initial_state(sizes, _last_sizes(initial_state_shape))
+        checks.check_condition(self.query, condition_shape)
         batch, target, input_dim = inputs_shape
-        context_dim = widths.of_context(self, [x[-1] for x in memory_shapes])
-        self.context_dim = context_dim
+        context_dim = self._context_dim(memory_shapes)
         self._build_cell(batch, input_dim, context_dim)
-        query_dim = widths.of_query(self, input_dim, condition_shape)
-        query_shape = (batch, target, query_dim)
-        own_shape = (batch, target, self.state_width)
-        # A part that loading has built is locked and must not build again.
-        for attention, shape in zip(
-            self.attentions, memory_shapes, strict=True
-        ):
-            if not attention.built:
-                attention.build(query_shape, shape)
-        if self.self_attention and not self.self_attention.built:
-            self.self_attention.build(query_shape, own_shape)
-        if hasattr(self, "attentional") and not self.attentional.built:
-            width = cells.output_size(self.cell) + context_dim
-            self.attentional.build((batch, target, width))
+        query_dim = self._recurrence.query.width(
+            state=self.state_width,
+            input=input_dim,
+            context=context_dim,
+            condition=condition_shape and condition_shape[-1],
+        )
+        readers.build(
+            (batch, target, query_dim),
+            memory_shapes,
+            (batch, target, self.state_width),
+        )
+        output_dim = cells.output_size(self.cell)
+        self._recurrence.emission.build(output_dim, context_dim)
+        # What the first state needs to know.
+        self._widths = context_dim, self._output_dim(context_dim)
 
     def _build_cell(self, batch, input_dim, context_dim):
         if self.order == "pre":
             input_dim += context_dim
         elif self.input_feeding:
-            input_dim += widths.of_output(self, context_dim)
+            input_dim += self._output_dim(context_dim)
         if self.attend == "top":
             if not getattr(self.cell, "built", True):
                 self.cell.build((batch, input_dim))
@@ -262,6 +297,16 @@ class AttentionDecoder(keras.layers.Layer):
             if not getattr(cell, "built", True):
                 cell.build((batch, input_dim))
             input_dim = cells.output_size(cell) + context_dim
+
+    def _context_dim(self, memory_shapes):
+        return self._recurrence.readers.width(
+            [shape[-1] for shape in memory_shapes], self.state_width
+        )
+
+    def _output_dim(self, context_dim):
+        return self._recurrence.emission.width(
+            cells.output_size(self.cell), context_dim
+        )
 
     def __call__(self, *args, **kwargs):
         checks.check_call(self, args, kwargs)
@@ -280,45 +325,55 @@ class AttentionDecoder(keras.layers.Layer):
         training=None,
     ):
         returned = return_attention_scores, return_samples
-        checks.check_flags(self, *returned)
-        checks.check_condition(self, condition)
+        checks.check_flags(self.attentions, *returned)
+        checks.check_condition(self.query, condition)
         if inputs_mask is None:
             # Keras fills it in only where there are other tensors beside.
             inputs_mask = getattr(inputs, "_keras_mask", None)
         source = self.prepare(memory, memory_mask, condition)
         batch, target = ops.shape(inputs)[0], ops.shape(inputs)[1]
         state = self.start(source, initial_state, 1, target, batch)
-        draws = self._draw(source, batch, target, training)
+        readers = self._recurrence.readers
+        draws = readers.draw(source.memories, batch, target, training)
+        unroll = self._unroll
+        if self._has_own_step:
+            count = len(self.attentions)
+            unroll = OwnStep(
+                self.step, count, self._several, self.compute_dtype
+            )
+            drops = training and (any(draws) or cells.drops(self.cell))
+            checks.check_own_step(unroll, drops, return_samples)
 
         def first_step():
             first = keras.tree.map_structure(lambda x: x[:, :1], draws)
-            run_step(self, inputs[:, :1], state, source, first, training=True)
+            self._recurrence.step(
+                inputs[:, :1], state, source, first, training=True
+            )
 
         with cells.dropout_drawn_before(self.cell, training and first_step):
-            outputs, attended = unroll(
-                self, inputs, state, source, draws, inputs_mask, training
+            outputs, attended = unroll.run(
+                inputs, state, source, draws, inputs_mask, training
             )
-        for attention, memory, found in zip(
-            self.attentions, source.memories, attended, strict=True
-        ):
-            attention.regularize(
-                self, found.alignments, inputs_mask, memory.mask
-            )
-        return outputs_of(self, outputs, attended, inputs_mask, *returned)
+        readers.regularize(self, attended, source.memories, inputs_mask)
+        results = [outputs]
+        if return_attention_scores:
+            alignments = [
+                ops.cast(x.alignments, self.compute_dtype) for x in attended
+            ]
+            results.append(readers.one_or_all(alignments))
+        if return_samples:
+            results += readers.samples(attended)
+        results = keras.tree.map_structure(
+            lambda x: zero_where_masked(x, inputs_mask), results
+        )
+        return tuple(results) if len(results) > 1 else results[0]
 
     def prepare(self, memory=None, memory_mask=None, condition=None):
         """Returns the `Source` of the memories and the condition."""
-        memories = checks.one_for_each(self, memory, "memory")
-        masks = checks.masks_for_each(self, memory_mask)
-        prepared = tuple(
-            attention.prepare(memory, value_mask=mask)
-            for attention, memory, mask in zip(
-                self.attentions, memories, masks, strict=True
-            )
-        )
+        memories = self._recurrence.readers.prepare(memory, memory_mask)
         if condition is None:
-            return Source(prepared)
-        return Source(prepared, ops.cast(condition, self.compute_dtype))
+            return Source(memories)
+        return Source(memories, ops.cast(condition, self.compute_dtype))
 
     def start(
         self, source, initial_state=None, beams=1, max_length=None, batch=None
@@ -334,38 +389,75 @@ class AttentionDecoder(keras.layers.Layer):
             batch: Number of sources, where there is neither a memory nor an
                 initial state to tell it.
         """
-        return first_state(
-            self, source, initial_state, beams, max_length, batch
+        dtype = self.compute_dtype
+        if initial_state is None:
+            if self.bridge is not None:
+                checks.refuse_idle_bridge()
+            if source.memories:
+                batch = ops.shape(source.memories[0].keys)[0]
+            states = cells.initial_state(self.cell, batch, dtype)
+        else:
+            states = keras.tree.flatten(initial_state)
+            if self.bridge is not None:
+                states = self.bridge(join(states))
+        states = keras.tree.flatten(states)
+        sizes = cells.state_sizes(self.cell)
+        checks.check_initial_state(sizes, [x.shape[-1] for x in states])
+        cell = tuple(
+            ops.repeat(ops.expand_dims(ops.cast(x, dtype), 1), beams, 1)
+            for x in states
         )
+        parts = self._recurrence
+        histories, own_past = parts.readers.start(
+            source.memories, cell[parts.queried], max_length
+        )
+        shape = ops.shape(cell[0])[0], beams
+        context_dim, output_dim = self._widths
+        fed = context = ()
+        if self.input_feeding:
+            fed = ops.zeros((*shape, output_dim), dtype=dtype)
+        if "context" in self.query:
+            context = ops.zeros((*shape, context_dim), dtype=dtype)
+        return DecoderState(cell, histories, fed, context, own_past)
 
-    def step(self, inputs, state, source):
+    def step(self, inputs, state, source, draws=(), training=False):
         """Decodes one step of each hypothesis.
+
+        A subclass that overrides it changes decoding and training alike: then
+        a whole target is decoded by this method, step by step.
 
         Args:
             inputs: Embedded last token of each hypothesis, of shape
                 `(batch, beams, dim)`.
             state: What `start()` or the last step returned.
             source: What `prepare()` returned; it stands once per source.
+            draws: What the attentions drew for this step, in training.
+            training: Whether the model trains.
 
         Returns:
             The outputs `(batch, beams, output_dim)`, the alignments
             `(batch, beams, source)` in float32 (a list of them with a list
             of attentions, empty without any), and the new state.
         """
-        return run_whole_step(self, inputs, state, source)
+        return self._recurrence.emitted_step(
+            inputs, state, source, draws, training
+        )
 
-    def _draw(self, source, batch, target, training):
-        """All that is random, for each attention and the self-attention."""
-        draws = [
-            attention.draw(batch, target, ops.shape(memory.keys)[-2], training)
-            for attention, memory in zip(
-                self.attentions, source.memories, strict=True
-            )
-        ]
-        own = ()
-        if self.self_attention:
-            own = self.self_attention.draw(batch, target, target, training)
-        return [*draws, own]
+    def hoist(self, source, table=None):
+        """Takes products before a loop of steps, where that may be.
+
+        Args:
+            source: What `prepare()` returned.
+            table: The inputs that each token has, `(vocabulary, dim)`, or
+                `None` if they depend on more or are too many.
+
+        Returns:
+            A `Hoisted` with a step that computes what `step()` does, or
+            `None` where every product must stay.
+        """
+        if self._has_own_step or "step" in vars(self):
+            return None
+        return hoist(self._recurrence, self.cell, source, table)
 
     def compute_mask(self, inputs, previous_mask):
         return previous_mask
@@ -377,9 +469,10 @@ class AttentionDecoder(keras.layers.Layer):
         initial_state_shape=None,
         condition_shape=None,
     ):
-        shapes = checks.one_for_each(self, memory_shape, "memory")
-        context_dim = widths.of_context(self, [x[-1] for x in shapes])
-        return (*inputs_shape[:2], widths.of_output(self, context_dim))
+        readers = self._recurrence.readers
+        shapes = readers.one_for_each(memory_shape, "memory")
+        output_dim = self._output_dim(self._context_dim(shapes))
+        return (*inputs_shape[:2], output_dim)
 
     def compute_output_spec(
         self,
@@ -394,8 +487,23 @@ class AttentionDecoder(keras.layers.Layer):
         training=None,
     ):
         returned = return_attention_scores, return_samples
-        checks.check_flags(self, *returned)
-        return specs_of(self, inputs, memory, *returned)
+        checks.check_flags(self.attentions, *returned)
+        readers = self._recurrence.readers
+        memories = readers.one_for_each(memory, "memory")
+        batch, target, _ = inputs.shape
+
+        def spec(dtype, *shape):
+            return keras.KerasTensor((batch, target, *shape), dtype=dtype)
+
+        dtype = self.compute_dtype
+        context_dim = self._context_dim([x.shape for x in memories])
+        results = [spec(dtype, self._output_dim(context_dim))]
+        if return_attention_scores:
+            alignments = [spec(dtype, x.shape[1]) for x in memories]
+            results.append(readers.one_or_all(alignments))
+        if return_samples:
+            results += [spec("float32"), spec("float32")]
+        return tuple(results) if len(results) > 1 else results[0]
 
     def get_config(self):
         def serialize(x):
@@ -430,3 +538,10 @@ class AttentionDecoder(keras.layers.Layer):
         for part in ("cell", "attention", "bridge", "self_attention"):
             config[part] = deserialize(config.get(part))
         return cls(**config)
+
+
+def _last_sizes(shapes):
+    """The last sizes of a shape, or of any nesting of shapes."""
+    if not any(isinstance(shape, (list, tuple)) for shape in shapes):
+        return [shapes[-1]]
+    return [size for shape in shapes for size in _last_sizes(shape)]

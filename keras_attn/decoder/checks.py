@@ -80,29 +80,51 @@ def require_names(name, value):
         )
 
 
-def check_options(decoder, input_feeding):
-    if decoder.order == "pre" and input_feeding is not None:
+def check_input_feeding(order, input_feeding):
+    if order == "pre" and input_feeding is not None:
         raise ValueError(
             'In the order "pre" the context enters the cell, so '
             "`input_feeding` would have no effect. Received: "
             f"input_feeding={input_feeding!r}. Leave it out, or decode "
             'with order="post".'
         )
-    if decoder.attend == "bottom" and len(cells.stacked(decoder.cell)) < 2:
+
+
+def check_stack(attend, cell):
+    if attend == "bottom" and len(cells.stacked(cell)) < 2:
         raise ValueError(
             'To attend at the "bottom" there must be cells above. '
-            f"Received: attend='bottom' with the one cell {decoder.cell!r}. "
+            f"Received: attend='bottom' with the one cell {cell!r}. "
             "Pass a list of cells."
         )
-    given = decoder.order, decoder.emit, decoder.query, decoder.attend
-    usual = "pre", "attentional", ("state",), "top"
-    if not decoder.attends and given != usual:
+
+
+def check_plain(order, emit, query, attend):
+    """Refuses what only attention gives a meaning."""
+    given = order, emit, query, attend
+    if given != ("pre", "attentional", ("state",), "top"):
         raise ValueError(
             "Without attention the decoder emits what the cell puts out, "
             "and order, emit, query and attend would have no effect. "
-            f"Received: order={decoder.order!r}, emit={decoder.emit!r}, "
-            f"query={decoder.query!r}, attend={decoder.attend!r}. Leave them "
-            "out, or pass an attention."
+            f"Received: order={order!r}, emit={emit!r}, query={query!r}, "
+            f"attend={attend!r}. Leave them out, or pass an attention."
+        )
+
+
+def check_own_step(unroll, drops, return_samples):
+    """Refuses what the `step` of a subclass does not know of."""
+    if drops and not unroll.trains:
+        raise ValueError(
+            "In training `step` must know what is drawn at random, dropout "
+            "and samples. Received: a subclass whose `step` takes neither "
+            "`draws` nor `training`. Define `step(self, inputs, state, "
+            "source, draws=(), training=False)` and pass them to "
+            "`super().step`."
+        )
+    if return_samples:
+        raise ValueError(
+            "A `step` returns no samples. Received: return_samples=True with "
+            "a subclass that has a `step` of its own. Leave it out."
         )
 
 
@@ -144,8 +166,8 @@ def check_call(decoder, args, given):
             arguments.check_mask("memory_mask", x, "memory", of)
 
 
-def check_flags(decoder, return_attention_scores, return_samples):
-    if return_attention_scores and not decoder.attentions:
+def check_flags(attentions, return_attention_scores, return_samples):
+    if return_attention_scores and not attentions:
         raise ValueError(
             "Without attention there are no scores to return. Received: "
             "return_attention_scores=True. Pass an attention."
@@ -157,29 +179,27 @@ def check_flags(decoder, return_attention_scores, return_samples):
             f"return_attention_scores={return_attention_scores!r}. The "
             "attention alone, as a layer, returns those of each head."
         )
-    samples = any(x.alignment.samples for x in decoder.attentions)
-    if return_samples and not samples:
+    if return_samples and not any(x.alignment.samples for x in attentions):
         raise ValueError(
             "Only an alignment that draws positions has samples to "
             "return. Received: return_samples=True with "
-            f"{[type(x.alignment).__name__ for x in decoder.attentions]}. "
+            f"{[type(x.alignment).__name__ for x in attentions]}. "
             "Use `ReinforceAlignment()`."
         )
 
 
-def check_condition(decoder, condition):
-    if (condition is not None) != ("condition" in decoder.query):
+def check_condition(query, condition):
+    if (condition is not None) != ("condition" in query):
         raise ValueError(
             "`condition` is needed if and only if the query names it. "
-            f"Received: query={decoder.query} and "
+            f"Received: query={query} and "
             f"{'a' if condition is not None else 'no'} condition. Pass "
             'for example `query=("state", "condition")` and '
             "`decoder(..., condition=language)`."
         )
 
 
-def check_initial_state(decoder, widths):
-    sizes = cells.state_sizes(decoder.cell)
+def check_initial_state(sizes, widths):
     if widths != sizes:
         raise ValueError(
             f"The cell has {len(sizes)} state(s) of width {sizes} and"
@@ -196,41 +216,6 @@ def refuse_idle_bridge():
         "no initial_state. Pass the encoder's last states, or leave the "
         "bridge out to start with zeros."
     )
-
-
-def one_for_each(decoder, memory, name):
-    """As many memories, or shapes, as there are attentions."""
-    # A shape is itself a list, of numbers.
-    several = isinstance(memory, (list, tuple)) and any(
-        hasattr(x, "shape") or isinstance(x, (list, tuple)) for x in memory
-    )
-    found = memory if several else [] if memory is None else [memory]
-    if len(found) != len(decoder.attentions) or several != decoder.several:
-        raise ValueError(
-            f"The decoder has {len(decoder.attentions)} attention(s)"
-            f"{' in a list' if decoder.several else ''} and needs a "
-            f"`{name}` for each. Received: {len(found)}"
-            f"{' in a list' if several else ''}. "
-            "`AttentionDecoder(cell, [a, b])(target, [memory_a, "
-            "memory_b])` reads two."
-        )
-    return list(found)
-
-
-def masks_for_each(decoder, mask):
-    """As many masks as there are attentions, some of them `None`."""
-    count = len(decoder.attentions)
-    if mask is None:
-        return [None] * count
-    masks = mask if decoder.several else [mask]
-    if not isinstance(masks, (list, tuple)):
-        raise ValueError(
-            "With a list of attentions `memory_mask` is a list too, "
-            "a mask or None for each. Received: memory_mask="
-            f"{mask!r}. Pass `[mask] * {count}` where "
-            "they have the same."
-        )
-    return masks
 
 
 def check_shapes(inputs_shape, memory_shapes):

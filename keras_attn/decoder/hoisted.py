@@ -8,101 +8,140 @@ multiplied instead of every context; it pays the more, the more hypotheses
 share it.
 """
 
+import dataclasses
+from typing import Any
+
 from keras import layers
 from keras import ops
 
 from keras_attn import cells
-from keras_attn.attention import Attention
-from keras_attn.decoder.base import AttentionDecoder
-from keras_attn.decoder.step import emit
-from keras_attn.decoder.step import run_cell
-from keras_attn.decoder.step import run_whole_step
+from keras_attn.decoder.emission import Attentional
+from keras_attn.decoder.emission import CellAlone
+from keras_attn.decoder.order import After
+from keras_attn.decoder.recurrence import Recurrence
 
 
-def hoist(decoder, source, table=None):
+@dataclasses.dataclass(frozen=True)
+class Hoisted:
+    """A step that stands for a decoder's.
+
+    Attributes:
+        recurrence: The decoder's, or one that emits what was multiplied.
+        source: Its `Source`, the values multiplied.
+        tabulated: The `TabulatedCell` that runs, or `None` for the cell.
+    """
+
+    recurrence: Recurrence
+    source: Any
+    tabulated: Any = None
+
+    @property
+    def looks_up(self):
+        """Whether the step needs the ids of tokens."""
+        return self.tabulated is not None
+
+    def step(self, inputs, tokens, state):
+        """Returns what the decoder's `step()` does.
+
+        Args:
+            inputs: Tensor of shape `(batch, beams, dim)`.
+            tokens: The ids `(batch, beams)` of their tokens, if it
+                `looks_up`.
+            state: The `DecoderState`.
+        """
+        recurrence = self.recurrence
+        if self.looks_up:
+            runner = _LookUp(self.tabulated, tokens)
+            recurrence = dataclasses.replace(
+                recurrence, order=recurrence.order.with_runner(runner)
+            )
+        return recurrence.emitted_step(inputs, state, self.source)
+
+
+def hoist(recurrence, cell, source, table=None):
     """Takes products before a loop, where that may be.
 
     Args:
-        decoder: An `AttentionDecoder`.
-        source: What its `prepare()` returned.
+        recurrence: The `Recurrence` of a decoder.
+        cell: Its cell.
+        source: The decoder's `Source`.
         table: The inputs that each token has, of shape `(vocabulary, dim)`,
             or `None` if they depend on more than the token or are too many.
 
     Returns:
-        A function that returns what `AttentionDecoder.step()` does, of
-        inputs `(batch, beams, dim)`, of the ids `(batch, beams)` of their
-        tokens and of the state, or `None` where every product must stay; and
-        whether it looks the ids up.
+        A `Hoisted`, or `None` where every product must stay.
     """
-    if _is_replaced(decoder, AttentionDecoder, "step"):
-        return None, False
-    cell = emit_sum = None
-    if table is not None and decoder.attend == "top":
-        if cells.is_tabulable(decoder.cell):
-            cell = cells.TabulatedCell(decoder.cell, table)
-    if _emits_alone(decoder):
-        source, emit_sum = _emit_before(decoder, source)
-    if cell is None and emit_sum is None:
-        return None, False
-
-    def step(inputs, tokens, state):
-        def look_up(_, inputs, beside, states, *more):
-            return cell.run(tokens, beside, states)
-
-        return run_whole_step(
-            decoder,
-            inputs,
-            state,
-            source,
-            run_cell=look_up if cell is not None else run_cell,
-            emit=emit_sum or emit,
-        )
-
-    return step, cell is not None
+    tabulated = None
+    if table is not None and recurrence.order.at_top:
+        if cells.is_tabulable(cell):
+            tabulated = cells.TabulatedCell(cell, table)
+    hoisted = Hoisted(recurrence, source, tabulated)
+    width = cells.output_size(cell)
+    if _emits_alone(recurrence, source, width):
+        return _emit_before(hoisted, width)
+    return hoisted if hoisted.looks_up else None
 
 
-def _emits_alone(decoder):
-    """Whether contexts are only emitted, each a weighted sum of values."""
-    if len(decoder.attentions) != 1 or decoder.self_attention:
-        return False
-    (attention,) = decoder.attentions
-    return (
-        decoder.order == "post"
-        and decoder.emit == "attentional"
-        and decoder.attend == "top"
-        and "context" not in decoder.query
-        and _is_plain_dense(decoder.attentional)
-        and attention.compute_dtype == decoder.compute_dtype
-        and not attention.projections
-        and not attention.context_gate
-        and not _is_replaced(attention, Attention, "attend_step")
-        # Sums of wider rows would cost more than the products save.
-        and cells.output_size(decoder.cell) <= decoder.context_dim
-    )
+class _LookUp:
+    """Runs a cell on tokens whose products were taken; like a `Runner`."""
+
+    def __init__(self, tabulated, tokens):
+        self._tabulated, self._tokens = tabulated, tokens
+
+    def run(self, inputs, beside, states, training, joined=None):
+        return self._tabulated.run(self._tokens, beside, states)
 
 
-def _emit_before(decoder, source):
-    """Multiplies the memory in the place of contexts.
+class _Summed(CellAlone):
+    """Emits like `Attentional` of a context multiplied before.
 
-    Returns:
-        The source with other values, and what emits of an output and their
-        weighted sum.
+    Args:
+        dense: The layer.
+        kernel: What meets the output of the cell, the first rows of its own.
     """
-    (memory,) = source.memories
-    kernel = ops.cast(decoder.attentional.kernel, decoder.compute_dtype)
-    width = cells.output_size(decoder.cell)
-    of_output, of_context = kernel[:width], kernel[width:]
-    values = ops.matmul(memory.values, of_context)
-    source = source._replace(memories=(memory._replace(values=values),))
 
-    def emit_sum(decoder, output, context):
-        rows = ops.matmul(ops.reshape(output, (-1, width)), of_output)
+    def __init__(self, dense, kernel):
+        self._dense, self._kernel = dense, kernel
+
+    def emit(self, output, context):
+        width = self._kernel.shape[0]
+        rows = ops.matmul(ops.reshape(output, (-1, width)), self._kernel)
         rows = rows + ops.reshape(context, (-1, rows.shape[-1]))
-        emitted = decoder.attentional.activation(rows)
+        emitted = self._dense.activation(rows)
         beams = ops.shape(output)[1]
         return ops.reshape(emitted, (-1, beams, rows.shape[-1]))
 
-    return source, emit_sum
+
+def _emits_alone(recurrence, source, width):
+    """Whether contexts are only emitted, each a weighted sum of values."""
+    order, emission = recurrence.order, recurrence.emission
+    return (
+        isinstance(order, After)
+        and order.at_top
+        and "context" not in recurrence.query.names
+        and recurrence.readers.sum_values
+        and isinstance(emission, Attentional)
+        and _is_plain_dense(emission.dense)
+        # Sums of wider rows would cost more than the products save.
+        and width <= source.memories[0].values.shape[-1]
+    )
+
+
+def _emit_before(hoisted, width):
+    """Multiplies the memory in the place of contexts."""
+    (memory,) = hoisted.source.memories
+    dense = hoisted.recurrence.emission.dense
+    kernel = ops.cast(dense.kernel, memory.values.dtype)
+    of_output, of_context = kernel[:width], kernel[width:]
+    values = ops.matmul(memory.values, of_context)
+    memories = (memory._replace(values=values),)
+    return dataclasses.replace(
+        hoisted,
+        recurrence=dataclasses.replace(
+            hoisted.recurrence, emission=_Summed(dense, of_output)
+        ),
+        source=hoisted.source._replace(memories=memories),
+    )
 
 
 def _is_plain_dense(layer):
@@ -113,9 +152,3 @@ def _is_plain_dense(layer):
         and layer.quantization_mode is None
         and "call" not in vars(layer)
     )
-
-
-def _is_replaced(layer, base, method):
-    """Whether a subclass has a method of its own, or `on_device` has it."""
-    own = getattr(type(layer), method) is not getattr(base, method)
-    return own or method in vars(layer)

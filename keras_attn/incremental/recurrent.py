@@ -8,7 +8,6 @@ from keras import layers
 from keras import ops
 
 from keras_attn import cells
-from keras_attn.decoder import hoist
 from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.steppers import Stepper
 from keras_attn.incremental.steppers import arguments_of
@@ -43,12 +42,12 @@ class Decoder(Stepper):
 
     def hoist(self, prepared, tokens, compiled):
         table = tokens and tokens.values.get(id(self._inputs))
-        step, looks_up = hoist(self.operation, prepared.source, table)
-        if step is None:
+        hoisted = self.operation.hoist(prepared.source, table)
+        if hoisted is None:
             return prepared
-        ids = id(tokens.ids) if looks_up else None
-        few = _few(table if looks_up else None) if compiled else 0
-        return prepared._replace(hoisted=_Hoisted(step, ids, few))
+        ids = id(tokens.ids) if hoisted.looks_up else None
+        few = _few(table if hoisted.looks_up else None) if compiled else 0
+        return prepared._replace(hoisted=_Hoisted(hoisted.step, ids, few))
 
     def start(self, prepared, batch, beams, max_length):
         source, states, _ = prepared

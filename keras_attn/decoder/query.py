@@ -1,0 +1,39 @@
+"""What a decoder asks its attentions with."""
+
+from keras import ops
+
+
+class Query:
+    """Some of what a decoder knows at a step, laid end to end.
+
+    Args:
+        names: Which: `"state"`, the hidden state of the cell; `"input"`, that
+            of the step; `"context"`, that of the step before; `"condition"`.
+    """
+
+    def __init__(self, names):
+        self.names = names
+
+    def width(self, **widths):
+        """Returns the query's width, of the widths of all by their names."""
+        return sum(widths[name] for name in self.names)
+
+    def make(self, inputs, hidden, context, condition):
+        """Returns queries of shape `(batch, length, dim)`.
+
+        Args:
+            inputs, hidden, context: Tensors of shape `(batch, length, dim)`.
+            condition: Tensor of shape `(batch, dim)`, or `()`.
+        """
+        known = {"input": inputs, "state": hidden, "context": context}
+        if "condition" in self.names:
+            # An addition: XLA cannot compile the gradient of `repeat` in a
+            # loop.
+            each = ops.zeros_like(inputs[..., :1])
+            known["condition"] = ops.expand_dims(condition, 1) + each
+        return join([known[name] for name in self.names])
+
+
+def join(tensors):
+    """Lays tensors `(..., dim)` end to end."""
+    return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, -1)

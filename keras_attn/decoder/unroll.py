@@ -1,0 +1,194 @@
+"""A whole target: step by step, or the cell first and attention at once."""
+
+import inspect
+
+import keras
+from keras import layers
+from keras import ops
+
+from keras_attn import cells
+from keras_attn import loops
+from keras_attn.attention import Attended
+
+
+class StepByStep:
+    """Unrolls a step over a target; emits for all steps at once if it can.
+
+    Args:
+        recurrence: The `Recurrence` with the step.
+        dtype: Dtype of the outputs.
+    """
+
+    def __init__(self, recurrence, dtype):
+        self._recurrence = recurrence
+        fed = recurrence.feeds
+        self._dtypes = (
+            dtype if fed else (dtype, dtype),
+            recurrence.readers.attended_dtypes(),
+        )
+
+    def run(self, inputs, state, source, draws, mask, training):
+        """Decodes a whole target.
+
+        Args:
+            inputs: Tensor of shape `(batch, target, dim)`.
+            state: `DecoderState` before the first step, with one beam.
+            source: The `Source`.
+            draws: What the readers drew.
+            mask: Boolean tensor `(batch, target)`, True = real, or `None`.
+            training: Whether the model trains.
+
+        Returns:
+            The outputs `(batch, target, output_dim)`, and the `Attended` of
+            each attention.
+        """
+
+        def step(inputs, draws, state):
+            return self._recurrence.step(inputs, state, source, draws, training)
+
+        outputs, attended = _unroll(
+            step, inputs, draws, state, self._dtypes, mask
+        )
+        return self._recurrence.emit(outputs), attended
+
+
+class OwnStep:
+    """Unrolls the `step` of a subclass; otherwise like `StepByStep`.
+
+    Args:
+        step: A method like `AttentionDecoder.step`, with or without `draws`
+            and `training`.
+        count: How many alignments it returns.
+        several: Whether they come in a list.
+        dtype: Dtype of the outputs.
+    """
+
+    def __init__(self, step, count, several, dtype):
+        self._step = step
+        parameters = inspect.signature(step).parameters.values()
+        takes_all = any(x.kind is x.VAR_KEYWORD for x in parameters)
+        names = {x.name for x in parameters}
+        self.trains = takes_all or {"draws", "training"} <= names
+        self._several = several or count != 1
+        self._dtypes = dtype, tuple([Attended((), "float32")] * count)
+
+    def run(self, inputs, state, source, draws, mask, training):
+        more = {}
+
+        def step(inputs, draws, state):
+            if self.trains:
+                more.update(draws=draws, training=training)
+            outputs, alignments, state = self._step(
+                inputs, state, source, **more
+            )
+            if not self._several:
+                alignments = [alignments]
+            return outputs, tuple(Attended((), x) for x in alignments), state
+
+        return _unroll(step, inputs, draws, state, self._dtypes, mask)
+
+
+class CellFirst:
+    """Runs the cell over the target; then target positions are beams.
+
+    Args:
+        cell: The cell.
+        recurrence: The decoder's `Recurrence`, which needs no loop.
+        dtype: Dtype of the outputs.
+    """
+
+    def __init__(self, cell, recurrence, dtype):
+        self._cell = cell
+        self._recurrence = recurrence
+        self._dtype = dtype
+        self.layer = sequence_layer(cell)
+
+    def run(self, inputs, state, source, draws, mask, training):
+        """Returns what `StepByStep.run()` does, given the same."""
+        hidden, output = self._run_cell(inputs, state, mask, training)
+        parts = self._recurrence
+        if not parts.readers:
+            return parts.emission.emit(output, ()), ()
+        query = parts.query.make(inputs, hidden, (), source.condition)
+        reading = parts.readers.read_at_once(
+            query, source.memories, hidden, draws, mask, training
+        )
+        outputs = parts.emission.emit(output, reading.context)
+        return outputs, reading.attended
+
+    def _run_cell(self, inputs, state, mask, training):
+        """The hidden states and the outputs of the cell, over the target."""
+        if self.layer is not None:
+            # Fused kernels want padding at the end, where it needs no mask.
+            order = loops.Order(mask)
+            output = self.layer(
+                order.real_first(inputs),
+                initial_state=[ops.squeeze(x, 1) for x in state.cell],
+                training=training,
+            )
+            output = order.as_before(output)
+            # The cell may have a dtype policy of its own.
+            output = ops.cast(output, self._dtype)
+            return output, output
+        alike = cells.puts_out_hidden(self._cell)
+
+        def step(inputs, states):
+            output, states = cells.run(
+                self._cell, ops.expand_dims(inputs, 1), states, training
+            )
+            hidden, output = (
+                ops.squeeze(x, 1)
+                for x in (states[self._recurrence.queried], output)
+            )
+            return hidden if alike else (hidden, output), states
+
+        dtypes = self._dtype if alike else (self._dtype, self._dtype)
+        outputs = loops.unroll(step, inputs, state.cell, dtypes, mask)
+        return (outputs, outputs) if alike else outputs
+
+
+def sequence_layer(cell):
+    """Returns the Keras layer that runs a cell over a sequence, or `None`.
+
+    `keras.layers.GRU` and `LSTM` have fused kernels on GPUs, which their
+    cells alone have not. The layer made here is given the cell for its own,
+    so that there are no weights but one.
+    """
+    if type(cell) is layers.GRUCell:
+        special = {"reset_after": cell.reset_after}
+        make = layers.GRU
+    elif type(cell) is layers.LSTMCell:
+        special = {}
+        make = layers.LSTM
+    else:
+        return None
+    rnn = make(
+        cell.units,
+        activation=cell.activation,
+        recurrent_activation=cell.recurrent_activation,
+        use_bias=cell.use_bias,
+        dropout=cell.dropout,
+        recurrent_dropout=cell.recurrent_dropout,
+        return_sequences=True,
+        dtype=cell.dtype_policy,
+        **special,
+    )
+    rnn.cell = cell
+    return rnn
+
+
+def _unroll(step, inputs, draws, state, dtypes, mask):
+    """Loops over a target with a step of one beam."""
+
+    def squeezed_step(over_time, state):
+        # (batch, ...) -> (batch, one beam, ...)
+        inputs, draws = keras.tree.map_structure(
+            lambda x: ops.expand_dims(x, 1), over_time
+        )
+        outputs, attended, state = step(inputs, draws, state)
+        outputs = keras.tree.map_structure(
+            lambda x: ops.squeeze(x, 1), (outputs, attended)
+        )
+        return outputs, state
+
+    return loops.unroll(squeezed_step, (inputs, draws), state, dtypes, mask)
