@@ -71,6 +71,7 @@ _NEED_TENSORFLOW = {
     "BeamSearch": "search",
     "GreedySearch": "search",
     "Hypotheses": "search",
+    "Search": "search",
     "Sampling": "search",
     "Scores": "translator",
     "Text": "text",
