@@ -16,6 +16,7 @@ _IDS = (
     tf.TensorSpec([None], tf.int32, name="lengths"),
 )
 _PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
+_SEED = tf.TensorSpec([None], tf.int32, name="seed")
 _TARGET = tf.TensorSpec([None], tf.string, name="target")
 
 
@@ -261,12 +262,11 @@ class Signatures:
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:
         """The inputs of `options` that are numbers, one for each row."""
-        dtypes = {"seed": tf.int32} if self.graph.search.draws else {}
-        dtypes |= self.graph.search.request_options
-        return [
-            tf.TensorSpec([None], dtype, name=name)
-            for name, dtype in dtypes.items()
-        ]
+        search = self.graph.search
+        numbers = [_SEED] if search.draws else []
+        for name, dtype in search.request_options.items():
+            numbers.append(tf.TensorSpec([None], dtype, name=name))
+        return numbers
 
     def _request_specs(self):
         return [_PREFIX, *self.numbers_asked]

@@ -35,8 +35,9 @@ class Search:
     The base of all searches, and the door for one of your own. A search
     names its options in its class, each with default and range. From that
     come its arguments and their checks, equality and `repr`, the options
-    that may come with a request, the `Args` of its docs, and its saving.
-    Options of its own come first, then those of every search, listed below.
+    that may come with a request, the `Args` of its docs, and its saving. It
+    is a frozen dataclass, without a decorator. Options of its own come first,
+    then those of every search, such as `max_length`.
 
     Of a step it writes `choose`: which token comes next, by the
     log-probabilities. What it remembers from step to step is a state of its
@@ -45,8 +46,8 @@ class Search:
     it: the loop, limits of length, prefixes, rules, and what was found.
 
     In these three methods, an option that came with a request stands in the
-    place of the search's own: `self.target` is then a tensor of shape
-    `(batch, 1)`. They run inside a graph, with no Python for each step.
+    place of the search's own: `self.target` below is then a tensor of shape
+    `(batch, 1)`. They are traced once, for all steps.
 
     A search is decoded, streamed, exported and saved like ours.
     `Translator.load(directory, custom_objects={"Mirostat": Mirostat})` finds

@@ -35,6 +35,10 @@ class RequestOptions(Mapping):
     def __repr__(self):
         return repr(dict(self))
 
+    def specs(self, names):
+        """What these options look like to a function, by name."""
+        return {name: tf.TensorSpec([None], self[name]) for name in names}
+
     def range_of(self, name):
         """The `Range` of an option in a request."""
         return self._options[name].range_of_request(name, self._search)

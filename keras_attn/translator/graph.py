@@ -158,11 +158,7 @@ class Graph:
             if "seed" in request:
                 specs["seed"] = tf.TensorSpec([None], tf.int32)
             if "options" in request:
-                dtypes = self.search.request_options
-                specs["options"] = {
-                    name: tf.TensorSpec([None], dtypes[name])
-                    for name in options
-                }
+                specs["options"] = self.search.request_options.specs(options)
             self._searches[key] = tf.function(
                 self.decode_inputs,
                 input_signature=[self.sources.input_specs, specs],

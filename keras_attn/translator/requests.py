@@ -50,10 +50,7 @@ def specs(search, request: dict) -> dict:
         if name in dtypes
     }
     if "options" in request:
-        found["options"] = {
-            name: tf.TensorSpec([None], search.request_options[name])
-            for name in request["options"]
-        }
+        found["options"] = search.request_options.specs(request["options"])
     return found
 
 
