@@ -73,6 +73,7 @@ _NEED_TENSORFLOW = {
     "Hypotheses": "search",
     "Sampling": "search",
     "Scores": "translator",
+    "Search": "search",
     "Text": "text",
     "Token": "translator",
     "pairs": "batches",

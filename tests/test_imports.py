@@ -34,7 +34,7 @@ MAY_IMPORT = {
         "loops",
         "placement",
     },
-    "search": {"tensorflow"},
+    "search": {"keras", "tensorflow", "structures"},
     "structures": {"tensorflow"},
     "text": {"tensorflow", "tensorflow_text"},
     "batches": {"tensorflow", "numpy", "text"},

@@ -309,7 +309,7 @@ def test_half_precision_logits_are_summed_in_float32():
         ({"width": 0}, "`width` is the number of beams.*width=0"),
         (
             {"width": 2, "num_hypotheses": 3},
-            "`num_hypotheses` must be between 1 and the width.*=3, width=2",
+            "`num_hypotheses` must be between 1 and `width`.*=3, width=2",
         ),
         ({"num_hypotheses": 0}, "`num_hypotheses` must be between 1"),
         ({"length_penalty": -1.0}, "`length_penalty` must be at least 0"),
@@ -317,7 +317,7 @@ def test_half_precision_logits_are_summed_in_float32():
         ({"early_stopping": 1}, 'True, False or "never".*=1'),
         ({"width": 2.5}, "`width` must be an integer.*2.5"),
         ({"max_length": 9.0}, "`max_length` must be an integer.*9.0"),
-        ({"length_penalty": float("nan")}, "`length_penalty` must be at least"),
+        ({"length_penalty": float("nan")}, "`length_penalty` must be a finite"),
         ({"early_stopping": "always"}, "True, False or \"never\".*'always'"),
         ({"max_length": 0}, "`max_length` counts tokens.*max_length=0"),
         ({"max_length": 3, "min_length": 4}, "`min_length` must be between 1"),

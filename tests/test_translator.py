@@ -425,19 +425,6 @@ def test_what_is_no_search_is_refused(search, toys):
         Translator(toy.model, toy.source_text, toy.target_text, search)
 
 
-def test_a_search_that_load_could_not_make_is_not_saved(toys, tmp_path):
-    class MySearch(keras_attn.BeamSearch):
-        pass
-
-    toy = toys["pre"]
-    mine = Translator(
-        toy.model, toy.source_text, toy.target_text, MySearch(2, max_length=4)
-    )
-    with pytest.raises(ValueError, match="a search of your own, MySearch"):
-        mine.save(tmp_path / "mine")
-    assert not (tmp_path / "mine").exists()
-
-
 def test_a_slice_of_translations_is_translations(results):
     some = results["pre"][1:3]
     assert some.text == results["pre"].text[1:3]

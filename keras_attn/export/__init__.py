@@ -30,7 +30,7 @@ Further signatures, for which `signatures=` asks:
 
 | signature | inputs | outputs |
 |---|---|---|
-| `options` | text, prefix `[B]`, seed `[B]` if the search samples, and one \
+| `options` | text, prefix `[B]`, seed `[B]` if the search draws, and one \
 `[B]` for each of the search's `request_options` | text, score `[B]`, texts, \
 scores `[B, N]`, truncated, unknown, error `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
@@ -43,7 +43,7 @@ state_0... |
 | `strings` | ids `[B, L]`, lengths `[B]` | text, error `[B]` |
 
 In `options`, -1 stands for the search's own, a seed below zero for a fresh
-one, and an empty prefix for none. Without a seed a search that samples draws
+one, and an empty prefix for none. Without a seed a search that draws does so
 anew for every request, in every process that loads the export.
 
 `encode`, `step` and `strings` are for clients that search

@@ -5,8 +5,6 @@ import tensorflow as tf
 from keras_attn.export import rows
 from keras_attn.export.lengths import Measured
 from keras_attn.export.steps import Steps
-from keras_attn.search.options import refused
-from keras_attn.search.options import with_own
 from keras_attn.text import PAD
 
 PLAIN = ("serving_default", "nbest", "align", "ids")
@@ -18,6 +16,7 @@ _IDS = (
     tf.TensorSpec([None], tf.int32, name="lengths"),
 )
 _PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
+_SEED = tf.TensorSpec([None], tf.int32, name="seed")
 _TARGET = tf.TensorSpec([None], tf.string, name="target")
 
 
@@ -151,15 +150,16 @@ class Signatures:
         given, error = self._checked(given)
         prefix = asked.pop("prefix")
         request, errors = {}, [error, *self._errors_of_prefix(prefix)]
-        if self.graph.samples:
+        if self.graph.search.draws:
             seed = asked.pop("seed")
             fresh = self.graph.fresh_seeds(tf.shape(seed)[0])
             request["seed"] = tf.where(seed < 0, fresh, seed)
-        errors += refused(self.graph.search, asked)
+        options = self.graph.search.request_options
+        errors += options.errors(asked)
         error = rows.first(*(x for x in errors if x is not None))
         bad = rows.is_bad(error)
         request["prefix"] = tf.where(bad, "", prefix)
-        request["options"] = with_own(self.graph.search, asked, bad)
+        request["options"] = options.with_own(asked, bad)
         decoded = self.graph.decode(given, request)
         error = rows.first(error, rows.of_found(decoded.hypotheses))
         decoded = _emptied(decoded, rows.is_bad(error))
@@ -262,12 +262,11 @@ class Signatures:
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:
         """The inputs of `options` that are numbers, one for each row."""
-        dtypes = {"seed": tf.int32} if self.graph.samples else {}
-        dtypes |= self.graph.search.request_options
-        return [
-            tf.TensorSpec([None], dtype, name=name)
-            for name, dtype in dtypes.items()
-        ]
+        search = self.graph.search
+        numbers = [_SEED] if search.draws else []
+        for name, dtype in search.request_options.items():
+            numbers.append(tf.TensorSpec([None], dtype, name=name))
+        return numbers
 
     def _request_specs(self):
         return [_PREFIX, *self.numbers_asked]

@@ -1,7 +1,8 @@
 """Search: from a step function to the best token sequences.
 
-A search is a small record of options over pure functions of a step and a
-named state. All of it runs inside one `tf.function`: no Python per step, and
+A `Search` is a small record of options, and what one step does with the
+model's log-probabilities and a named state. Its base class has the one loop
+over steps. All of it runs inside one `tf.function`: no Python per step, and
 buffers of fixed size, so that XLA can compile it.
 
 Scores and lengths. A hypothesis of `n` tokens, the end token counted, has the
@@ -42,8 +43,16 @@ References:
     - [Keskar et al., 2019](https://arxiv.org/abs/1909.05858), section 4.1
 """
 
+from keras_attn.search.base import Search as Search
 from keras_attn.search.beam import BeamSearch as BeamSearch
+from keras_attn.search.chains import CUT as CUT
 from keras_attn.search.greedy import GreedySearch as GreedySearch
+from keras_attn.search.options import Choice as Choice
+from keras_attn.search.options import Integer as Integer
+from keras_attn.search.options import Option as Option
+from keras_attn.search.options import PerSource as PerSource
+from keras_attn.search.options import Real as Real
 from keras_attn.search.sampling import Sampling as Sampling
+from keras_attn.search.step import Step as Step
 from keras_attn.search.task import Hypotheses as Hypotheses
 from keras_attn.search.task import Task as Task

@@ -1,30 +1,27 @@
 """Beam search with a pool of finished hypotheses beside the beams."""
 
-import dataclasses
 from typing import Any
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
+from keras_attn.search.base import Search
 from keras_attn.search.group import Beams
-from keras_attn.search.group import Step
-from keras_attn.search.options import Range
-from keras_attn.search.options import check_common
-from keras_attn.search.options import check_ranges
-from keras_attn.search.options import require_integers
-from keras_attn.search.options import require_number
+from keras_attn.search.options import Choice
+from keras_attn.search.options import Integer
+from keras_attn.search.options import Real
 from keras_attn.search.pool import merged
 from keras_attn.search.pool import normalise
+from keras_attn.search.step import Step
 from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
-from keras_attn.search.task import gather
-from keras_attn.search.task import loop
 from keras_attn.search.task import zero_past
 
 
-@dataclasses.dataclass(frozen=True)
-class BeamSearch:
+@keras.saving.register_keras_serializable("keras_attn")
+class BeamSearch(Search):
     """Keeps the `width` likeliest beginnings at every step.
 
     Of the `2 * width` best extensions of a source, those among the first
@@ -59,33 +56,11 @@ class BeamSearch:
     has none). The log-probabilities and scores themselves stay the model's.
     The results of all groups are ranked together; groups may find the same.
 
+    A row whose request has a width finds what a search of that width finds.
+    With several groups the width is fixed.
+
     What the rules on lengths, prefix and repetition mean in detail stands in
     `keras_attn.search`.
-
-    Args:
-        width: Number of beginnings kept, the beams.
-        num_hypotheses: Number of results a source, at most `width`.
-        length_penalty: The exponent `alpha` of the penalty, at least 0.
-        penalty: `"gnmt"` or `"power"`, the formula of the penalty.
-        early_stopping: `True`, `False` or `"never"`.
-        max_length: Longest output in tokens, the end token counted.
-        min_length: Fewest tokens, the end token counted.
-        max_per_source: `(a, b)`: at most `a * source + b` tokens, rounded
-            down, where that is less than `max_length`.
-        min_per_source: `(a, b)`: at least `a * source + b` tokens, rounded
-            down, where that is more than `min_length`.
-        no_repeat_ngram: No n-gram of so many tokens comes twice. 0 lets all.
-        repetition_penalty: Makes tokens less likely that came already, if
-            greater than 1.
-        coverage_penalty: The weight `beta` of the coverage penalty, at
-            least 0.
-        groups: Number of groups, which divides the width.
-        diversity: What a token costs a group for each beam before that has
-            it. Above 0 with several groups, else 0.
-
-    Request options: `width`, at most the search's own and not with several
-    groups, `length_penalty`, `coverage_penalty`, `max_length` and
-    `min_length`. A row with a width finds what a search of that width finds.
 
     References:
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14
@@ -99,63 +74,62 @@ class BeamSearch:
     -2.0
     """
 
-    width: int = 5
-    num_hypotheses: int = 1
-    length_penalty: float = 0.0
-    penalty: str = "gnmt"
-    early_stopping: bool | str = False
-    max_length: int = 100
-    min_length: int = 1
-    max_per_source: tuple | None = None
-    min_per_source: tuple | None = None
-    no_repeat_ngram: int = 0
-    repetition_penalty: float = 1.0
-    coverage_penalty: float = 0.0
-    groups: int = 1
-    diversity: float = 0.0
+    width: int = Integer(
+        default=5,
+        low=1,
+        request=lambda search: search.groups == 1,
+        at_most_own=True,
+        meaning="is the number of beams",
+        doc="Number of beginnings kept, the beams.",
+    )
+    num_hypotheses: int = Integer(
+        default=1,
+        low=1,
+        high="width",
+        advice="A wider search finds more.",
+        doc="Number of results a source, at most `width`.",
+    )
+    length_penalty: float = Real(
+        default=0.0,
+        low=0,
+        request=True,
+        advice=("0 ranks by log-probability, more favours longer hypotheses."),
+        doc="The exponent `alpha` of the penalty, at least 0.",
+    )
+    penalty: str = Choice(
+        "gnmt",
+        "power",
+        default="gnmt",
+        doc='`"gnmt"` or `"power"`, the formula of the penalty.',
+    )
+    early_stopping: bool | str = Choice(
+        True, False, "never", default=False, doc='`True`, `False` or `"never"`.'
+    )
+    coverage_penalty: float = Real(
+        default=0.0,
+        low=0,
+        request=True,
+        advice=(
+            "0 leaves coverage alone, 0.2 is about what Wu et al. (2016) found."
+        ),
+        doc="The weight `beta` of the coverage penalty, at least 0.",
+        last=True,
+    )
+    groups: int = Integer(
+        default=1, doc="Number of groups, which divides the width.", last=True
+    )
+    diversity: float = Real(
+        default=0.0,
+        doc=(
+            "What a token costs a group for each beam before that has it. "
+            "Above 0 with several groups, else 0."
+        ),
+        last=True,
+    )
 
-    def __post_init__(self):
-        check_common(self)
-        require_integers(self, "width", "num_hypotheses", "groups")
-        if self.width < 1:
-            raise ValueError(
-                "`width` is the number of beams, at least 1. Received: "
-                f"width={self.width!r}"
-            )
-        if not 1 <= self.num_hypotheses <= self.width:
-            raise ValueError(
-                "`num_hypotheses` must be between 1 and the width. Received: "
-                f"num_hypotheses={self.num_hypotheses!r}, "
-                f"width={self.width!r}. A wider search finds more."
-            )
-        if not self.length_penalty >= 0:
-            raise ValueError(
-                "`length_penalty` must be at least 0. Received: "
-                f"length_penalty={self.length_penalty!r}. 0 ranks by "
-                "log-probability, more favours longer hypotheses."
-            )
-        if self.penalty not in ("gnmt", "power"):
-            raise ValueError(
-                '`penalty` must be "gnmt" or "power". Received: '
-                f"penalty={self.penalty!r}"
-            )
-        stopping = self.early_stopping
-        if not (isinstance(stopping, bool) or stopping == "never"):
-            raise ValueError(
-                '`early_stopping` must be True, False or "never". Received: '
-                f"early_stopping={self.early_stopping!r}"
-            )
-        for name in ("length_penalty", "coverage_penalty", "diversity"):
-            require_number(self, name)
-        if self.coverage_penalty < 0:
-            raise ValueError(
-                "`coverage_penalty` must be at least 0. Received: "
-                f"coverage_penalty={self.coverage_penalty!r}. 0 leaves "
-                "coverage alone, 0.2 is about what Wu et al. (2016) found."
-            )
-        self._check_groups()
+    streams = False  # a beam search knows no token until it knows the last
 
-    def _check_groups(self):
+    def check(self):
         if self.groups < 1 or self.width % self.groups:
             raise ValueError(
                 "`groups` must divide the width, so that all have as many "
@@ -171,98 +145,97 @@ class BeamSearch:
                 "find the same."
             )
 
-    @property
-    def request_options(self):
-        """Options that a `Task` may hold for every row, and their dtypes."""
-        options = {
-            "width": tf.int32,
-            "length_penalty": tf.float32,
-            "coverage_penalty": tf.float32,
-            "max_length": tf.int32,
-            "min_length": tf.int32,
-        }
-        if self.groups > 1:
-            del options["width"]
-        return options
-
-    @property
-    def option_ranges(self):
-        """The range of each option of a request."""
-        return {
-            "width": Range(1, self.width),
-            "length_penalty": Range(0),
-            "coverage_penalty": Range(0),
-            "max_length": Range(1, self.max_length),
-            "min_length": Range(1, self.max_length),
-        }
-
-    def check_options(self, options):
-        """Returns the options as tensors that fail where out of range."""
-        return check_ranges(self, options)
-
     def normalise(self, log_probability, length):
         """Returns the score of a hypothesis of this length."""
         return normalise(
             log_probability, length, self.penalty, self.length_penalty
         )
 
-    def __call__(self, task: Task) -> Hypotheses:
-        """Decodes, inside a `tf.function` or eagerly."""
-        beams = Beams(self, task)
-        first = task.start(self.width)
-        group = beams.first(_source_length(beams, task, first))
-        state = loop(
-            lambda state: tf.logical_not(
-                tf.reduce_all(_joined([x.done for x in state.groups], axis=0))
-            ),
-            lambda state: self._advance(beams, state),
-            _State(
-                time=tf.constant(0),
-                groups=(group,) * self.groups,
-                model=first,
-                alignments=tf.TensorArray(tf.float32, self.max_length),
-            ),
-            self.max_length,
-        )
-        return self._collect(beams, state)
+    def run(self, task: Task) -> "Groups":
+        return Groups(self, task)
 
-    def _advance(self, beams, state):
-        time, groups = state.time, state.groups
-        tokens = _joined([group.last for group in groups])
-        raw, alignments, model = beams.task.step(tokens, state.model)
-        raw = tf.cast(raw, tf.float32)
+
+class Frontier(NamedTuple):
+    """The beams of all groups after a number of tokens."""
+
+    time: Any
+    groups: tuple  # of `Group`
+
+    @property
+    def last(self):
+        """The last token of each beam, `(B, K)`."""
+        return _joined([group.last for group in self.groups])
+
+    @property
+    def done(self):
+        """Whether each source is done, for each group."""
+        return _joined([group.done for group in self.groups], axis=0)
+
+
+class Groups:
+    """One run of a beam search over a task: all its groups of beams.
+
+    Args:
+        search: The `BeamSearch`.
+        task: The `Task`.
+
+    Attributes:
+        beams: How many hypotheses of a source the model steps.
+        recorded: Dtypes of what each step leaves for `results()`.
+    """
+
+    recorded = (tf.float32,)  # alignments
+
+    def __init__(self, search, task):
+        self._search, self._task = search, task
+        self._each = Beams(search, task)
+        self.beams = search.width
+
+    def first(self) -> Frontier:
+        """The beams before the first token."""
+        group = self._each.first(self._source_length())
+        return Frontier(tf.constant(0), (group,) * self._search.groups)
+
+    def advance(self, frontier: Frontier, logits, alignments) -> tuple:
+        """Extends every beam by a token and keeps the best.
+
+        Args:
+            frontier: The beams so far.
+            logits, alignments: What the model says after the last tokens.
+
+        Returns:
+            The beams then, those that they come from, `(batch, K)`, and the
+            alignments `(batch, K, source)`.
+        """
+        time, groups, rules = frontier.time, frontier.groups, self._each.rules
+        raw = tf.cast(logits, tf.float32)
         history = None
-        if beams.rules.need_history:
+        if rules.need_history:
             history = _joined([group.tokens for group in groups])
-        logits, allowed = beams.rules.apply(raw, history, time)
-        step = Step(time, raw, logits, allowed, alignments)
-        if self.groups == 1:
-            group, parents, _ = beams.advance(groups[0], step)
+        step = Step(
+            time,
+            raw,
+            *rules.apply(raw, history, time),
+            rules.banned(time),
+            alignments,
+        )
+        if len(groups) == 1:
+            group, parents, _ = self._each.advance(groups[0], step)
             grown = (group,)
         else:
-            grown, parents = self._advance_groups(beams, groups, step)
-        return _State(
-            time=time + 1,
-            groups=grown,
-            model=gather(model, parents),
-            alignments=state.alignments.write(time, alignments),
-        )
+            grown, parents = self._one_after_the_other(groups, step)
+        return Frontier(time + 1, grown), parents, (alignments,)
 
-    def _advance_groups(self, beams, groups, step):
-        """One group after the other: each dislikes what those before chose."""
-        vocabulary = step.logits.shape[-1]
+    def _one_after_the_other(self, groups, step):
+        """Each group dislikes what those before it chose."""
+        vocabulary, width = step.logits.shape[-1], self._each.width
         dislike, grown, parents = None, [], []
         for i, group in enumerate(groups):
-            offset = i * beams.width
-            own = Step(
-                step.time,
-                *(
-                    None if x is None else x[:, offset : offset + beams.width]
-                    for x in step[1:]
-                ),
+            offset = i * width
+            new, parent, chose = self._each.advance(
+                group, step.of_beams(offset, width), offset, dislike
             )
-            new, parent, chose = beams.advance(group, own, offset, dislike)
-            cost = tf.where(chose, self.diversity, 0.0)[..., None]
+            cost = tf.where(chose, self._search.diversity, 0.0)[..., None]
             cost *= tf.one_hot(new.last, vocabulary)
             cost = tf.reduce_sum(cost, axis=1)  # (B, V)
             dislike = cost if dislike is None else dislike + cost
@@ -270,24 +243,29 @@ class BeamSearch:
             parents.append(parent + offset)
         return tuple(grown), tf.concat(parents, axis=1)
 
-    def _collect(self, beams, state):
-        if self.groups == 1:
-            (group,) = state.groups
-            pool, finished = beams.results(
-                group, state.time, self.num_hypotheses
-            )
+    def results(self, frontier: Frontier, alignments) -> Hypotheses:
+        """What was found, best first.
+
+        Args:
+            frontier: The beams at the end.
+            alignments: Those of all steps, time first, by beam.
+        """
+        count, time = self._search.num_hypotheses, frontier.time
+        if len(frontier.groups) == 1:
+            (group,) = frontier.groups
+            pool, finished = self._each.results(group, time, count)
         else:
             results = [
-                beams.results(group, state.time, beams.width)
-                for group in state.groups
+                self._each.results(group, time, self._each.width)
+                for group in frontier.groups
             ]
             pools, finished = zip(*results, strict=True)
-            pool, finished = merged(pools, finished, self.num_hypotheses)
+            pool, finished = merged(pools, finished, count)
         exists = pool.scores > POSSIBLE
         lengths = tf.where(exists, pool.lengths, 0)
-        real = tf.sequence_mask(lengths, self.max_length)
+        real = tf.sequence_mask(lengths, self._search.max_length)
         # (T, B, K, S) -> (B, T, K, S), then the slot of each step
-        attended = tf.transpose(state.alignments.stack(), [1, 0, 2, 3])
+        attended = tf.transpose(alignments, [1, 0, 2, 3])
         attended = tf.gather(
             attended, tf.transpose(pool.slots, [0, 2, 1]), batch_dims=2
         )
@@ -299,25 +277,18 @@ class BeamSearch:
             alignments=zero_past(tf.transpose(attended, [0, 2, 1, 3]), lengths),
         )
 
-
-class _State(NamedTuple):
-    time: Any
-    groups: tuple  # of `Group`
-    model: Any
-    alignments: Any  # TensorArray of T x (B, K, S), by beam
+    def _source_length(self):
+        """How many positions alignments are over, where somebody asks."""
+        task = self._task
+        if not self._each.covers:
+            return None
+        if task.source_mask is not None:
+            return tf.shape(task.source_mask)[1]
+        # Only a step tells. A graph that knows its shapes leaves it out.
+        tokens = tf.fill([task.batch, self.beams], task.start_token)
+        _, alignments, _ = task.step(tokens, task.start(self.beams))
+        return tf.shape(alignments)[-1]
 
 
 def _joined(tensors, axis=1):
     return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis)
-
-
-def _source_length(beams, task, state):
-    """How many positions alignments are over, where somebody asks."""
-    if not beams.covers:
-        return None
-    if task.source_mask is not None:
-        return tf.shape(task.source_mask)[1]
-    # Only a step tells. A graph that knows its shapes leaves it out.
-    tokens = tf.fill([task.batch, beams.search.width], task.start_token)
-    _, alignments, _ = task.step(tokens, state)
-    return tf.shape(alignments)[-1]

@@ -33,40 +33,45 @@ def extend(logits, logp, count, banned=(), allowed=None):
         they extend and the tokens they add, each `(batch, count)`.
     """
     if logits.shape[-1] < LARGE:
-        if count == logits.shape[1] == 1:  # as greedy search asks
-            return _likeliest(logits, logp, banned, allowed)
         return _extend_plainly(logits, logp, count, banned, allowed)
     return _extend_by_chunks(logits, logp, count, banned, allowed)
 
 
 def _extend_plainly(logits, logp, count, banned, allowed):
     beams, vocabulary = logits.shape[1:]
-    totals = _totals(logits, banned, allowed) + logp[..., None]
+    totals = log_probabilities(logits, banned, allowed) + logp[..., None]
     totals = tf.reshape(totals, [-1, beams * vocabulary])
     logp, index = tf.math.top_k(totals, count)
     return logp, index // vocabulary, index % vocabulary
 
 
-def _likeliest(logits, logp, banned, allowed):
-    """The best extension of each source's one hypothesis."""
-    totals = _totals(logits, banned, allowed)
-    likeliest = tf.reduce_max(totals, axis=-1, keepdims=True)
+def likeliest(logits, logp, banned, allowed):
+    """Finds the best extension of each hypothesis by itself.
+
+    Args:
+        logits, logp, banned, allowed: As for `extend`.
+
+    Returns:
+        Log-probabilities of the extended hypotheses and the tokens they add,
+        each `(batch, beams)`.
+    """
+    found = log_probabilities(logits, banned, allowed)
+    best = tf.reduce_max(found, axis=-1, keepdims=True)
     # The first token that has it. XLA's argmax takes several times as long.
     last = logits.shape[-1] - 1
-    token = tf.where(totals == likeliest, tf.range(last + 1), last)
-    token = tf.reduce_min(token, axis=-1)
-    return logp + likeliest[..., 0], tf.zeros_like(token), token
+    token = tf.where(found == best, tf.range(last + 1), last)
+    return logp + best[..., 0], tf.reduce_min(token, axis=-1)
 
 
-def _totals(logits, banned, allowed):
-    """Log-probabilities of the next token, `(batch, beams, vocabulary)`."""
+def log_probabilities(logits, banned, allowed):
+    """Those of the next token, `(batch, beams, vocabulary)`."""
     if allowed is None:
-        totals = tf.nn.log_softmax(logits)
+        found = tf.nn.log_softmax(logits)
     else:
-        totals = allowed - log_normaliser(logits)[..., None]
+        found = allowed - log_normaliser(logits)[..., None]
     if banned:
-        totals += penalties(banned, logits.shape[-1])
-    return totals
+        found += penalties(banned, logits.shape[-1])
+    return found
 
 
 def _extend_by_chunks(logits, logp, count, banned, allowed):

@@ -1,7 +1,7 @@
 """Hypotheses that go on one token at a time, none knowing of the others.
 
-Greedy search and sampling are this loop; they differ in the token they
-choose.
+Greedy search, sampling and most searches of a user's own run so; they differ
+in the token they choose.
 """
 
 from typing import Any
@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_attn.search.limits import limits
-from keras_attn.search.options import check_names
+from keras_attn.search.limits import Limits
 from keras_attn.search.options import is_fixed
 from keras_attn.search.rules import Rules
+from keras_attn.search.step import Step
 from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import Hypotheses
-from keras_attn.search.task import loop
+from keras_attn.search.task import gather
 from keras_attn.search.task import zero_past
+from keras_attn.search.threefry import uniform
 
 CUT = -1  # in place of a token: none could come
 
@@ -27,84 +28,88 @@ class Chain(NamedTuple):
     time: Any
     last: Any  # (B, N)
     done: Any  # (B, N)
-    score: Any  # (B, N)
-    state: Any  # the model's
+    scores: Any  # (B, N)
     history: Any  # (B, N, T), or None where no rule asks for it
-
-
-class _Run(NamedTuple):
-    chain: Chain
-    tokens: Any  # TensorArray of T x (B, N)
-    alignments: Any  # TensorArray of T x (B, N, S)
-
-    @property
-    def time(self):
-        return self.chain.time
+    own: Any  # the search's own state
 
 
 class Chains:
     """One run of such a search over a task.
 
     Args:
-        search: The search, for the options that all searches have and for
-            `chooser(task)`: a function of the logits to normalise by and
-            those to choose by or None (see `Rules.apply`), the banned
-            tokens, the log-probabilities so far `(batch, N)` and the time.
-            It returns the next tokens and the log-probabilities with them,
-            each `(batch, N)`.
+        search: The search: `start`, `choose` and `update` are its own.
         task: The `Task`.
+
+    Attributes:
+        beams: How many hypotheses of a source the model steps.
+        recorded: Dtypes of what each step leaves for `results()`.
     """
 
+    recorded = (tf.int32, tf.float32)  # tokens, alignments
+
     def __init__(self, search, task):
-        check_names(search, task.options or {})
         self._search, self._task = search, task
-        self._choose = search.chooser(task)
-        self._lengths = limits(search, task)
-        self._rules = Rules(search, task, self._lengths)
+        self._asked = search.asked(task)
+        self._limits = Limits.of(search, task)
+        self._rules = Rules(search, task, self._limits)
+        self.beams = search.num_hypotheses
+        self._numbers = None
+        if search.draws:
+            self._numbers = uniform(task.seed, self.beams, search.max_length)
 
     def first(self) -> Chain:
         """What is known before the first token."""
-        task, count = self._task, self._search.num_hypotheses
+        batch, count = self._task.batch, self.beams
         history = None
         if self._rules.need_history:
             length = self._search.max_length
-            history = tf.zeros([task.batch, count, length], tf.int32)
+            history = tf.zeros([batch, count, length], tf.int32)
         return Chain(
             time=tf.constant(0),
-            last=tf.fill([task.batch, count], task.start_token),
-            done=tf.zeros([task.batch, count], tf.bool),
-            score=tf.zeros([task.batch, count]),
-            state=task.start(count),
+            last=tf.fill([batch, count], self._task.start_token),
+            done=tf.zeros([batch, count], tf.bool),
+            scores=tf.zeros([batch, count]),
             history=history,
+            own=self._asked.start(self._task),
         )
 
-    def advance(self, chain: Chain) -> tuple:
+    def advance(self, chain: Chain, logits, alignments) -> tuple:
         """Takes one token for every hypothesis.
 
+        Args:
+            chain: What is known so far.
+            logits, alignments: What the model says after the last tokens.
+
         Returns:
-            What is known then, the tokens `(batch, N)`, `CUT` where there is
-            none, and the alignments `(batch, N, source)`.
+            What is known then; None, as no hypothesis takes the place of
+            another; and the tokens `(batch, N)`, `CUT` where there is none,
+            with the alignments `(batch, N, source)`.
         """
-        task, rules, time = self._task, self._rules, chain.time
-        raw, alignments, model = task.step(chain.last, chain.state)
-        raw = tf.cast(raw, tf.float32)
-        logits, allowed = rules.apply(raw, chain.history, time)
-        score, token = self._choose(
-            logits, allowed, rules.banned(time), chain.score, time
+        rules, time = self._rules, chain.time
+        raw = tf.cast(logits, tf.float32)
+        step = Step(
+            time,
+            raw,
+            *rules.apply(raw, chain.history, time),
+            rules.banned(time),
+            alignments,
+            chain.scores,
+            None if self._numbers is None else self._numbers[time],
         )
+        token, scores = self._asked.choose(step, chain.own)
         if rules.forces:
             forced, logp = rules.forced(raw, time)
-            count = self._search.num_hypotheses
-            forced = tf.repeat(forced[:, None], count, axis=1)
+            forced = tf.repeat(forced[:, None], self.beams, axis=1)
             token = tf.where(forced > 0, forced, token)
-            score = tf.where(forced > 0, chain.score + logp, score)
-        done, written = chain.done | (token == task.end_token), token
+            scores = tf.where(forced > 0, chain.scores + logp, scores)
+        own = self._asked.update(step, token, scores, chain.own)
+        done, written = chain.done | (token == self._task.end_token), token
         if rules.may_exhaust:
-            stuck = score <= POSSIBLE
-            score = tf.where(stuck, chain.score, score)
+            stuck = scores <= POSSIBLE
+            scores = tf.where(stuck, chain.scores, scores)
             written = tf.where(stuck, CUT, token)
             done |= stuck
-        longest = self._lengths.longest
+        longest = self._limits.longest
         if not is_fixed(longest):
             done |= (time + 1 >= longest)[:, None]
         history = chain.history
@@ -115,68 +120,47 @@ class Chains:
             time=time + 1,
             last=token,
             done=done,
-            score=tf.where(chain.done, chain.score, score),
-            state=model,
+            scores=tf.where(chain.done, chain.scores, scores),
             history=history,
+            own=own,
         )
-        return chain, written, alignments
+        return chain, None, (written, alignments)
 
-    def run(self) -> Hypotheses:
-        """Goes on until all hypotheses are done."""
+    def results(self, chain: Chain, tokens, alignments) -> Hypotheses:
+        """What was found, best first.
 
-        def body(state):
-            time = state.time
-            chain, tokens, alignments = self.advance(state.chain)
-            return _Run(
-                chain=chain,
-                tokens=state.tokens.write(time, tokens),
-                alignments=state.alignments.write(time, alignments),
-            )
-
-        length = self._search.max_length
-        state = loop(
-            lambda state: tf.logical_not(tf.reduce_all(state.chain.done)),
-            body,
-            _Run(
-                chain=self.first(),
-                tokens=tf.TensorArray(tf.int32, length),
-                alignments=tf.TensorArray(tf.float32, length),
-            ),
-            length,
+        Args:
+            chain: What is known at the end.
+            tokens, alignments: What was recorded, time first.
+        """
+        # (T, B, N, ...) -> (B, N, T, ...)
+        tokens = tf.transpose(tokens, [1, 2, 0])
+        alignments = tf.transpose(alignments, [1, 2, 0, 3])
+        # The loop goes on until all rows are done: past the end token of a
+        # hypothesis, or its maximum, comes what nobody asked for.
+        longest = self._limits.longest
+        if not is_fixed(longest):
+            longest = longest[:, None]
+        if self._rules.may_exhaust:
+            longest = tf.minimum(longest, _first(tokens == CUT))
+        end = _first(tokens == self._task.end_token)
+        finished = end < longest
+        lengths = tf.minimum(end + 1, longest)
+        # Without a token, or with one that the model rules out, there is none.
+        exists = (lengths > 0) & (chain.scores > POSSIBLE)
+        lengths = tf.where(exists, lengths, 0)
+        real = tf.sequence_mask(lengths, tokens.shape[-1])
+        found = Hypotheses(
+            tokens=tf.where(real, tokens, 0),
+            lengths=lengths,
+            scores=tf.where(exists, chain.scores, float("-inf")),
+            finished=finished & exists,
+            alignments=zero_past(alignments, lengths),
         )
-        return _collect(
-            state,
-            state.chain.score,
-            self._task.end_token,
-            self._rules,
-            self._lengths.longest,
-        )
-
-
-def _collect(state, score, end_token, rules, longest):
-    # (T, B, N, ...) -> (B, N, T, ...)
-    tokens = tf.transpose(state.tokens.stack(), [1, 2, 0])
-    alignments = tf.transpose(state.alignments.stack(), [1, 2, 0, 3])
-    # The loop goes on until all rows are done: past the end token of a
-    # hypothesis, or its maximum, comes what nobody asked for.
-    if not is_fixed(longest):
-        longest = longest[:, None]
-    if rules.may_exhaust:
-        longest = tf.minimum(longest, _first(tokens == CUT))
-    end = _first(tokens == end_token)
-    finished = end < longest
-    lengths = tf.minimum(end + 1, longest)
-    # Without a token, or with one that the model rules out, there is none.
-    exists = (lengths > 0) & (score > POSSIBLE)
-    lengths = tf.where(exists, lengths, 0)
-    real = tf.sequence_mask(lengths, tokens.shape[-1])
-    return Hypotheses(
-        tokens=tf.where(real, tokens, 0),
-        lengths=lengths,
-        scores=tf.where(exists, score, float("-inf")),
-        finished=finished & exists,
-        alignments=zero_past(alignments, lengths),
-    )
+        if self.beams == 1:
+            return found
+        _, best = tf.math.top_k(found.scores, self.beams)
+        return gather(found, best)
 
 
 def _first(true):

@@ -17,7 +17,8 @@ def draw(logits, numbers, temperature, top_k, top_p):
     Args:
         logits: Tensor of shape `(batch, N, vocabulary)`.
         numbers: Uniform random numbers `(batch, N)`.
-        temperature, top_k, top_p: A number each, or a tensor `(batch,)`.
+        temperature, top_k, top_p: A number each, or a tensor `(batch,)` or
+            `(batch, 1)`.
 
     Returns:
         Tokens of shape `(batch, N)`.
@@ -137,7 +138,7 @@ def _bounds(logits, total, size, temperature, top_k, top_p):
 
 
 def _by_row(option):
-    return option if is_fixed(option) else option[:, None, None]
+    return option if is_fixed(option) else tf.reshape(option, [-1, 1, 1])
 
 
 def _is(option, value):

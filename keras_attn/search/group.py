@@ -6,10 +6,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_attn.search.candidates import extend
-from keras_attn.search.limits import limits
-from keras_attn.search.options import check_names
+from keras_attn.search.limits import Limits
 from keras_attn.search.options import is_fixed
-from keras_attn.search.options import option
 from keras_attn.search.pool import Pool
 from keras_attn.search.pool import append
 from keras_attn.search.pool import best
@@ -39,30 +37,19 @@ class Group(NamedTuple):
     pool: Pool
 
 
-class Step(NamedTuple):
-    """What all beams know at a step; a group sees its own."""
-
-    time: Any
-    raw: Any  # (B, K, V), the model's logits
-    logits: Any  # (B, K, V), to normalise by
-    allowed: Any  # (B, K, V), to choose by, or None
-    alignments: Any  # (B, K, S)
-
-
 class Beams:
     """One run of a beam search over a task, told for one group."""
 
     def __init__(self, search, task):
-        check_names(search, task.options or {})
         self.search, self.task = search, task
         self.width = search.width // search.groups
-        self.limits = limits(search, task)
+        self.limits = Limits.of(search, task)
         self.rules = Rules(search, task, self.limits)
-        self.alpha = option(search, task, "length_penalty")
-        self.beta = option(search, task, "coverage_penalty")
+        self.alpha = search.option("length_penalty", task)
+        self.beta = search.option("coverage_penalty", task)
         self.covers = not (is_fixed(self.beta) and self.beta == 0)
         # None where all rows have all beams
-        width = option(search, task, "width")
+        width = search.option("width", task)
         self.widths = None if is_fixed(width) else width
         self.stops_apart = self.rules.may_exhaust or not is_fixed(
             self.limits.longest
@@ -156,7 +143,7 @@ class Beams:
             step.logits,
             group.logp,
             min(2 * self.width, self.width * step.logits.shape[-1]),
-            self.rules.banned(step.time),
+            step.banned,
             allowed,
         )
         logp = value

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_attn.search.options import is_fixed
-from keras_attn.search.options import option
 
 
 class Limits(NamedTuple):
@@ -15,31 +14,31 @@ class Limits(NamedTuple):
     longest: Any  # an integer or (B,)
     shortest: Any  # an integer or (B,), at most the longest
 
+    @classmethod
+    def of(cls, search, task):
+        """What the options of search, sources and request make together."""
+        longest = search.option("max_length", task)
+        shortest = search.option("min_length", task)
+        if search.max_per_source is not None:
+            limit = _per_source("max_per_source", search.max_per_source, task)
+            longest = tf.clip_by_value(limit, 1, longest)
+        if search.min_per_source is not None:
+            limit = _per_source("min_per_source", search.min_per_source, task)
+            shortest = tf.maximum(limit, shortest)
+        if not (is_fixed(shortest) and (is_fixed(longest) or shortest == 1)):
+            shortest = tf.minimum(shortest, longest)
+        return cls(longest, shortest)
 
-def limits(search, task):
-    """What the options of search, sources and request make together."""
-    longest = option(search, task, "max_length")
-    shortest = option(search, task, "min_length")
-    if search.max_per_source is not None:
-        limit = _per_source(search, task, "max_per_source")
-        longest = tf.clip_by_value(limit, 1, longest)
-    if search.min_per_source is not None:
-        limit = _per_source(search, task, "min_per_source")
-        shortest = tf.maximum(limit, shortest)
-    if not (is_fixed(shortest) and (is_fixed(longest) or shortest == 1)):
-        shortest = tf.minimum(shortest, longest)
-    return Limits(longest, shortest)
 
-
-def _per_source(search, task, name):
+def _per_source(name, pair, task):
     """`a * source + b`, rounded down."""
     if task.source_lengths is None:
         raise ValueError(
             f"`{name}` needs the lengths of the sources, and this task has "
-            f"none. Received: {name}={getattr(search, name)!r}. Limits that "
-            "depend on no source are `max_length` and `min_length`."
+            f"none. Received: {name}={pair!r}. Limits that depend on no "
+            "source are `max_length` and `min_length`."
         )
-    a, b = getattr(search, name)
+    a, b = pair
     limit = a * tf.cast(task.source_lengths, tf.float32) + b
     # 1.1 * 10 is 11, also where float32 makes a little less of it.
     return tf.cast(tf.floor(limit + 1e-3), tf.int32)

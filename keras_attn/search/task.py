@@ -49,37 +49,6 @@ class Task(NamedTuple):
     options: Any = None  # name -> (batch,) tensor, instead of the search's
 
 
-def loop(condition, body, state, max_length):
-    """A while loop over one named state, in which None stays None.
-
-    It takes at least one step, also for a batch without rows: a buffer that
-    nothing was written to does not know its shape.
-    """
-    first = state
-
-    def pack(tensors):
-        tensors = iter(tensors)
-        return tf.nest.map_structure(
-            lambda x: None if x is None else next(tensors), first
-        )
-
-    def going(*tensors):
-        state = pack(tensors)
-        return (state.time == 0) | condition(state)
-
-    tensors = tf.while_loop(
-        going,
-        lambda *tensors: _present(body(pack(tensors))),
-        _present(first),
-        maximum_iterations=max_length,
-    )
-    return pack(tensors)
-
-
-def _present(state):
-    return [x for x in tf.nest.flatten(state) if x is not None]
-
-
 def gather(structure, index):
     """Takes items `index (B, N)` of axis 1 of every tensor."""
     return tf.nest.map_structure(

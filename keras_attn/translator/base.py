@@ -20,9 +20,8 @@ from keras_attn.incremental import Ensemble
 from keras_attn.incremental import Incremental
 from keras_attn.placement import anywhere
 from keras_attn.search import BeamSearch
-from keras_attn.search import GreedySearch
 from keras_attn.search import Hypotheses
-from keras_attn.search import Sampling
+from keras_attn.search import Search
 from keras_attn.text import Text
 from keras_attn.translator import checks
 from keras_attn.translator import requests
@@ -60,8 +59,8 @@ class Translator:
             `Ensemble`.
         source_text: `Text` of the source, or `None` where it is no text.
         target_text: `Text` of the target.
-        search: `GreedySearch`, `BeamSearch` or `Sampling`. Defaults to
-            `BeamSearch()`.
+        search: A `Search`: `GreedySearch`, `BeamSearch`, `Sampling` or one
+            of your own. Defaults to `BeamSearch()`.
         jit_compile: Whether XLA compiles the search, once for each shape of
             a batch. It pays for small models that see few shapes.
         forbidden: List of target tokens that may not come, such as
@@ -97,7 +96,7 @@ class Translator:
         model: keras.Model | Sequence[keras.Model],
         source_text: Text | None,
         target_text: Text,
-        search: GreedySearch | BeamSearch | Sampling | None = None,
+        search: Search | None = None,
         jit_compile: bool = False,
         forbidden: Sequence[str] = (),
         replace_unknown: bool = False,
@@ -202,8 +201,8 @@ class Translator:
                 and memory and not the results. Like lengths go together.
             prefixes: List with a string or `None` for each source: what its
                 target begins with, such as a token of the language wanted.
-            seed: Integer that makes `Sampling` repeat itself. Defaults to
-                another one each time.
+            seed: Integer that makes a search that draws, such as `Sampling`,
+                repeat itself. Defaults to another one each time.
             options: Dictionary of options in place of the search's own, for
                 all sources or a list with a value for each:
                 `{"length_penalty": 0.6}`. `search.request_options` has the
@@ -290,10 +289,11 @@ class Translator:
     ) -> Iterator[Token]:
         """Yields the tokens of one source's text as they come.
 
-        With `GreedySearch` or `Sampling`: a beam search does not know its
-        first token until it knows its last. The texts of the tokens, joined,
-        are the text that a call returns. A source that is cut at its text's
-        `max_length` is warned of with the first token.
+        With a search that `streams`, such as `GreedySearch` or `Sampling`: a
+        beam search does not know its first token until it knows its last.
+        The texts of the tokens, joined, are the text that a call returns. A
+        source that is cut at its text's `max_length` is warned of with the
+        first token.
 
         Args:
             source: A string, or an array without a batch axis.
@@ -409,7 +409,8 @@ class Translator:
         Args:
             directory: Path of the directory.
             custom_objects: Dictionary of the classes and functions in the
-                models that are not registered with Keras, by their names.
+                models, and the class of the search, that are not registered
+                with Keras, by their names.
         """
         loaded = saving.load(saving.path_of(directory, True), custom_objects)
         return cls(**loaded)
@@ -474,10 +475,10 @@ def _cut(models):
 def _search(search):
     if search is None:
         return BeamSearch()
-    if not isinstance(search, (BeamSearch, GreedySearch, Sampling)):
+    if not isinstance(search, Search):
         raise ValueError(
-            "`search` must be a `BeamSearch`, a `GreedySearch` or a "
-            f"`Sampling`. Received: search={search!r}. Pass for example "
+            "`search` must be a `Search`, such as a `BeamSearch` or a "
+            f"`GreedySearch`. Received: search={search!r}. Pass for example "
             "`BeamSearch(5)`."
         )
     return search

@@ -12,16 +12,15 @@ A request without any has the plain graph, which knows nothing of them.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_attn.search import BeamSearch
-from keras_attn.search import GreedySearch
 from keras_attn.search import Hypotheses
-from keras_attn.search import Sampling
+from keras_attn.search import Search
 from keras_attn.search import Task
 from keras_attn.text import END
 from keras_attn.text import PAD
@@ -62,7 +61,7 @@ class Graph:
     sources: Lines | Features
     examples: Examples  # of the models' inputs
     target_text: Text
-    search: BeamSearch | GreedySearch | Sampling
+    search: Search
     forbidden: tuple = ()  # ids
     replace_unknown: bool = False
     jit_compile: bool = False
@@ -80,11 +79,6 @@ class Graph:
         return dataclasses.replace(
             self, sources=sources, target_text=target_text, **changes
         )
-
-    @property
-    def samples(self) -> bool:
-        """Whether the search draws at random, and so takes seeds."""
-        return isinstance(self.search, Sampling)
 
     def decode(self, given: tuple, request: dict) -> Decoded:
         """Decodes a batch of what `sources` takes."""
@@ -137,7 +131,7 @@ class Graph:
             inputs: The model's inputs but the last.
             request: What `with_ids()` returned.
         """
-        if self.samples and "seed" not in request:
+        if self.search.draws and "seed" not in request:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
         return self._search(request)(inputs, request)
@@ -164,11 +158,7 @@ class Graph:
             if "seed" in request:
                 specs["seed"] = tf.TensorSpec([None], tf.int32)
             if "options" in request:
-                dtypes = self.search.request_options
-                specs["options"] = {
-                    name: tf.TensorSpec([None], dtypes[name])
-                    for name in options
-                }
+                specs["options"] = self.search.request_options.specs(options)
             self._searches[key] = tf.function(
                 self.decode_inputs,
                 input_signature=[self.sources.input_specs, specs],
@@ -193,9 +183,8 @@ class Graph:
         """What a search works on."""
         nowhere = tf.shape(inputs[0])[1] if self.sources.reads_text else 0
         return Task(
-            step=lambda tokens, state: self.step(
-                tokens, state, encoded, nowhere
-            ),
+            # No function around it: tracing stays shallow.
+            step=functools.partial(self.step, encoded=encoded, nowhere=nowhere),
             start=lambda beams: self.cut.start(
                 encoded, beams, self.search.max_length
             ),

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.search import Sampling
 from keras_attn.text import UNKNOWN
 from keras_attn.translator.sources import encode
 
@@ -19,13 +18,13 @@ def read(search, target_text, count, prefixes, seed, options) -> dict:
             one a source.
     """
     request = {}
-    if isinstance(search, Sampling):
+    if search.draws:
         request["seed"] = _seeds(seed, count)
     elif seed is not None:
         raise ValueError(
-            "`seed` makes random draws repeat, which only `Sampling` has. "
+            "`seed` makes random draws repeat, such as those of `Sampling`. "
             f"Received: seed={seed!r} with {type(search).__name__}, which "
-            "always finds the same. Leave the seed out."
+            "draws nothing and always finds the same. Leave the seed out."
         )
     if options:
         request["options"] = _options(search, count, options)
@@ -51,10 +50,7 @@ def specs(search, request: dict) -> dict:
         if name in dtypes
     }
     if "options" in request:
-        found["options"] = {
-            name: tf.TensorSpec([None], search.request_options[name])
-            for name in request["options"]
-        }
+        found["options"] = search.request_options.specs(request["options"])
     return found
 
 

@@ -1,7 +1,6 @@
 """A `Translator` in a directory: models, vocabularies, options."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import pathlib
@@ -10,25 +9,19 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 
-from keras_attn.search import BeamSearch
-from keras_attn.search import GreedySearch
-from keras_attn.search import Sampling
+import keras
+
+from keras_attn.search import Search
 from keras_attn.text import Text
 from keras_attn.translator import model_files
 
 _OPTIONS = "translator.json"
-_SEARCHES = {x.__name__: x for x in (BeamSearch, GreedySearch, Sampling)}
+_OURS = "keras_attn>"  # what Keras writes before the names of our searches
 
 
 def save(translator, directory: pathlib.Path) -> None:
     """Writes a translator."""
-    search = translator.search
-    if type(search) not in _SEARCHES.values():
-        raise ValueError(
-            f"`save` keeps {', '.join(f'`{x}`' for x in _SEARCHES)}. Received "
-            f"a search of your own, {type(search).__name__}. Save the models "
-            "and the texts, and join them with your search in code."
-        )
+    search, search_options = _written(translator.search)
     names = ["model.keras"]
     if len(translator.models) > 1:
         count = range(1, len(translator.models) + 1)
@@ -36,8 +29,8 @@ def save(translator, directory: pathlib.Path) -> None:
     options = {
         "models": names,
         "source_text": translator.source_text is not None,
-        "search": type(search).__name__,
-        "search_options": dataclasses.asdict(search),
+        "search": search,
+        "search_options": search_options,
         "jit_compile": translator.jit_compile,
         "forbidden": translator.forbidden,
         "replace_unknown": translator.replace_unknown,
@@ -130,7 +123,7 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
     options = json.loads(path.read_text())
     names = options.pop("models", ["model.keras"])
     models = [model_files.read(directory / x, custom_objects) for x in names]
-    search = _SEARCHES[options.pop("search")]
+    search = _class_of_search(options.pop("search"), custom_objects or {})
     source_text = None
     if options.pop("source_text", True):
         source_text = Text.load(directory / "source.txt")
@@ -138,8 +131,58 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
         "target_text": Text.load(directory / "target.txt"),
-        "search": search(**options.pop("search_options")),
+        "search": search.from_config(options.pop("search_options")),
     }
+
+
+def _written(search: Search) -> tuple[str, dict]:
+    """The name of a search's class, and its options as JSON has them."""
+    kind = type(search)
+    name = keras.saving.get_registered_name(kind).removeprefix(_OURS)
+    if _registered(name) not in (kind, None):
+        raise ValueError(
+            "The class of a search is found again by its name. Received: "
+            f"{search!r}, whose name {name!r} is that of another class. "
+            "Register it under a package of your own, by "
+            "`keras.saving.register_keras_serializable(package)`."
+        )
+    try:
+        options = json.loads(json.dumps(search.get_config()))
+        again = kind.from_config(options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "The options of a search are saved as JSON, of which it must be "
+            f"made again. Received: {search!r}. Write its `get_config()` and "
+            f"`from_config()` so that it is. {type(error).__name__}: {error}"
+        ) from error
+    if again != search:
+        raise ValueError(
+            "The options of a search are saved as JSON, of which it must be "
+            f"made again. Received: {search!r}, of which became {again!r}. "
+            "Write its `get_config()` and `from_config()` so that they agree."
+        )
+    return name, options
+
+
+def _class_of_search(name: str, custom_objects: Mapping) -> type[Search]:
+    """The class of a search that was saved."""
+    short = name.rpartition(">")[2]
+    found = custom_objects.get(name) or custom_objects.get(short)
+    found = found or _registered(name)
+    if found is None:
+        raise ValueError(
+            f"The search of this translator is a {short!r}, a class that is "
+            "not known here. Import the module that registers it with Keras, "
+            f"or pass `custom_objects={{{short!r}: {short}}}`. Received: "
+            f"custom_objects with {sorted(custom_objects)}."
+        )
+    return found
+
+
+def _registered(name):
+    """The class of this name that Keras knows; None if it knows none."""
+    known = keras.saving.get_registered_object
+    return known(name) or known(_OURS + name)
 
 
 def _refuse_directory(directory):

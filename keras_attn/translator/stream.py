@@ -11,10 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn import structures
-from keras_attn.search import GreedySearch
-from keras_attn.search import Sampling
-from keras_attn.search.chains import CUT
-from keras_attn.search.chains import Chains
+from keras_attn.search import CUT
 from keras_attn.text import END
 from keras_attn.text import UNKNOWN
 from keras_attn.translator.results import Token
@@ -54,10 +51,10 @@ class Stream:
         encoded = graph.cut.encode(*inputs)
         width = graph.width(inputs, encoded)
         columns = graph.columns(inputs, encoded, width)
-        state = Chains(
-            graph.search, graph.task(inputs, encoded, request)
-        ).first()
-        self._carried = inputs, encoded, request, state
+        task = graph.task(inputs, encoded, request)
+        run = graph.search.begin(task)
+        known, state = run.first(), task.start(run.beams)
+        self._carried = inputs, encoded, request, known, state
         return (
             *graph.sources.tokens(given, columns, width),
             graph.sources.report(given, inputs).truncated,
@@ -65,29 +62,26 @@ class Stream:
         )
 
     def _step(self, *carried):
-        inputs, encoded, request, state = structures.pack(
+        inputs, encoded, request, known, state = structures.pack(
             self._carried, carried
         )
         task = self._graph.task(inputs, encoded, request)
-        # From zero, so that the score is the token's own.
-        state = state._replace(score=tf.zeros_like(state.score))
-        state, token, alignments = Chains(self._graph.search, task).advance(
-            state
-        )
-        carried = structures.flatten((inputs, encoded, request, state))
+        run, before = self._graph.search.begin(task), known.scores
+        logits, alignments, state = task.step(known.last, state)
+        known, _, (token, alignments) = run.advance(known, logits, alignments)
+        carried = structures.flatten((inputs, encoded, request, known, state))
         return (
             token[0, 0],
-            state.score[0, 0],
+            known.scores[0, 0] - before[0, 0],
             alignments[0, 0],
-            state.done,
+            known.done,
             carried,
         )
 
 
 def require_streamable(search) -> None:
     """Refuses searches that know no token until they know the last."""
-    one = getattr(search, "num_hypotheses", 1) == 1
-    if not isinstance(search, (GreedySearch, Sampling)) or not one:
+    if not search.streams:
         raise ValueError(
             "`stream` yields tokens that are settled, so it needs a search "
             "that follows one hypothesis: `GreedySearch`, or `Sampling` with "

@@ -1,0 +1,115 @@
+"""The options of a search that may come with a request, row by row."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+OWN = -1  # where every row has a number: the search's own
+
+
+class RequestOptions(Mapping):
+    """Names of these options and their dtypes; checks what a request holds.
+
+    Args:
+        search: The search.
+        options: `Option`s by their names.
+    """
+
+    def __init__(self, search, options):
+        self._search = search
+        self._options = {
+            name: option
+            for name, option in options.items()
+            if option.may_come_with_request(search)
+        }
+
+    def __getitem__(self, name):
+        return self._options[name].dtype
+
+    def __iter__(self):
+        return iter(self._options)
+
+    def __len__(self):
+        return len(self._options)
+
+    def __repr__(self):
+        return repr(dict(self))
+
+    def specs(self, names):
+        """What these options look like to a function, by name."""
+        return {name: tf.TensorSpec([None], self[name]) for name in names}
+
+    def range_of(self, name):
+        """The `Range` of an option in a request."""
+        return self._options[name].range_of_request(name, self._search)
+
+    def require_known(self, names):
+        """Refuses options that this search does not take with a request."""
+        unknown = sorted(set(names) - set(self))
+        if unknown:
+            raise ValueError(
+                f"{self._search} takes these options with a request: "
+                f"{sorted(self)}. Received: {unknown}. What it does not take "
+                "is fixed by the search itself."
+            )
+
+    def checked(self, options):
+        """Returns the options as tensors that fail where out of range."""
+        self.require_known(options)
+        return {
+            name: self._checked(name, value) for name, value in options.items()
+        }
+
+    def _checked(self, name, value):
+        value = tf.convert_to_tensor(value, self[name])
+        allowed = self.range_of(name)
+        check = tf.debugging.Assert(
+            tf.reduce_all(allowed.holds(value)),
+            [
+                f"`{name}` must be {allowed} in every row. Received: {name}=",
+                value,
+            ],
+            summarize=16,
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.identity(value)
+
+    def errors(self, options):
+        """Says what is wrong with the options of each row.
+
+        Args:
+            options: Dictionary of tensors `(batch,)`, in which `OWN` stands
+                for the search's own.
+
+        Returns:
+            List of strings `(batch,)`, one for each option, "" where all is
+            well.
+        """
+        errors = []
+        for name, value in options.items():
+            allowed = self.range_of(name)
+            received = [
+                f"`{name}` must be {allowed}. Received: {name}=",
+                # As short as they can be written, not with six digits.
+                tf.strings.as_string(value, shortest=value.dtype.is_floating),
+                f". {OWN} stands for the search's own, {self._own(name)}.",
+            ]
+            fine = (value == OWN) | allowed.holds(value)
+            errors.append(tf.where(fine, "", tf.strings.join(received)))
+        return errors
+
+    def with_own(self, options, bad):
+        """The search's own where none was asked for, or a row is bad."""
+        return self.checked(
+            {
+                name: tf.where(
+                    (value == OWN) | bad,
+                    tf.cast(self._own(name), value.dtype),
+                    value,
+                )
+                for name, value in options.items()
+            }
+        )
+
+    def _own(self, name):
+        return getattr(self._search, name)

@@ -1,0 +1,104 @@
+"""A step of a search: what the model says of the next tokens."""
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from keras_attn.search import candidates
+from keras_attn.search import draws
+from keras_attn.search.task import log_normaliser
+
+
+class Step:
+    """What is known when the next tokens are chosen, of `N` hypotheses a row.
+
+    Attributes:
+        time: How many tokens there are so far, a scalar tensor.
+        scores: Sums of their log-probabilities, `(batch, N)`.
+        alignments: What the model attended to, `(batch, N, source)`.
+        numbers: Uniform random numbers from 0 to 1, `(batch, N)`, made of
+            seed, hypothesis and time; None unless the search draws.
+        raw: The model's own logits, `(batch, N, vocabulary)`, float32.
+        logits: Those to normalise by: after the repetition penalty.
+        allowed: Those to choose by, or None where they are `logits`.
+        banned: `(id, penalty)` pairs of tokens that may not come in any row.
+    """
+
+    def __init__(
+        self,
+        time: Any,
+        raw: Any,
+        logits: Any,
+        allowed: Any,
+        banned: list,
+        alignments: Any,
+        scores: Any = None,
+        numbers: Any = None,
+    ):
+        self.time, self.alignments = time, alignments
+        self.raw, self.logits = raw, logits
+        self.allowed, self.banned = allowed, banned
+        self.scores, self.numbers = scores, numbers
+
+    @functools.cached_property
+    def choices(self):
+        """Logits `(batch, N, vocabulary)`, lowest where nothing may come."""
+        allowed = self.logits if self.allowed is None else self.allowed
+        if self.banned:
+            allowed += candidates.penalties(self.banned, allowed.shape[-1])
+        return allowed
+
+    @functools.cached_property
+    def log_probabilities(self):
+        """Of the next token, `(batch, N, vocabulary)`.
+
+        A token that may not come has one below -1e9; the others are not
+        renormalised.
+        """
+        return candidates.log_probabilities(
+            self.logits, self.banned, self.allowed
+        )
+
+    def scores_with(self, tokens):
+        """The scores `(batch, N)` of the hypotheses with these tokens."""
+        logit = tf.gather(self.choices, tokens[..., None], batch_dims=2)
+        return self.scores + logit[..., 0] - log_normaliser(self.logits)
+
+    def likeliest(self):
+        """The likeliest token of each hypothesis, and the scores with it."""
+        given = self.logits, self.scores
+        rules = self.banned, self.allowed
+        _, count, vocabulary = self.logits.shape
+        if count > 1 or vocabulary < candidates.LARGE:
+            scores, tokens = candidates.likeliest(*given, *rules)
+        else:
+            scores, _, tokens = candidates.extend(*given, 1, *rules)
+        return tokens, scores
+
+    def pick(self, weights):
+        """Draws a token for each hypothesis, by the step's random numbers.
+
+        Args:
+            weights: Probabilities `(batch, N, vocabulary)`, whatever their
+                sum.
+
+        Returns:
+            Tokens `(batch, N)`, none of them of weight 0.
+        """
+        return draws.pick(weights, self.numbers)
+
+    def of_beams(self, first, count):
+        """The step as a group of beams sees it."""
+
+        def some(x):
+            return None if x is None else x[:, first : first + count]
+
+        return Step(
+            self.time,
+            some(self.raw),
+            some(self.logits),
+            some(self.allowed),
+            self.banned,
+            some(self.alignments),
+        )

@@ -1,0 +1,85 @@
+"""A search of a user's own, in a file of its own: Mirostat."""
+
+import math
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+import keras_attn
+from keras_attn.search import Integer
+from keras_attn.search import Real
+
+
+class Bound(NamedTuple):
+    """What Mirostat remembers of each hypothesis."""
+
+    bits: Any  # (batch, N): the most surprise that it aims at
+
+
+class Mirostat(keras_attn.Search):
+    """Draws from as many tokens as keep the surprise near a target.
+
+    Of the likeliest tokens so many stay that, in a text after Zipf's law, the
+    surprise of the last would be the bound. The bound falls where a token was
+    more surprising than the target, and rises where it was less.
+
+    References:
+        - [Basu et al., 2021](https://arxiv.org/abs/2007.14966), algorithm 1
+    """
+
+    target: float = Real(
+        default=3.0,
+        low=0,
+        above=True,
+        request=True,
+        meaning="is a surprise in bits",
+        doc="The surprise aimed at, in bits a token.",
+    )
+    rate: float = Real(
+        default=0.1, low=0, high=1, request=True, doc="The rate of learning."
+    )
+    likeliest: int = Integer(
+        default=100,
+        low=2,
+        advice="The paper takes 100.",
+        doc="How many tokens Zipf's exponent is estimated from.",
+    )
+    num_hypotheses: int = Integer(default=1, low=1, doc="Draws a source.")
+
+    draws = True
+
+    def start(self, task):
+        ones = tf.ones([task.batch, self.num_hypotheses])
+        return Bound(2 * self.target * ones)
+
+    def choose(self, step, state):
+        logp = step.log_probabilities
+        size = logp.shape[-1]
+        ordered, _ = tf.math.top_k(logp, size)
+        count = self._count(ordered, state.bits)
+        last = tf.cast(tf.clip_by_value(count, 1, size), tf.int32) - 1
+        least = tf.gather(ordered, last[..., None], batch_dims=2)
+        tokens = step.pick(tf.where(logp >= least, tf.exp(logp), 0.0))
+        return tokens, step.scores_with(tokens)
+
+    def update(self, step, tokens, scores, state):
+        bits = (step.scores - scores) / math.log(2)
+        return Bound(state.bits - self.rate * (bits - self.target))
+
+    def _count(self, ordered, bits):
+        """How many tokens stay, `(batch, N)`, not yet an integer."""
+        ordered, size = ordered[..., : self.likeliest], ordered.shape[-1]
+        places = tf.range(1, ordered.shape[-1], dtype="float32")
+        t = tf.math.log((places + 1) / places)
+        b = ordered[..., :-1] - ordered[..., 1:]
+        known = ordered[..., 1:] > -1e9  # tokens that may come
+        zipf = tf.math.divide_no_nan(
+            tf.reduce_sum(tf.where(known, t * b, 0.0), axis=-1),
+            tf.reduce_sum(tf.where(known, t * t, 0.0), axis=-1),
+        )
+        zipf = tf.maximum(zipf, 1e-2)
+        above = zipf - 1
+        above = tf.where(tf.abs(above) < 1e-3, 1e-3, above)
+        share = above / (1 - float(size) ** -above)
+        return tf.round((share * 2.0**bits) ** (1 / zipf))
