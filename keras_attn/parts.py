@@ -1,8 +1,8 @@
 """What scores and alignments have in common."""
 
-import inspect
-
 import keras
+
+from keras_attn import arguments
 
 
 class Part(keras.layers.Layer):
@@ -28,7 +28,7 @@ class Part(keras.layers.Layer):
 
     def takes(self, name):
         """Whether `call` names this argument."""
-        return name in inspect.signature(self.call).parameters
+        return arguments.takes(self.call, name)
 
     def named(self, known):
         """Returns those of a dictionary that `call` names."""

@@ -70,6 +70,15 @@ def anywhere():
         _anywhere.reset(token)
 
 
+def keeps(layer, method):
+    """Whether a layer has its class's own method, and runs it anywhere.
+
+    Neither `on_device` nor anybody else put another in its place, so that
+    what the class computes may be computed in another way.
+    """
+    return method not in vars(layer)
+
+
 def is_placed(method):
     """Whether a method is what `on_device` put in the place of a layer's."""
     return getattr(method, "is_placed", False)

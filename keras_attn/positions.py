@@ -7,6 +7,7 @@ decoding step by step says where it stands. KerasHub's layers take it too.
 import keras
 from keras import ops
 
+from keras_attn.arguments import positive
 from keras_attn.backend import require
 
 
@@ -48,16 +49,9 @@ class PositionEmbedding(keras.layers.Layer):
 
     def __init__(self, max_length, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
-        if (
-            isinstance(max_length, bool)
-            or not isinstance(max_length, int)
-            or max_length < 1
-        ):
-            raise ValueError(
-                "`max_length` must be a positive integer, the length of the "
-                f"longest sequence. Received: max_length={max_length!r}"
-            )
-        self.max_length = max_length
+        self.max_length = positive(
+            max_length, "max_length", "Pass the length of the longest sequence."
+        )
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer
         )

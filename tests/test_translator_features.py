@@ -136,7 +136,8 @@ def test_a_model_that_takes_few_positions_is_tried_on_few():
         [source, target], layers.Dense(toy_models.TARGET.size)(hidden)
     )
     translator = keras_attn.Translator(model, None, toy_models.TARGET)
-    assert translator.graph.sources.example_size == 8
+    (frames,) = translator.graph.examples.sources
+    assert frames.shape == (3, 8, 3)
     assert len(translator(FRAMES)) == 4
 
 

@@ -11,6 +11,7 @@ from keras import ops
 from keras_attn.alignments.base import Alignment
 from keras_attn.alignments.base import Window
 from keras_attn.alignments.softmax import masked_softmax
+from keras_attn.arguments import positive
 
 
 class _Local(Alignment):
@@ -18,7 +19,7 @@ class _Local(Alignment):
 
     def __init__(self, window, **kwargs):
         super().__init__(**kwargs)
-        self.window = _positive(window, "window")
+        self.window = positive(window, "window")
         self.window_width = 2 * self.window + 1
 
     def _inside(self, allowed, distance):
@@ -124,7 +125,7 @@ class LocalPredictiveAlignment(_Local):
 
     def __init__(self, window, units=None, **kwargs):
         super().__init__(window, **kwargs)
-        self.units = None if units is None else _positive(units, "units")
+        self.units = None if units is None else positive(units, "units")
 
     def build(self, scores_shape, query_shape):
         # float32: in half precision a position beyond 256 is off by more
@@ -161,11 +162,3 @@ class LocalPredictiveAlignment(_Local):
 
     def get_config(self):
         return {**super().get_config(), "units": self.units}
-
-
-def _positive(value, name):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}"
-        )
-    return value

@@ -29,6 +29,7 @@ from keras_attn.attention.memory import Memory
 from keras_attn.attention.windows import Everywhere
 from keras_attn.attention.windows import Windows
 from keras_attn.backend import zero_where_masked
+from keras_attn.placement import keeps
 from keras_attn.scores import Score
 
 
@@ -164,7 +165,7 @@ class Attention(keras.layers.Layer):
         """Whether contexts are the values of a memory summed by weights."""
         own = type(self).attend_step is not Attention.attend_step
         changed = self.projections or self.context_gate
-        return not (own or changed or "attend_step" in vars(self))
+        return not (own or changed) and keeps(self, "attend_step")
 
     @property
     def _uses_position(self):

@@ -1,6 +1,6 @@
 """What an attention refuses of its arguments, and how it says so."""
 
-from keras_attn.attention import arguments
+from keras_attn import arguments
 
 
 def require_instance(value, kind, name, example):
@@ -13,10 +13,10 @@ def require_instance(value, kind, name, example):
 
 
 def check_heads(heads, head_dim, value_dim):
-    _require_size("heads", heads)
+    arguments.positive(heads, "heads")
     for name, size in {"head_dim": head_dim, "value_dim": value_dim}.items():
         if size is not None:
-            _require_size(name, size)
+            arguments.positive(size, name)
     if heads == 1 and head_dim is not None:
         raise ValueError(
             "With one head nothing is split, so `head_dim` would have no "
@@ -116,10 +116,3 @@ def width_of_a_head(query_dim, heads):
             "width of each head."
         )
     return query_dim // heads
-
-
-def _require_size(name, size):
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={size!r}"
-        )

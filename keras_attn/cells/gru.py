@@ -4,6 +4,7 @@ import keras
 from keras import layers
 
 from keras_attn.cells.projected import ProjectedCell
+from keras_attn.placement import keeps
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -36,7 +37,7 @@ class GRUCell(layers.GRUCell):
 
 def is_plain_gru(cell, training=False):
     """Whether `ProjectedCell` computes what the cell does."""
-    if type(cell) not in (layers.GRUCell, GRUCell) or "call" in vars(cell):
+    if type(cell) not in (layers.GRUCell, GRUCell) or not keeps(cell, "call"):
         return False
     drops = training and (cell.dropout or cell.recurrent_dropout)
     return cell.reset_after and cell.use_bias and not drops

@@ -5,12 +5,12 @@ States are flat tuples of tensors `(batch, beams, width)`, in the order of
 """
 
 import contextlib
-import inspect
 
 import keras
 from keras import layers
 from keras import ops
 
+from keras_attn import arguments
 from keras_attn.cells.gru import GRUCell
 from keras_attn.cells.gru import call_gru
 from keras_attn.cells.gru import is_plain_gru
@@ -159,7 +159,7 @@ def _leaves(cell):
 
 
 def _takes_training(cell):
-    return "training" in inspect.signature(cell.call).parameters
+    return arguments.takes(cell.call, "training")
 
 
 def _is_stack(cell):

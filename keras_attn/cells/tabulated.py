@@ -8,6 +8,7 @@ from keras_attn.cells.projected import ProjectedCell
 from keras_attn.cells.step import run
 from keras_attn.cells.step import stacked
 from keras_attn.cells.step import state_sizes
+from keras_attn.placement import keeps
 
 
 def is_tabulable(cell):
@@ -15,7 +16,7 @@ def is_tabulable(cell):
     bottom, *_ = stacked(cell)
     known = layers.LSTMCell, layers.SimpleRNNCell
     return is_plain_gru(bottom) or (
-        type(bottom) in known and "call" not in vars(bottom)
+        type(bottom) in known and keeps(bottom, "call")
     )
 
 

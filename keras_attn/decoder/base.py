@@ -29,6 +29,7 @@ from keras_attn.decoder.state import Source
 from keras_attn.decoder.unroll import CellFirst
 from keras_attn.decoder.unroll import OwnStep
 from keras_attn.decoder.unroll import StepByStep
+from keras_attn.placement import keeps
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -455,7 +456,7 @@ class AttentionDecoder(keras.layers.Layer):
             A `Hoisted` with a step that computes what `step()` does, or
             `None` where every product must stay.
         """
-        if self._has_own_step or "step" in vars(self):
+        if self._has_own_step or not keeps(self, "step"):
             return None
         return hoist(self._recurrence, self.cell, source, table)
 

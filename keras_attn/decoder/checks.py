@@ -3,9 +3,9 @@
 import keras
 from keras import layers
 
+from keras_attn import arguments
 from keras_attn import cells
 from keras_attn.attention import Attention
-from keras_attn.attention import arguments
 
 
 def attentions_of(attention):

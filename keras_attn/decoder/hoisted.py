@@ -19,6 +19,7 @@ from keras_attn.decoder.emission import Attentional
 from keras_attn.decoder.emission import CellAlone
 from keras_attn.decoder.order import After
 from keras_attn.decoder.recurrence import Recurrence
+from keras_attn.placement import keeps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,5 +151,5 @@ def _is_plain_dense(layer):
         type(layer) is layers.Dense
         and not layer.use_bias
         and layer.quantization_mode is None
-        and "call" not in vars(layer)
+        and keeps(layer, "call")
     )

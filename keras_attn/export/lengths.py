@@ -27,7 +27,6 @@ class Measured:
     def __init__(self, features):
         self._features = features
         self._open = open_axes(features.specs)
-        self.example_size = features.example_size
         self.input_specs = features.input_specs
         if any(x.name == "lengths" for x in features.specs):
             raise ValueError(
@@ -41,6 +40,10 @@ class Measured:
             *features.specs,
             tf.TensorSpec([None, *more], tf.int32, name="lengths"),
         )
+
+    def open_size(self, sources: tuple) -> int:
+        """Size of the open axes in examples of the features."""
+        return self._features.open_size(sources)
 
     def inputs(self, given: tuple) -> tuple:
         """The model's source inputs, zero past their lengths."""

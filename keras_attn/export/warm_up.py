@@ -18,7 +18,8 @@ def write_warm_up(directory, endpoints, signatures) -> None:
     """Writes a request for each endpoint, a function by its name."""
     path = directory / _FILE
     path.parent.mkdir()
-    answers, size = {}, signatures.graph.sources.example_size
+    graph, answers = signatures.graph, {}
+    size = graph.sources.open_size(graph.examples.sources)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, endpoint in endpoints.items():
             known = answers if name == "step" else {}
@@ -31,7 +32,7 @@ def write_warm_up(directory, endpoints, signatures) -> None:
                     spec.name: tf.fill([2], tf.cast(-1, spec.dtype))
                     for spec in signatures.numbers_asked
                 }
-                inputs["prefix"] = tf.constant(["", _prefix(signatures.graph)])
+                inputs["prefix"] = tf.constant(["", _prefix(graph)])
             if name == "encode":  # of which `step` wants the answer
                 answers = endpoint(*inputs.values())
             writer.write(_log(name, inputs).SerializeToString())

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from keras_attn.arguments import positive
 from keras_attn.scores.base import Score
 from keras_attn.scores.base import clone
 from keras_attn.scores.base import linear
-from keras_attn.scores.base import positive
 from keras_attn.scores.blockwise import additive
 from keras_attn.scores.blockwise import check_block_size
 

@@ -87,15 +87,6 @@ def clone(initializer):
     return initializer
 
 
-def positive(value, name):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}. "
-            f"Pass for example `{name}=32`."
-        )
-    return value
-
-
 def positive_number(value, name, example):
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (number and 0 < value < float("inf")):

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from keras_attn.arguments import positive
 from keras_attn.scores.additive import AdditiveScore
 from keras_attn.scores.base import clone
 from keras_attn.scores.base import linear
-from keras_attn.scores.base import positive
 from keras_attn.scores.base import positive_number
 
 

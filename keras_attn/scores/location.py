@@ -7,12 +7,12 @@ the attention has been.
 import keras
 from keras import ops
 
+from keras_attn.arguments import positive
 from keras_attn.backend import require
 from keras_attn.scores.additive import AdditiveScore
 from keras_attn.scores.base import Score
 from keras_attn.scores.base import clone
 from keras_attn.scores.base import linear
-from keras_attn.scores.base import positive
 from keras_attn.scores.dot import dot
 
 

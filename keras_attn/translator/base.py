@@ -23,9 +23,9 @@ from keras_attn.search import BeamSearch
 from keras_attn.search import Hypotheses
 from keras_attn.search import Search
 from keras_attn.text import Text
-from keras_attn.translator import checks
 from keras_attn.translator import requests
 from keras_attn.translator import saving
+from keras_attn.translator import trial
 from keras_attn.translator.graph import Graph
 from keras_attn.translator.results import Scores
 from keras_attn.translator.results import Token
@@ -111,19 +111,19 @@ class Translator:
         self.models = (
             tuple(model) if isinstance(model, (list, tuple)) else (model,)
         )
-        checks.require_texts(source_text, target_text)
+        trial.require_texts(source_text, target_text)
         self.source_text = source_text
         self.target_text = target_text
         self.search = _search(search)
         self.jit_compile = jit_compile
-        forbidden_ids = checks.forbidden_ids(forbidden, target_text)
+        forbidden_ids = trial.forbidden_ids(forbidden, target_text)
         self.forbidden = tuple(forbidden)
         self.replace_unknown = replace_unknown
         cut = _cut(self.models)
-        sources = checks.sources_of(self.models, source_text)
-        checks.require_vocabulary(self.models, target_text)
-        examples = checks.Examples.make(cut, sources, target_text, self.search)
-        sources.columns_are_tokens = checks.check(
+        sources = trial.sources_of(self.models, source_text)
+        trial.require_vocabulary(self.models, target_text)
+        examples = trial.Examples.make(cut, sources, target_text, self.search)
+        columns_are_tokens = trial.check(
             self.models,
             cut,
             sources,
@@ -135,7 +135,7 @@ class Translator:
         self.graph = Graph(
             models=self.models,
             cut=cut,
-            sources=sources,
+            sources=sources.with_columns(columns_are_tokens),
             examples=examples,
             target_text=target_text,
             search=self.search,

@@ -27,12 +27,12 @@ from keras_attn.text import PAD
 from keras_attn.text import START
 from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
-from keras_attn.translator.checks import Examples
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
 from keras_attn.translator.sources import report_of
+from keras_attn.translator.trial import Examples
 
 
 class Found(NamedTuple):

@@ -30,13 +30,20 @@ class Lines:
     """
 
     reads_text = True
-    example_size = 2
 
     def __init__(self, text: Text, columns_are_tokens: bool = True):
         self.text = text
         self.columns_are_tokens = columns_are_tokens
         self.specs = (tf.TensorSpec([None], tf.string, name="text"),)
         self.input_specs = (tf.TensorSpec([None, None], tf.int32, name="ids"),)
+
+    def with_columns(self, are_tokens: bool) -> "Lines":
+        """The same, knowing whether columns of alignments are tokens."""
+        return Lines(self.text, are_tokens)
+
+    def open_size(self, sources: tuple) -> int:
+        """Size of an axis without one in requests that warm a server up."""
+        return 2
 
     def collect(self, lines) -> list[bytes]:
         """Checks what a caller gave and returns rows for `take()`."""
@@ -105,7 +112,6 @@ class Features:
 
     columns_are_tokens = False
     reads_text = False
-    example_size = _SIZES[0]
 
     def __init__(self, inputs: Sequence):
         self.specs = self.input_specs = tuple(
@@ -179,20 +185,34 @@ class Features:
     def examples(self, random, model) -> tuple:
         """Three rows, of small whole numbers where ids may be meant."""
         target = np.ones((3, model.inputs[-1].shape[1] or 1), "int32")
-        for self.example_size in _SIZES:
-            arrays = self._random(random)
+        for size in _SIZES:
+            arrays = self._random(random, size)
             try:
                 model([*arrays, target], training=False)
             except (ValueError, tf.errors.OpError):
-                if self.example_size == _SIZES[-1]:
+                if size == _SIZES[-1]:
                     raise
                 continue
             return arrays
 
-    def _random(self, random):
+    def with_columns(self, are_tokens: bool) -> "Features":
+        """The same: columns are numbered."""
+        return self
+
+    def open_size(self, sources: tuple) -> int:
+        """Size of axes without one in the arrays of `examples()`."""
+        sizes = [
+            size
+            for spec, array in zip(self.specs, sources, strict=True)
+            for size, known in zip(array.shape[1:], spec.shape[1:], strict=True)
+            if known is None
+        ]
+        return max(sizes, default=1)
+
+    def _random(self, random, open_size):
         arrays = []
         for spec in self.specs:
-            sizes = [size or self.example_size for size in spec.shape[1:]]
+            sizes = [size or open_size for size in spec.shape[1:]]
             if spec.dtype.is_floating:
                 array = random.normal(size=[3, *sizes])
             else:

@@ -1,4 +1,4 @@
-"""Holds what callers pass to attentions and decoders against what they take.
+"""Holds what callers pass against what layers take.
 
 Keras binds the arguments of a layer by itself, and says of a wrong one only
 that the signature does not fit.
@@ -6,6 +6,27 @@ that the signature does not fit.
 
 import functools
 import inspect
+
+
+def takes(function, name):
+    """Whether a function names an argument."""
+    return name in inspect.signature(function).parameters
+
+
+def positive(value, name, remedy=""):
+    """Returns a positive integer; refuses anything else.
+
+    Args:
+        value: What the caller gave.
+        name: Name of the argument.
+        remedy: A sentence on what would work, or "".
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+            + (f". {remedy}" if remedy else "")
+        )
+    return value
 
 
 def bind(layer, args, given, example):
