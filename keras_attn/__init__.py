@@ -73,6 +73,7 @@ _NEED_TENSORFLOW = {
     "Hypotheses": "search",
     "Sampling": "search",
     "Scores": "translator",
+    "Splitter": "text",
     "Text": "text",
     "Token": "translator",
     "pairs": "batches",

@@ -120,6 +120,8 @@ class Translator:
         forbidden_ids = checks.forbidden_ids(forbidden, target_text)
         self.forbidden = tuple(forbidden)
         self.replace_unknown = replace_unknown
+        if replace_unknown:
+            checks.require_joining(source_text, target_text)
         cut = _cut(self.models)
         sources = checks.sources_of(self.models, source_text)
         checks.require_vocabulary(self.models, target_text)
@@ -409,7 +411,8 @@ class Translator:
         Args:
             directory: Path of the directory.
             custom_objects: Dictionary of the classes and functions in the
-                models that are not registered with Keras, by their names.
+                models and texts that are not registered with Keras, by their
+                names.
         """
         loaded = saving.load(saving.path_of(directory, True), custom_objects)
         return cls(**loaded)
