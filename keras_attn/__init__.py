@@ -74,6 +74,7 @@ _NEED_TENSORFLOW = {
     "Sampling": "search",
     "Scores": "translator",
     "Search": "search",
+    "Splitter": "text",
     "Text": "text",
     "Token": "translator",
     "pairs": "batches",

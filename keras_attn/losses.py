@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_attn.backend import replicas
 from keras_attn.backend import required
+from keras_attn.special_tokens import PAD
 
 _MESSAGE = (
     "SequenceCrossentropy compares ids of shape (batch, target) with logits "
@@ -20,7 +21,6 @@ _ADVICE = (
     " Targets are the inputs of the decoder moved by one token: as long, and "
     "not one-hot."
 )
-PAD = 0  # the id that fills short rows; `keras_attn.Text` reserves it
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -10,8 +10,7 @@ import keras
 from keras import ops
 
 from keras_attn.backend import replicas
-
-PAD = 0  # the target id that fills short rows
+from keras_attn.special_tokens import PAD
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -43,7 +43,8 @@ def test_the_things_that_users_call_have_examples():
         "decoder.base.AttentionDecoder",
         "findings.base.check",
         "incremental.base.Incremental",
-        "text.Text",
+        "text.base.Text",
+        "text.splitter.Splitter",
         "translator.base.Translator",
     ):
         assert f"keras_attn.{name}" in EXAMPLES

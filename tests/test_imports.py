@@ -53,7 +53,14 @@ MAY_IMPORT = {
     },
     "search": {"keras", "tensorflow", "structures"},
     "structures": {"tensorflow"},
-    "text": {"tensorflow", "tensorflow_text"},
+    "special_tokens": set(),
+    "text": {
+        "keras",
+        "numpy",
+        "tensorflow",
+        "tensorflow_text",
+        "special_tokens",
+    },
     "batches": {"tensorflow", "numpy", "text"},
     "placement": {"keras"},
     "translator": {
@@ -89,13 +96,21 @@ LEAVES = {
     "migration",
 }
 MAY_IMPORT |= {
-    "findings": {"keras", "numpy", "tensorflow", "jax", "torch", "incremental"},
-    "losses": {"keras", "backend"},
+    "findings": {
+        "keras",
+        "numpy",
+        "tensorflow",
+        "jax",
+        "torch",
+        "incremental",
+        "special_tokens",
+    },
+    "losses": {"keras", "backend", "special_tokens"},
     "metrics": {"numpy", "rapidfuzz"},
     "plots": {"matplotlib", "numpy"},
     "positions": {"keras", "arguments", "backend"},
     "regularizers": {"keras"},
-    "reinforce": {"keras", "backend"},
+    "reinforce": {"keras", "backend", "special_tokens"},
     "migration": {
         "keras",
         "numpy",

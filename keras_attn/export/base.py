@@ -17,7 +17,6 @@ from keras_attn.export.signatures import Signatures
 from keras_attn.export.warm_up import write_warm_up
 from keras_attn.export.weights import StoredWeights
 from keras_attn.export.weights import require_stored
-from keras_attn.text import Text
 
 
 def export(
@@ -127,10 +126,9 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
             text = getattr(translator, name)
             if text is not None:
                 file = pathlib.Path(assets, name.replace("_text", ".txt"))
-                text.save(file)
-                texts[name] = Text.load(file)  # its tables read the file
-                for table in texts[name].tables():
-                    archive.track(table)
+                texts[name] = text.reading(file)
+                for resource in texts[name].resources():
+                    archive.track(resource)
         changes = {"jit_compile": jit_compile}
         if weights != "float32":
             stored = StoredWeights(translator.models, weights)

@@ -68,7 +68,7 @@ def of_text(text, strings, name) -> tf.Tensor | None:
     """Errors of strings `(batch,)`, or None if a `Text` takes all."""
     if text.too_long != "error":
         return None
-    count = tf.cast(text.pieces(strings).row_lengths(), tf.int32)
+    count = tf.cast(text.lengths(strings), tf.int32)
     return wrong(
         count > text.max_length,
         f"A `{name}` may have {text.max_length} tokens. Received one of ",

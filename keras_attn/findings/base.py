@@ -13,12 +13,12 @@ from keras_attn.findings.finding import Finding
 from keras_attn.findings.finding import Findings
 from keras_attn.findings.graph import Graph
 from keras_attn.findings.graph import tables_of
-from keras_attn.findings.ids import PAD
 from keras_attn.findings.ids import Batches
 from keras_attn.findings.objective import Objective
 from keras_attn.findings.probes import Probes
 from keras_attn.findings.runs import Runs
 from keras_attn.incremental.nodes import is_functional
+from keras_attn.special_tokens import PAD
 
 
 def check(model: keras.Model, data=None) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-PAD = 0
+from keras_attn.special_tokens import PAD
 
 
 class Batches:

@@ -119,6 +119,8 @@ class Translator:
         forbidden_ids = trial.forbidden_ids(forbidden, target_text)
         self.forbidden = tuple(forbidden)
         self.replace_unknown = replace_unknown
+        if replace_unknown:
+            trial.require_joining(source_text, target_text)
         cut = _cut(self.models)
         sources = trial.sources_of(self.models, source_text)
         trial.require_vocabulary(self.models, target_text)
@@ -409,8 +411,8 @@ class Translator:
         Args:
             directory: Path of the directory.
             custom_objects: Dictionary of the classes and functions in the
-                models, and the class of the search, that are not registered
-                with Keras, by their names.
+                models and texts, and the class of the search, that are not
+                registered with Keras, by their names.
         """
         loaded = saving.load(saving.path_of(directory, True), custom_objects)
         return cls(**loaded)

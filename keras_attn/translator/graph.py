@@ -91,18 +91,22 @@ class Graph:
         source_tokens, source_lengths = self.sources.tokens(
             given, columns, tf.shape(found.alignments)[3]
         )
-        tokens = self.target_text.lookup(found.tokens)
+        text = self.target_text
+        tokens = text.lookup(found.tokens)
         if self.replace_unknown:
             tokens = tf.where(
                 found.tokens == UNKNOWN,
                 most_attended(found.alignments, source_tokens, source_lengths),
                 tokens,
             )
+            texts = text.join(tokens, found.tokens)
+        else:
+            texts = text.strings(found.tokens, tokens)
         real = tf.sequence_mask(found.lengths, self.search.max_length)
         return Decoded(
             source_tokens=source_tokens,
             source_lengths=source_lengths,
-            texts=self.target_text.join(tokens, found.tokens),
+            texts=texts,
             tokens=tf.where(real, tokens, ""),
             hypotheses=found,
             report=report,

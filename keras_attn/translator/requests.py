@@ -71,8 +71,7 @@ def _prefixes(target_text, longest, prefixes):
             "source(s)."
         )
     lines = [encode("" if x is None else x) for x in prefixes]
-    pieces = target_text.pieces(tf.constant(lines, tf.string))
-    ids = pieces.with_flat_values(target_text.token_ids(pieces.flat_values))
+    ids = target_text.uncut_ids(tf.constant(lines, tf.string))
     for line, row, most in zip(lines, ids.to_list(), longest, strict=True):
         shown = line.decode("utf-8", "replace")
         if UNKNOWN in row:

@@ -87,7 +87,7 @@ class Translations(Sequence):
 class Token(NamedTuple):
     """A token of a stream, as `Translator.stream` yields it."""
 
-    text: str  # what it adds to the text so far; "" for the end token
+    text: str  # what it adds to the text so far
     token: str
     log_probability: float
     alignment: np.ndarray  # (len(source_tokens),), float32

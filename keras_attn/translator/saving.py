@@ -68,7 +68,7 @@ def _complete_or_not_at_all(directory):
         for name in sorted(written, key=lambda x: x == _OPTIONS):
             os.replace(unfinished / name, directory / name)
         for path in directory.iterdir():
-            if _is_of_an_ensemble(path.name) and path.name not in written:
+            if _is_named_by_us(path.name) and path.name not in written:
                 path.unlink()
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -76,8 +76,11 @@ def _complete_or_not_at_all(directory):
             directory.rmdir()
 
 
-def _is_of_an_ensemble(name):
-    return re.fullmatch(r"model(-[0-9]+)?\.keras", name)
+def _is_named_by_us(name):
+    """Whether a file is a model of an ensemble, or belongs to a `Splitter`."""
+    return re.fullmatch(
+        r"model(-[0-9]+)?\.keras|(source|target)\.txt\.split\..*", name
+    )
 
 
 def path_of(directory, exists=False) -> pathlib.Path:
@@ -126,11 +129,11 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
     search = _class_of_search(options.pop("search"), custom_objects or {})
     source_text = None
     if options.pop("source_text", True):
-        source_text = Text.load(directory / "source.txt")
+        source_text = Text.load(directory / "source.txt", custom_objects)
     return options | {
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
-        "target_text": Text.load(directory / "target.txt"),
+        "target_text": Text.load(directory / "target.txt", custom_objects),
         "search": search.from_config(options.pop("search_options")),
     }
 

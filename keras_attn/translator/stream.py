@@ -14,6 +14,7 @@ from keras_attn import structures
 from keras_attn.search import CUT
 from keras_attn.text import END
 from keras_attn.text import UNKNOWN
+from keras_attn.text import Growing
 from keras_attn.translator.results import Token
 from keras_attn.translator.results import strings
 
@@ -102,8 +103,9 @@ def run(stream, graph, given, request) -> Iterator[Token]:
             stacklevel=2,
         )
     source_tokens = strings(source_tokens[0, :length].numpy())
-    text, separator = graph.target_text, ""
-    for _ in range(graph.search.max_length):
+    text, longest = graph.target_text, graph.search.max_length
+    growing = Growing(text, by_tokens=graph.replace_unknown)
+    for n in range(1, longest + 1):
         token, logp, alignment, done, carried = stream.step(*carried)
         token, alignment = int(token), alignment.numpy()[:length]
         if token == CUT:
@@ -112,9 +114,10 @@ def run(stream, graph, given, request) -> Iterator[Token]:
         if token == UNKNOWN and graph.replace_unknown and length > 1:
             name = source_tokens[int(np.argmax(alignment[:-1]))]
         if token == END:
-            yield Token("", name, float(logp), alignment)
+            yield Token(growing.end(), name, float(logp), alignment)
             return
-        yield Token(separator + name, name, float(logp), alignment)
-        separator = text.separator
-        if bool(done[0, 0]):
+        last = bool(done[0, 0]) or n == longest
+        added = growing.add(token, name, last)
+        yield Token(added, name, float(logp), alignment)
+        if last:
             return

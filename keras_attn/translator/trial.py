@@ -147,6 +147,24 @@ def require_vocabulary(models, target_text):
             )
 
 
+def require_joining(source_text, target_text) -> None:
+    """Refuses texts of which source tokens cannot stand in target texts."""
+    texts = {"source_text": source_text, "target_text": target_text}
+    for name, method in (("source_text", "split"), ("target_text", "join")):
+        text = texts[name]
+        if text is None or text.splitter.tokens is None:
+            continue
+        part = text.splitter
+        if not (part.joins if method == "join" else part.writes(method)):
+            raise ValueError(
+                "`replace_unknown` writes tokens of the source into the "
+                "target's text, so a part with ids of its own needs "
+                f"`{method}()` in the `{name}`. Received: "
+                f"{type(part).__name__}, which does not write it. "
+                "`forbidden=['<unk>']` keeps `<unk>` out of any output."
+            )
+
+
 def _between(cut):
     first, *_ = getattr(cut, "members", [cut])
     return first.between

@@ -10,16 +10,16 @@ TensorFlow Serving refuses.
 import threading
 from collections.abc import Mapping
 
-import grpc
 import numpy as np
 import tensorflow as tf
 
 # Registers the tokenizers' operations, which TensorFlow Serving links in.
 import tensorflow_text  # noqa: F401
 
+from keras_attn_serving import signatures
+from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
-from keras_attn_serving.errors import status_of
 
 
 class Engine:
@@ -29,7 +29,9 @@ class Engine:
         path: The version's directory, with `saved_model.pb` in it.
 
     Attributes:
-        signatures: `SignatureDef` messages by name.
+        signatures: Each `Signature` by its name.
+        definitions: The same as the SavedModel has them, `SignatureDef`
+            messages, for who passes them on.
 
     Raises:
         StatusError: If the SavedModel cannot be loaded.
@@ -55,7 +57,14 @@ class Engine:
             self.close()
             raise
         # As in TensorFlow Serving, the graph's definition itself is let go.
-        self.signatures = dict(meta_graph.signature_def)
+        self.definitions = dict(meta_graph.signature_def)
+        try:
+            self.signatures = {
+                name: signatures.read(x) for name, x in self.definitions.items()
+            }
+        except BaseException:
+            self.close()
+            raise
 
     def run(
         self,
@@ -80,9 +89,7 @@ class Engine:
         if timeout is not None:
             milliseconds = int(timeout * 1000)
             if milliseconds <= 0:  # which would mean no limit
-                raise StatusError(
-                    grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline exceeded"
-                )
+                raise StatusError(Code.DEADLINE_EXCEEDED, "Deadline exceeded")
             options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
         # Sorted, as the session sorts them for "Expects arg[0] to be ...".
         names = tuple(sorted(feeds))
@@ -119,4 +126,4 @@ def _status(error):
     original = error.__context__
     if isinstance(original, tf.errors.OpError):
         error = original
-    return StatusError(status_of(error.error_code), error.message)
+    return StatusError(Code(error.error_code), error.message)

@@ -1,27 +1,45 @@
-"""The one exception of the server's inside: a gRPC status on its way out."""
+"""The one exception of the server's inside, by whatever protocol it leaves."""
 
-import grpc
+import enum
 
-# As TensorFlow Serving does: gRPC carries the text in a header.
-_LIMIT = 1024
 
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
+class Code(enum.IntEnum):
+    """The codes that TensorFlow, absl and gRPC share, by their numbers."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+    @classmethod
+    def _missing_(cls, value):
+        return cls.UNKNOWN
 
 
 class StatusError(Exception):
-    """Ends a call with a gRPC code and a text.
+    """Ends a call with a code and a text.
 
     Attributes:
-        code: The `grpc.StatusCode`.
-        details: The text, cut as TensorFlow Serving cuts it.
+        code: The `Code`.
+        details: The text.
     """
 
-    def __init__(self, code: grpc.StatusCode, details: str):
+    def __init__(self, code: Code, details: str):
         super().__init__(code, details)
         self.code = code
-        raw = details.encode("utf-8", "replace")
-        if len(raw) > _LIMIT:
-            details = raw[:_LIMIT].decode("utf-8", "ignore") + "...TRUNCATED"
         self.details = details
 
     def __str__(self) -> str:
@@ -30,9 +48,4 @@ class StatusError(Exception):
 
 def invalid_argument(details: str) -> StatusError:
     """Returns the commonest error: the request is at fault."""
-    return StatusError(grpc.StatusCode.INVALID_ARGUMENT, details)
-
-
-def status_of(code: int) -> grpc.StatusCode:
-    """Returns the gRPC code of an absl code; the numbers are the same."""
-    return _CODES.get(code, grpc.StatusCode.UNKNOWN)
+    return StatusError(Code.INVALID_ARGUMENT, details)

@@ -1,20 +1,16 @@
-"""A model version on disk: found, loaded, warmed up, and asked to predict."""
+"""A model version on disk: found, loaded, and run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from collections.abc import Mapping
 
-import grpc
+import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
-from tensorflow_serving.apis import predict_pb2
-from tensorflow_serving.apis import prediction_log_pb2
 
-from keras_attn_serving import protocol
 from keras_attn_serving.engine import Engine
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.validation import plan
 
-_WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-_MOST_WARM_UPS = 1000  # TensorFlow Serving's own limit
+DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class LoadError(Exception):
@@ -24,89 +20,68 @@ class LoadError(Exception):
 class Model:
     """A loaded version of a model.
 
+    It knows arrays and no protocol: what comes by gRPC is made arrays of
+    before, and so is what comes any other way.
+
     Args:
         name: The name it is served under.
         base_path: Directory of its versions: subdirectories whose names are
             integers. The newest, the largest number, is loaded.
-        warm_up: Whether to replay the requests that the export brings along
-            in `assets.extra/tf_serving_warmup_requests`.
+
+    Attributes:
+        version: Number of the version.
+        path: Its directory.
+        signatures: Each `Signature` by its name.
+        definitions: The same as the SavedModel has them, `SignatureDef`
+            messages, for answers about the model.
 
     Raises:
-        LoadError: If there is no version to load, or the newest fails to load
-            or to answer its warm-up requests.
+        LoadError: If there is no version to load, or the newest fails to load.
     """
 
-    def __init__(self, name: str, base_path: str, warm_up: bool = True):
+    def __init__(self, name: str, base_path: str):
         self.name = name
-        self.version, path = newest_version(base_path)
+        self.version, self.path = newest_version(base_path)
         try:
-            self._engine = Engine(path)
+            self._engine = Engine(self.path)
         except (StatusError, OSError, RuntimeError, ValueError) as error:
             raise LoadError(
-                f"Version {self.version} of model {name!r} at {path} cannot "
-                f"be loaded: {error}"
+                f"Version {self.version} of model {name!r} at {self.path} "
+                f"cannot be loaded: {error}"
             ) from error
         self.signatures = self._engine.signatures
-        if warm_up:
-            try:
-                self._warm_up(path)
-            except BaseException:
-                self.close()
-                raise
+        self.definitions = self._engine.definitions
 
-    def predict(
+    def run(
         self,
-        request: predict_pb2.PredictRequest,
+        signature: str,
+        arrays: Mapping[str, np.ndarray],
+        outputs: Iterable[str] = (),
         timeout: float | None = None,
-    ) -> predict_pb2.PredictResponse:
-        """Answers a request; its model name and version are not looked at.
+    ) -> dict[str, np.ndarray]:
+        """Runs a signature. Threads may do so at once.
+
+        Args:
+            signature: Its name, such as `DEFAULT_SIGNATURE`.
+            arrays: Arrays by the names of its inputs, of exactly their
+                dtypes: strings as `bytes` or `str` in an object array.
+            outputs: Names of the outputs wanted; none for all.
+            timeout: Seconds until the run is cancelled.
+
+        Returns:
+            Arrays by the names of the outputs, strings as `bytes`.
 
         Raises:
-            StatusError: If the request is at fault or its run fails.
+            StatusError: If the request is at fault or the run fails, with
+                TensorFlow Serving's code and words.
         """
-        signature, feeds, outputs = plan(self.signatures, request)
-        values = self._engine.run(feeds, tuple(outputs.values()), timeout)
-        response = predict_pb2.PredictResponse()
-        response.model_spec.name = self.name
-        response.model_spec.signature_name = signature
-        response.model_spec.version.value = self.version
-        for alias, value in zip(outputs, values, strict=True):
-            try:
-                protocol.encode(value, response.outputs[alias])
-            except ValueError as error:
-                raise StatusError(
-                    grpc.StatusCode.UNIMPLEMENTED,
-                    f'Output "{alias}" cannot be sent: {error}',
-                ) from error
-        return response
+        feeds, fetches = plan(self.signatures, signature, arrays, outputs)
+        values = self._engine.run(feeds, tuple(fetches.values()), timeout)
+        return dict(zip(fetches, values, strict=True))
 
     def close(self) -> None:
         """Frees the model."""
         self._engine.close()
-
-    def _warm_up(self, path):
-        file = tf.io.gfile.join(path, _WARM_UP_FILE)
-        if not tf.io.gfile.exists(file):
-            return
-        for number, log in enumerate(_read_logs(file), start=1):
-            if number > _MOST_WARM_UPS:
-                raise LoadError(
-                    "Number of warmup records exceeds the maximum "
-                    f"({_MOST_WARM_UPS}) at {file}"
-                )
-            kind = log.WhichOneof("log_type")
-            if kind != "predict_log":
-                raise LoadError(
-                    f"Warm-up record {number} of {file} must be a predict_log. "
-                    f"Received: {kind}. Other requests are not served here."
-                )
-            try:
-                self.predict(log.predict_log.request)
-            except StatusError as error:
-                raise LoadError(
-                    f"Warm-up record {number} of {file} failed, and TensorFlow "
-                    f"Serving refuses a model whose warm-up fails: {error}"
-                ) from error
 
 
 def newest_version(base_path: str) -> tuple[int, str]:
@@ -141,17 +116,3 @@ def newest_version(base_path: str) -> tuple[int, str]:
             f"{base_path!r}, which has none."
         )
     return max(versions.items())
-
-
-def _read_logs(file: str) -> Iterator[prediction_log_pb2.PredictionLog]:
-    # The v1 iterator is the one public reader that needs no eager context.
-    try:
-        for record in tf.compat.v1.io.tf_record_iterator(file):
-            yield prediction_log_pb2.PredictionLog.FromString(record)
-    except tf.errors.OpError as error:
-        raise LoadError(
-            f"{file} cannot be read: {error.message}. Please verify your "
-            "warmup data is in TFRecord format."
-        ) from error
-    except DecodeError as error:
-        raise LoadError(f"{file} holds no PredictionLog: {error}") from error

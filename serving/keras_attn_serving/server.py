@@ -22,6 +22,7 @@ try:
     from keras_attn_serving.model import Model
     from keras_attn_serving.service import ModelService
     from keras_attn_serving.service import PredictionService
+    from keras_attn_serving.warm_up import warm_up as replay
 except ModuleNotFoundError as error:
     raise ImportError(
         f"The server needs {error.name!r}, which is not installed. Install the "
@@ -77,7 +78,13 @@ class Server:
         warm_up: bool = True,
         threads: int | None = None,
     ):
-        self._model = Model(model_name, os.fspath(model_base_path), warm_up)
+        self._model = Model(model_name, os.fspath(model_base_path))
+        if warm_up:
+            try:
+                replay(self._model)
+            except BaseException:
+                self._model.close()
+                raise
         self._health = health.HealthServicer()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(

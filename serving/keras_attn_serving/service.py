@@ -10,9 +10,16 @@ from tensorflow_serving.apis import get_model_status_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.model import Model
+from keras_attn_serving.predict import predict
+
+# gRPC carries the text in a header, so TensorFlow Serving cuts it.
+_LONGEST = 1024
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def _answering(method: Callable) -> Callable:
@@ -22,9 +29,17 @@ def _answering(method: Callable) -> Callable:
         try:
             return method(self, request, context)
         except StatusError as error:
-            context.abort(error.code, error.details)
+            context.abort(_CODES[error.code], cut(error.details))
 
     return call
+
+
+def cut(details: str) -> str:
+    """Cuts the text of an error as TensorFlow Serving does."""
+    raw = details.encode("utf-8", "replace")
+    if len(raw) <= _LONGEST:
+        return details
+    return raw[:_LONGEST].decode("utf-8", "ignore") + "...TRUNCATED"
 
 
 def _refusing(name: str, advice: str) -> Callable:
@@ -51,7 +66,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     @_answering
     def Predict(self, request: Any, context: grpc.ServicerContext):
         _check_spec(self._model, request)
-        return self._model.predict(request, _timeout(context))
+        return predict(self._model, request, _timeout(context))
 
     @_answering
     def GetModelMetadata(self, request: Any, context: grpc.ServicerContext):
@@ -68,7 +83,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 )
         _check_spec(self._model, request)
         signatures = get_model_metadata_pb2.SignatureDefMap()
-        for name, signature in self._model.signatures.items():
+        for name, signature in self._model.definitions.items():
             signatures.signature_def[name].CopyFrom(signature)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.name = self._model.name
@@ -109,7 +124,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
             missing = "any versions"
         if not known:
             raise StatusError(
-                grpc.StatusCode.NOT_FOUND,
+                Code.NOT_FOUND,
                 f"Could not find {missing} of model {spec.name}",
             )
         response = get_model_status_pb2.GetModelStatusResponse()
@@ -154,6 +169,6 @@ def _check_spec(model, request):
         found, wanted = True, f"Latest({spec.name})"
     if spec.name != model.name or not found:
         raise StatusError(
-            grpc.StatusCode.NOT_FOUND,
+            Code.NOT_FOUND,
             f"Servable not found for request: {wanted}",
         )

@@ -1,4 +1,4 @@
-"""Checks a Predict request as TensorFlow Serving does, and in its words.
+"""Checks a request as TensorFlow Serving does, and in its words.
 
 What TensorFlow Serving refuses is refused here with the same code and text.
 Shapes are the exception: it does not check them, and hands a scalar where a
@@ -7,62 +7,67 @@ refuses them first, in words of its own.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import grpc
 import numpy as np
 import tensorflow as tf
 
-from keras_attn_serving import protocol
+from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.signatures import Signature
+
+# TensorFlow's C++ names of dtypes, where Python has others.
+_CPP_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
 class Plan(NamedTuple):
     """What a valid request asks the session for.
 
     Attributes:
-        signature: Name of the signature, resolved.
         feeds: Arrays by tensor name.
         outputs: Tensor names by output alias.
     """
 
-    signature: str
     feeds: dict[str, np.ndarray]
     outputs: dict[str, str]
 
 
-def plan(signatures: dict[str, Any], request: Any) -> Plan:
-    """Turns a `PredictRequest` into feeds and fetches.
+def plan(
+    signatures: Mapping[str, Signature],
+    name: str,
+    arrays: Mapping[str, np.ndarray],
+    outputs: Iterable[str] = (),
+) -> Plan:
+    """Turns a request into feeds and fetches.
 
     Args:
-        signatures: The model's `SignatureDef` messages by name.
-        request: The `PredictRequest`.
+        signatures: The model's signatures by name.
+        name: Name of the signature.
+        arrays: Arrays by input alias. Each is asked for after the names have
+            been checked, so a mapping may make them then.
+        outputs: Aliases of the outputs wanted; none for all.
 
     Raises:
         StatusError: If the request does not fit its signature.
     """
-    name = (
-        request.model_spec.signature_name
-        or tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-    )
     if name not in signatures:
         raise StatusError(
-            grpc.StatusCode.FAILED_PRECONDITION,
+            Code.FAILED_PRECONDITION,
             f'Serving signature key "{name}" not found.',
         )
     signature = signatures[name]
-    _check_names(signature, request.inputs)
-    tensors = _inputs(signature, request.inputs)
-    outputs = _outputs(signature, request.output_filter)
-    _check_dtypes(signature, tensors)
+    _check_names(signature, arrays)
+    inputs = _inputs(signature, arrays)
+    wanted = _outputs(signature, outputs)
+    _check_dtypes(signature, inputs)
     feeds = {}
-    for alias, (_, array) in tensors.items():
-        info = signature.inputs[alias]
-        _check_shape(alias, info, array)
-        feeds[info.name] = array
-    return Plan(name, feeds, outputs)
+    for alias, array in inputs.items():
+        tensor = signature.inputs[alias]
+        _check_shape(alias, tensor, array)
+        feeds[tensor.name] = array
+    return Plan(feeds, wanted)
 
 
 def _check_names(signature, inputs):
@@ -78,37 +83,39 @@ def _check_names(signature, inputs):
         )
 
 
-def _inputs(signature, inputs):
-    tensors = {}
-    for alias, info in sorted(signature.inputs.items()):
-        if alias in inputs:
-            tensor = inputs[alias]
+def _inputs(signature, arrays):
+    inputs = {}
+    for alias, tensor in sorted(signature.inputs.items()):
+        if alias in arrays:
+            inputs[alias] = _as_array(arrays[alias])
         elif alias in signature.defaults:
-            tensor = signature.defaults[alias]
+            inputs[alias] = signature.defaults[alias]
         else:
             raise invalid_argument(
-                f"Signature input alias: {alias}(feed name: {info.name}) not "
+                f"Signature input alias: {alias}(feed name: {tensor.name}) not "
                 "found in request and no default value provided. Inputs "
-                f"expected to be in the request {_set(inputs)}, or default "
+                f"expected to be in the request {_set(arrays)}, or default "
                 f"input alias set: {','.join(sorted(signature.defaults))}"
             )
-        try:
-            tensors[alias] = tensor.dtype, protocol.decode(tensor)
-        except ValueError as error:
-            raise invalid_argument(f"tensor parsing error: {alias}") from error
-    used = set(inputs) & set(signature.inputs)
-    if len(used) != len(inputs):
+    used = set(arrays) & set(signature.inputs)
+    if len(used) != len(arrays):
         raise invalid_argument(
             "Inputs contains invalid name. Used request inputs: "
             f"{','.join(sorted(used))}, request input: "
-            f"{','.join(sorted(inputs))}"
+            f"{','.join(sorted(arrays))}"
         )
-    return tensors
+    return inputs
 
 
-def _outputs(signature, output_filter):
+def _as_array(value):
+    array = np.asarray(value)
+    # numpy's own strings lose what follows a NUL.
+    return array.astype(object) if array.dtype.kind in "US" else array
+
+
+def _outputs(signature, aliases):
     outputs = {}
-    for alias in output_filter:
+    for alias in aliases:
         if alias not in signature.outputs:
             raise invalid_argument(
                 f"output tensor alias not found in signature: {alias} Outputs "
@@ -118,36 +125,44 @@ def _outputs(signature, output_filter):
             raise invalid_argument(f"duplicate output tensor alias: {alias}")
         outputs[alias] = signature.outputs[alias].name
     if not outputs:
-        for alias, info in sorted(signature.outputs.items()):
-            outputs[alias] = info.name
+        for alias, tensor in sorted(signature.outputs.items()):
+            outputs[alias] = tensor.name
     return outputs
 
 
-def _check_dtypes(signature, tensors):
+def _check_dtypes(signature, arrays):
     # The session numbers its feeds in the order of their tensor names.
-    feeds = sorted(
-        (signature.inputs[alias].name, alias, dtype)
-        for alias, (dtype, _) in tensors.items()
-    )
-    for index, (_, alias, dtype) in enumerate(feeds):
-        wanted = signature.inputs[alias].dtype
+    feeds = sorted((signature.inputs[alias].name, alias) for alias in arrays)
+    for index, (_, alias) in enumerate(feeds):
+        wanted, given = signature.inputs[alias].dtype, arrays[alias].dtype
+        try:
+            dtype = tf.as_dtype(given)
+        except TypeError as error:
+            raise invalid_argument(
+                f"Expects arg[{index}] to be {_cpp_name(wanted)} but an array "
+                f"of dtype {given} is provided"
+            ) from error
         if dtype != wanted:
             raise invalid_argument(
-                f"Expects arg[{index}] to be {protocol.dtype_name(wanted)} "
-                f"but {protocol.dtype_name(dtype)} is provided"
+                f"Expects arg[{index}] to be {_cpp_name(wanted)} "
+                f"but {_cpp_name(dtype)} is provided"
             )
 
 
-def _check_shape(alias, info, array):
-    if info.tensor_shape.unknown_rank:
+def _cpp_name(dtype):
+    return _CPP_NAMES.get(dtype.name, dtype.name)
+
+
+def _check_shape(alias, tensor, array):
+    wanted = tensor.shape
+    if wanted is None:
         return
-    wanted = [dim.size for dim in info.tensor_shape.dim]
     if len(wanted) == array.ndim and all(
-        size in (-1, given)
+        size in (None, given)
         for size, given in zip(wanted, array.shape, strict=True)
     ):
         return
-    shown = ", ".join("?" if size < 0 else str(size) for size in wanted)
+    shown = ", ".join("?" if size is None else str(size) for size in wanted)
     received = ", ".join(map(str, array.shape))
     advice = ""
     if len(wanted) == 1 and array.ndim == 0:

@@ -11,7 +11,9 @@ import toy_model
 from google.protobuf import text_format
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
+from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
+from keras_attn_serving.service import cut
 from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2
@@ -324,9 +326,18 @@ def test_reloading_is_unimplemented(ours, models):
 
 
 def test_a_cut_text_stays_valid_utf8():
-    error = StatusError(INVALID, "é" * 600 + "x")  # two bytes each
-    assert error.details == "é" * 512 + "...TRUNCATED"
-    assert StatusError(INVALID, "e" * 1024).details == "e" * 1024
+    text = "é" * 600 + "x"  # two bytes each
+    assert cut(text) == "é" * 512 + "...TRUNCATED"
+    assert cut("e" * 1024) == "e" * 1024
+    # Other protocols have no such limit.
+    assert StatusError(Code.INVALID_ARGUMENT, text).details == text
+
+
+def test_codes_are_grpc_s():
+    assert {x.name: x.value[0] for x in grpc.StatusCode} == {
+        x.name: x.value for x in Code
+    }
+    assert Code(99) == Code.UNKNOWN
 
 
 def test_client_raises_the_servers_code_and_words(client):

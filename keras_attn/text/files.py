@@ -1,0 +1,141 @@
+"""A `Text` on disk: its vocabulary, its options, the files of its part."""
+
+import json
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.special_tokens import SPECIAL_TOKENS
+from keras_attn.text import built_in
+from keras_attn.text.splitter import Splitter
+
+_LINES = ("", "to be or not to be", "Hello, world!", "été 日本語 12")
+
+
+def write(text, path: pathlib.Path) -> None:
+    """Writes a text and what its part needs, beside each other."""
+    options = {
+        "split": text.split,
+        "lowercase": text.lowercase,
+        "max_length": text.max_length,
+        "too_long": text.too_long,
+        "normalization": text.normalization,
+    }
+    files = {}
+    if isinstance(text.split, Splitter):
+        part = keras.saving.serialize_keras_object(text.splitter)
+        for argument in text.splitter.assets:
+            if part["config"][argument] is not None:
+                files[argument] = part["config"][argument]
+                part["config"][argument] = None
+        options["split"] = part
+        options["split_files"] = {
+            argument: f"{path.name}.split.{argument}" for argument in files
+        }
+        _require_readable(text, part, files)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_vocabulary(text, path)
+    for argument, file in files.items():
+        copy = path.with_name(options["split_files"][argument])
+        if not copy.exists() or not copy.samefile(file):
+            shutil.copyfile(file, copy)
+    _options_path(path).write_text(json.dumps(options, indent=2) + "\n")
+
+
+def write_vocabulary(text, path: pathlib.Path) -> None:
+    """Writes a line for each id, `token<TAB>count`."""
+    lines = [f"{t}\t{text.counts.get(t, 0)}\n" for t in text.tokens]
+    path.write_text("".join(lines), encoding="utf-8", newline="")
+
+
+def read(path: pathlib.Path, custom_objects) -> tuple[dict, dict]:
+    """Returns the tokens with their counts, and the options of a `Text`."""
+    if not path.exists() or not _options_path(path).exists():
+        raise FileNotFoundError(
+            f"`Text.load` needs the vocabulary {path} and its options "
+            f"{_options_path(path)}, as `Text.save` writes them."
+        )
+    with open(path, encoding="utf-8", newline="\n") as file:
+        lines = file.read().split("\n")[:-1]
+    pairs = [line.rsplit("\t", 1) for line in lines]
+    counts = {token: int(count) for token, count in pairs}
+    for token in SPECIAL_TOKENS:
+        del counts[token]
+    options = json.loads(_options_path(path).read_text())
+    files = {
+        argument: path.with_name(name)
+        for argument, name in options.pop("split_files", {}).items()
+    }
+    if isinstance(options["split"], dict):
+        _require_files(path, files)
+        options["split"] = _part(
+            options["split"], files, custom_objects, f"The text {path}"
+        )
+    # Before there was a choice all text was NFKC.
+    return counts, {"normalization": "NFKC"} | options
+
+
+def _part(stored, files, custom_objects, whose) -> Splitter:
+    """The part that was serialised, with its files where they are now."""
+    paths = {argument: str(file) for argument, file in files.items()}
+    name = stored["class_name"]
+    found = stored | {"config": stored["config"] | paths}
+    try:
+        part = keras.saving.deserialize_keras_object(found, custom_objects)
+    except TypeError as error:
+        if "Could not locate class" not in str(error):
+            raise
+        raise ValueError(
+            f"{whose} is split by a class of your own, {name!r}, which Keras "
+            "does not know here. Pass it, `load(path, custom_objects="
+            f"{{{name!r}: {name}}})`, or register it, "
+            "`@keras.saving.register_keras_serializable()`, in a module that "
+            "is imported before."
+        ) from error
+    return built_in.get(part)
+
+
+def _require_files(path, files):
+    missing = [str(file) for file in files.values() if not file.exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"`Text.load` needs the files that `Text.save` wrote beside "
+            f"{path}. Missing: {missing}"
+        )
+
+
+def _require_readable(text, part, files):
+    """Refuses a part of which another would be made when it is loaded."""
+    kind = type(text.splitter)
+    try:
+        stored = json.loads(json.dumps(part))
+        again = _part(stored, files, {kind.__name__: kind}, "It")
+        again = type(text)(
+            None if again.tokens is not None else text.tokens[4:],
+            again,
+            **{x: getattr(text, x) for x in ("lowercase", "normalization")},
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The text can be saved, but not loaded again, so nothing was "
+            f"written. Does `{kind.__name__}.get_config()` return all "
+            "arguments of the constructor, of the kinds that JSON has? "
+            f"Received, on a trial: {error!s:.500}"
+        ) from error
+    lines = tf.constant([*_LINES, " ".join(text.tokens[4:104])])
+    same = again.tokens == text.tokens and np.array_equal(
+        again.ids(lines), text.ids(lines)
+    )
+    if not same:
+        raise ValueError(
+            f"What would be loaded splits otherwise, so nothing was written. "
+            f"Does `{kind.__name__}.get_config()` return all arguments of the "
+            f"constructor? Received: {part['config']!r:.300}"
+        )
+
+
+def _options_path(path):
+    return path.with_name(path.name + ".json")

@@ -1,0 +1,48 @@
+"""Lines of text as callers give them: bytes, or a tensor of strings."""
+
+import tensorflow as tf
+
+
+def encode_lines(lines, name: str) -> list[bytes]:
+    """Returns lines as bytes; lone surrogates stay, for `Text` to replace.
+
+    Args:
+        lines: Strings, or bytes.
+        name: What the caller calls them.
+    """
+    found = []
+    for i, line in enumerate(lines):
+        if tf.is_tensor(line):  # of a `tf.data.Dataset`
+            line = line.numpy()
+        if isinstance(line, str):
+            line = line.encode("utf-8", "surrogatepass")
+        elif not isinstance(line, bytes):
+            raise ValueError(
+                f"`{name}` must be strings, one a line. Received: "
+                f"{name}[{i}]={line!r:.80} (of type {type(line).__name__}). "
+                "Leave empty lines as the empty string, and turn numbers into "
+                "text by `str(x)`."
+            )
+        found.append(line)
+    return found
+
+
+def batch_of(strings) -> tf.Tensor:
+    """Returns a string tensor `(batch,)`."""
+    shape, dtype = getattr(strings, "shape", None), tf.string
+    if tf.is_tensor(strings):
+        dtype = strings.dtype
+    elif hasattr(strings, "dtype"):  # of numpy
+        dtype = tf.string if strings.dtype.kind in "OSU" else strings.dtype
+    elif isinstance(strings, (str, bytes)):
+        shape = ()
+    elif any(not isinstance(x, (str, bytes)) for x in strings):
+        encode_lines(strings, "strings")  # names the one that is none
+    rank = None if shape is None else tf.TensorShape(shape).rank
+    if dtype != tf.string or rank not in (None, 1):
+        raise ValueError(
+            "A `Text` reads a batch of strings, of shape (batch,). Received: "
+            f"{strings!r:.80}. For one line pass a list of one, and to turn "
+            "ids into text call `text.strings(ids)`."
+        )
+    return tf.ensure_shape(strings, [None])

@@ -1,0 +1,57 @@
+"""Text made uniform before it is split."""
+
+import unicodedata
+
+import tensorflow as tf
+import tensorflow_text
+
+_FORMS = ("NFC", "NFKC", None)
+
+
+class Normalization:
+    """Replaces what is no text, normalises, and lower-cases if asked for.
+
+    Args:
+        form: Unicode normal form, `"NFC"`, `"NFKC"` or `None`.
+        lowercase: Whether text is lower-cased.
+    """
+
+    def __init__(self, form: str | None, lowercase: bool):
+        if form not in _FORMS:
+            raise ValueError(
+                '`normalization` must be "NFC", "NFKC" or None, which leaves '
+                f"text as it is. Received: normalization={form!r}"
+            )
+        self._form = form
+        self._lowercase = lowercase
+
+    def __call__(self, strings) -> tf.Tensor:
+        """Returns strings `(batch,)` of valid UTF-8 on a line each."""
+        strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
+        # `tf.strings.lower` would end a string at its first NUL.
+        strings = tf.strings.regex_replace(strings, r"\x00", "\ufffd")
+        strings = tf.strings.regex_replace(strings, r"[\t\n\v\f\r]", " ")
+        strings = self._normalised(strings)
+        if self._lowercase:
+            strings = tf.strings.lower(strings, encoding="utf-8")
+            # A small letter may be one with its accent where the capital is
+            # not, as in J with a caron. NFKC stays as vocabularies stored
+            # with it were made.
+            if self._form == "NFC":
+                strings = self._normalised(strings)
+        return strings
+
+    def _normalised(self, strings):
+        if self._form is None:
+            return strings
+        return tensorflow_text.normalize_utf8(strings, self._form)
+
+    def advice(self, token: str) -> str:
+        """Returns what to do about a token that is not normalised, or ""."""
+        form = self._form
+        if form is None or unicodedata.is_normalized(form, token):
+            return ""
+        return (
+            f" Normalise tokens first, `unicodedata.normalize({form!r}, "
+            "token)`, or pass `normalization=None`, which lets them through."
+        )

@@ -1,0 +1,355 @@
+"""Tries a `Splitter` before anything depends on it."""
+
+import inspect
+import os
+
+import tensorflow as tf
+
+from keras_attn.special_tokens import SPECIAL_TOKENS
+from keras_attn.special_tokens import UNKNOWN
+from keras_attn.text.splitter import Splitter
+from keras_attn.text.vocabulary import require_tokens
+
+_LINES = (
+    "",
+    "a",
+    "to be or not to be",
+    "Hello, world!",
+    " two  spaces ",
+    "1 23.5",
+    "été",
+    "日本語",
+)
+# Operations that call back into the Python that made them.
+_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+
+
+class Trial:
+    """A run of a part on a few lines.
+
+    Args:
+        splitter: `Splitter`.
+        normalise: Function of the strings that the `Text` makes uniform.
+    """
+
+    def __init__(self, splitter: Splitter, normalise):
+        self._splitter = splitter
+        self._normalise = normalise
+        self._name = type(splitter).__name__
+
+    def run(self) -> None:
+        """Raises `ValueError` if the part breaks a rule of `Splitter`."""
+        self._require_methods()
+        require_config(self._splitter)
+        if self._splitter.tokens is not None:
+            self._require_own_tokens()
+        self.read(_LINES, further=True)
+
+    def read(self, lines, further: bool = False) -> None:
+        """Raises `ValueError` if lines do not come back as they were split.
+
+        Args:
+            lines: Strings.
+            further: Whether the rules that any lines show are tried too.
+        """
+        lines = self._normalise(tf.constant(list(lines), tf.string))
+        own = self._splitter.tokens is not None
+        method, back = ("ids", "strings") if own else ("split", "join")
+        split, join = self._function(method), self._back(back)
+        rows = self._rows(method, split, lines)
+        if further:
+            self._require_the_same_in_any_batch(method, split, lines, rows)
+        if own:
+            self._require_ids(lines, rows)
+        self._require_inverse(
+            (method, split), (back, join), lines, rows, UNKNOWN if own else None
+        )
+        if own and self._splitter.writes("split"):
+            self._require_pieces_of_ids(lines, rows, join)
+
+    def _require_methods(self):
+        part, own = self._splitter, self._splitter.tokens is not None
+        if not own and (part.writes("ids") or part.writes("strings")):
+            raise ValueError(
+                f"A part with `ids()` and `strings()` of its own has `tokens` "
+                f"of its own too. Received: {self._name} without. Set "
+                "`self.tokens` to the list of them, the special ones left "
+                "out; they have the ids 4, 5 and so on."
+            )
+        missing = [
+            f"`{name}()`"
+            for name in (("ids", "strings") if own else ("split",))
+            if not part.writes(name)
+        ]
+        if not own and not part.joins:
+            missing.append("`join()`, or sets `separator`")
+        if missing:
+            raise ValueError(
+                f"A way of splitting {'with `tokens` ' if own else ''}writes "
+                f"{' and '.join(missing)}. Received: {self._name}, which does "
+                "not. `keras_attn.Splitter` says what these take and return."
+            )
+
+    def _require_own_tokens(self):
+        tokens = self._splitter.tokens
+        if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
+            raise ValueError(
+                f"`{self._name}.tokens` must be a list of strings, those of "
+                f"the ids 4, 5 and so on. Received: {tokens!r:.80}"
+            )
+        require_tokens(list(tokens))
+
+    def _function(self, name):
+        """A method in a graph of any number of strings."""
+        graph = tf.function(
+            getattr(self._splitter, name),
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,
+        )
+        return self._traced(name, graph)
+
+    def _back(self, name):
+        dtype = tf.int32 if name == "strings" else tf.string
+        graph = tf.function(
+            getattr(self._splitter, name),
+            input_signature=[
+                tf.RaggedTensorSpec([None, None], dtype, ragged_rank=1)
+            ],
+            autograph=False,
+        )
+        return self._traced(name, graph)
+
+    def _traced(self, name, function):
+        try:
+            traced = function.get_concrete_function()
+        except Exception as error:
+            raise ValueError(
+                f"`{self._name}.{name}` must run in a graph, so it is made of "
+                "operations of TensorFlow or tensorflow-text. Received, on a "
+                f"trial: {type(error).__name__}: {error!s:.500}"
+            ) from error
+        self._require_attributes(name, traced.captured_inputs)
+        graph = traced.graph
+        found = {node.type for node in graph.get_operations()}
+        for other in graph.as_graph_def().library.function:
+            found |= {node.op for node in other.node_def}
+        if found & _PYTHON:
+            raise ValueError(
+                f"`{self._name}.{name}` runs Python, `tf.py_function` or "
+                "`tf.numpy_function`, which no server has. Received a graph "
+                f"with {sorted(found & _PYTHON)}. Write it with operations of "
+                "TensorFlow or tensorflow-text."
+            )
+        return function
+
+    def _require_attributes(self, name, captured):
+        """Raises if a graph uses tables that an export would not find."""
+        tracked = tf.train.TrackableView(self._splitter).descendants()
+        known = {
+            id(getattr(x, handle, None))
+            for x in tracked
+            for handle in ("resource_handle", "handle")
+        }
+        for tensor in captured:
+            if tensor.dtype == tf.resource and id(tensor) not in known:
+                raise ValueError(
+                    f"`{self._name}.{name}` must use tables, variables and "
+                    "tokenizers that are attributes of the part, made in its "
+                    "constructor, since an export finds them by these. "
+                    "Received one that is not: "
+                    f"{tensor!s:.100}. Keep it, `self.table = ...`."
+                )
+
+    def _run(self, name, function, given):
+        try:
+            return function(given)
+        except tf.errors.OpError as error:
+            raise ValueError(
+                f"`{self._name}.{name}` must take any strings or ids, a batch "
+                f"of none too. Received, on a trial with {given!r:.200}: "
+                f"{type(error).__name__}: {_said(error):.300}"
+            ) from error
+
+    def _rows(self, name, split, lines):
+        """The pieces or ids of lines, as lists."""
+        found = self._run(name, split, lines)
+        integers = name == "ids"
+        ragged = isinstance(found, tf.RaggedTensor)
+        fits = ragged and found.ragged_rank == 1 and found.shape.rank == 2
+        fits = fits and (
+            found.dtype.is_integer if integers else found.dtype == tf.string
+        )
+        if not fits or found.nrows() != len(lines):
+            shown = (
+                f"{type(found).__name__} of dtype {found.dtype.name}, shape "
+                f"{found.shape}"
+                if hasattr(found, "shape")
+                else repr(found)
+            )
+            raise ValueError(
+                f"`{self._name}.{name}` must return a ragged tensor of "
+                f"{'integers' if integers else 'strings'} `(batch, ragged)`, "
+                f"a row for each string. Received, for {len(lines)} strings: "
+                f"a {shown:.200}. `tf.RaggedTensor.from_tensor(dense, "
+                "padding=...)` makes one of a padded tensor."
+            )
+        rows = found.to_list()
+        for line, row in zip(lines.numpy(), rows, strict=True):
+            if not integers and not all(map(_is_text, row)):
+                raise ValueError(
+                    f"`{self._name}.{name}` must return pieces of valid "
+                    "UTF-8, which a vocabulary can hold. Received, for "
+                    f"{_shown(line)}: {row!r:.200}. Give bytes names, such as "
+                    "`<0xFF>`, and write `tokens`, `ids()` and `strings()`."
+                )
+            if b"" in row:
+                raise ValueError(
+                    f"`{self._name}.{name}` may return no empty piece. "
+                    f"Received, for {_shown(line)}: {_shown(row)}. Leave them "
+                    'out, `tf.ragged.boolean_mask(pieces, pieces != "")`.'
+                )
+        return rows
+
+    def _require_the_same_in_any_batch(self, name, split, lines, rows):
+        self._rows(name, split, lines[:0])
+        for line, row in zip(lines, rows, strict=True):
+            (alone,) = self._rows(name, split, line[None])
+            if alone != row:
+                raise ValueError(
+                    f"`{self._name}.{name}` must split a string as it does "
+                    "whatever stands beside it in a batch. Received, for "
+                    f"{_shown(line.numpy())}: {_shown(alone)} alone, "
+                    f"{_shown(row)} in a batch."
+                )
+
+    def _require_ids(self, lines, rows):
+        size = len(SPECIAL_TOKENS) + len(self._splitter.tokens)
+        for line, row in zip(lines.numpy(), rows, strict=True):
+            outside = [x for x in row if not UNKNOWN <= x < size]
+            if outside:
+                raise ValueError(
+                    f"`{self._name}.ids` must return ids from 4 on, of which "
+                    f"`tokens` has {size - 4}: to {size - 1}. 0, 1 and 2 are "
+                    "padding, start and end, which the `Text` adds, and 3 is "
+                    f"unknown. Received, for {_shown(line)}: {outside[:5]}. "
+                    "Add to the ids of a model that counts otherwise, and "
+                    "leave its own special tokens out."
+                )
+
+    def _joined(self, name, join, rows):
+        """The strings of some rows, as the `Text` would read them."""
+        dtype = tf.int32 if name == "strings" else tf.string
+        given = tf.ragged.constant(rows, dtype, ragged_rank=1)
+        found = self._run(name, join, given)
+        fits = tf.is_tensor(found) and found.dtype == tf.string
+        if not fits or isinstance(found, tf.RaggedTensor):
+            shown = found
+        elif found.shape != (len(rows),):
+            shown = f"a tensor of shape {found.shape}"
+        else:
+            return self._normalise(found)
+        raise ValueError(
+            f"`{self._name}.{name}` must return strings `(batch,)`, one for "
+            f"each row. Received, for {len(rows)} rows: {shown!s:.200}"
+        )
+
+    def _require_inverse(self, forth, back, lines, rows, unknown):
+        """Raises unless strings of pieces are split into the same pieces."""
+        kept = [i for i, row in enumerate(rows) if unknown not in row]
+        rows = [rows[i] for i in kept]
+        for none in ([], rows):  # a batch of none is one too
+            strings = self._joined(*back, none)
+        again = self._rows(*forth, strings)
+        for i, row, string, found in zip(
+            kept, rows, strings.numpy(), again, strict=True
+        ):
+            if found != row:
+                raise ValueError(
+                    f"`{self._name}.{back[0]}` must be the inverse of "
+                    f"`{forth[0]}`: what it makes of pieces is split into the "
+                    f"same. Received, for {_shown(lines[i].numpy())}: "
+                    f"{_shown(row)}, joined {_shown(string)}, which gives "
+                    f"{_shown(found)}."
+                )
+
+    def _require_pieces_of_ids(self, lines, rows, strings):
+        """Raises unless a part's own pieces are those of its ids."""
+        split = self._function("split")
+        pieces = self._rows("split", split, lines)
+        for line, row, found in zip(lines.numpy(), rows, pieces, strict=True):
+            if len(row) != len(found):
+                raise ValueError(
+                    f"`{self._name}.split` must return a piece for each of "
+                    f"the ids that `ids()` does. Received, for {_shown(line)}: "
+                    f"{_shown(found)} and {row}."
+                )
+        if not self._splitter.joins:
+            return
+        known = [i for i, row in enumerate(rows) if UNKNOWN not in row]
+        joined = self._joined(
+            "join", self._back("join"), [pieces[i] for i in known]
+        )
+        told = self._joined("strings", strings, [rows[i] for i in known])
+        for i, one, other in zip(
+            known, joined.numpy(), told.numpy(), strict=True
+        ):
+            if one != other:
+                raise ValueError(
+                    f"`{self._name}.join` must make of pieces what "
+                    "`strings()` makes of their ids. Received, for "
+                    f"{_shown(pieces[i])}: {_shown(one)} and {_shown(other)}."
+                )
+
+
+def require_config(splitter: Splitter) -> None:
+    """Raises `ValueError` if a part could not be made again.
+
+    The arguments are looked at; what they make is compared when it is saved.
+    """
+    name, config = type(splitter).__name__, splitter.get_config()
+    if type(splitter).from_config.__func__ is Splitter.from_config.__func__:
+        try:
+            inspect.signature(type(splitter)).bind(**config)
+        except TypeError as error:
+            raise ValueError(
+                f"`{name}.get_config` must return the arguments of the "
+                "constructor, with which the part is made again when it is "
+                f"loaded. Received: {list(config)}, where {error}. Write "
+                "`get_config()`, or `from_config()` too."
+            ) from error
+    for argument in splitter.assets:
+        if argument not in config:
+            raise ValueError(
+                f"`{name}.assets` must be names of what `get_config()` "
+                f"returns. Received: {argument!r}, which is none of "
+                f"{list(config)}."
+            )
+        path = config[argument]
+        if path is not None and not os.path.isfile(path):
+            raise ValueError(
+                f"`{argument}` of `{name}` is one of its `assets` and must be "
+                f"the path of a file. Received: {argument}={path!r}"
+            )
+
+
+def _said(error: tf.errors.OpError) -> str:
+    """The operation's own words, without the stack that stands before."""
+    *_, said = error.message.partition("\n\t [[")[0].splitlines()
+    return said
+
+
+def _is_text(piece: bytes) -> bool:
+    try:
+        piece.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _shown(value) -> str:
+    """Bytes, or a list of some, as text to show."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value[:12]))}]"
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return f"{value!r:.80}"

@@ -1,0 +1,180 @@
+"""Ways of splitting text as a user writes them: outside of the package.
+
+The program that loads their exports, `c_loader.py`, does not import this.
+"""
+
+import pathlib
+
+import keras
+import tensorflow as tf
+import tensorflow_text
+
+import keras_attn
+
+_STRINGS = tf.TensorSpec([None], tf.string)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Marks(keras_attn.Splitter):
+    """Words and punctuation marks; these stand close to the word before."""
+
+    def __init__(self, marks=".,!?"):
+        super().__init__()
+        self.marks = marks
+
+    def split(self, strings):
+        return tensorflow_text.regex_split(
+            strings, rf"\s|[{self.marks}]", rf"[{self.marks}]"
+        )
+
+    def join(self, pieces):
+        strings = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
+        return tf.strings.regex_replace(strings, rf" ([{self.marks}])", r"\1")
+
+    def get_config(self):
+        return {"marks": self.marks}
+
+
+class Bytes(keras_attn.Splitter):
+    """The bytes of UTF-8: nothing is unknown. Not registered with Keras."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = [f"<0x{i:02X}>" for i in range(256)]
+
+    def ids(self, strings):
+        pieces = tf.strings.bytes_split(strings)
+        values = tf.io.decode_raw(pieces.flat_values, tf.uint8)
+        values = tf.reshape(values, [-1])
+        return pieces.with_flat_values(4 + tf.cast(values, tf.int32))
+
+    def strings(self, ids):
+        known = [bytes([i]) for i in range(256)]
+        written = tf.constant([b"", b"", b"", b"<unk>", *known])
+        return tf.strings.reduce_join(
+            ids.with_flat_values(tf.gather(written, ids.flat_values)), axis=-1
+        )
+
+
+@keras.saving.register_keras_serializable("tests")
+class Listed(keras_attn.Splitter):
+    """Words that a file lists, looked up in tables that read it."""
+
+    assets = ("file",)
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = str(file)
+        self.tokens = pathlib.Path(file).read_text("utf-8").split("\n")[:-1]
+        word, line = (
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
+        )
+        initializer = tf.lookup.TextFileInitializer
+        self._to_line = tf.lookup.StaticHashTable(
+            initializer(self.file, tf.string, word, tf.int64, line), -1
+        )
+        self._to_word = tf.lookup.StaticHashTable(
+            initializer(self.file, tf.int64, line, tf.string, word), "<unk>"
+        )
+
+    def split(self, strings):
+        return tf.strings.split(strings)
+
+    def join(self, pieces):
+        return tf.strings.reduce_join(pieces, axis=-1, separator=" ")
+
+    def ids(self, strings):
+        words = self.split(strings)
+        # -1 where the file lacks a word, and 3 is unknown.
+        return words.with_flat_values(
+            4 + self._to_line.lookup(words.flat_values)
+        )
+
+    def strings(self, ids):
+        lines = tf.cast(ids.flat_values, tf.int64) - 4
+        return self.join(ids.with_flat_values(self._to_word.lookup(lines)))
+
+    def get_config(self):
+        return {"file": self.file}
+
+
+@keras.saving.register_keras_serializable("tests")
+class SentencePiece(keras_attn.Splitter):
+    """A model of SentencePiece with its own order of special pieces.
+
+    That is unknown, start, end: 0 to 2, and no padding.
+    """
+
+    assets = ("model",)
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = str(model)
+        self._content = pathlib.Path(model).read_bytes()
+        tokenizer = self._tokenizer()
+        rows = tf.range(3, tokenizer.vocab_size())
+        found = tokenizer.id_to_string(rows).numpy()
+        self.tokens = [piece.decode() for piece in found]
+
+    def _tokenizer(self, out_type=tf.int32):
+        # Made in each graph anew: what is made outside of one is gone after
+        # `tf.random.set_seed`, with the kernel that owns it.
+        return tensorflow_text.SentencepieceTokenizer(self._content, out_type)
+
+    @tf.function(input_signature=[_STRINGS])
+    def split(self, strings):
+        return self._tokenizer(tf.string).tokenize(strings)
+
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.string)])
+    def join(self, pieces):
+        return self._tokenizer(tf.string).detokenize(pieces)
+
+    @tf.function(input_signature=[_STRINGS])
+    def ids(self, strings):
+        ids = self._tokenizer().tokenize(strings)
+        return tf.where(ids == 0, 3, ids + 1)
+
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)])
+    def strings(self, ids):
+        return self._tokenizer().detokenize(tf.where(ids == 3, 0, ids - 1))
+
+    def get_config(self):
+        return {"model": self.model}
+
+
+LINES = [
+    "hello, world!",
+    "",
+    "to be or not to be, that is the question.",
+    "été 日本語 🙂",
+    "be  question?!",
+]
+WORDS = "to be or not that is the question hello world".split()
+
+
+def make(name, folder) -> keras_attn.Text:
+    """A `Text` with one of them."""
+    folder = pathlib.Path(folder)
+    if name == "marks":
+        return keras_attn.Text.from_lines(LINES, Marks())
+    if name == "bytes":
+        return keras_attn.Text(split=Bytes())
+    if name == "listed":
+        file = folder / "words.txt"
+        file.write_text("".join(f"{x}\n" for x in WORDS), "utf-8")
+        return keras_attn.Text(split=Listed(file))
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*LINES, " ".join(WORDS)] * 20),
+        model_prefix=str(folder / "pieces"),
+        vocab_size=60,
+        model_type="bpe",
+        minloglevel=2,
+    )
+    return keras_attn.Text(split=SentencePiece(folder / "pieces.model"))
+
+
+CUSTOM = {"Bytes": Bytes}
+NAMES = ["marks", "bytes", "listed", "sentencepiece"]
