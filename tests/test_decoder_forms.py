@@ -419,8 +419,8 @@ def test_keras_s_own_layer_and_our_loop_compute_the_same(make):
     built(decoder, inputs.shape, memory.shape)
     mask = np.array([[True] * 4, [True, True, False, False]])
     fused = values(decoder(inputs, memory, inputs_mask=mask))
-    assert decoder._unroll.layer
-    decoder._unroll.layer = None
+    assert decoder._run_sequence
+    decoder._run_sequence = None
     looped = values(decoder(inputs, memory, inputs_mask=mask))
     np.testing.assert_allclose(fused, looped, atol=1e-6)
 

@@ -29,6 +29,7 @@ from keras_attn.decoder.state import Source
 from keras_attn.decoder.unroll import CellFirst
 from keras_attn.decoder.unroll import OwnStep
 from keras_attn.decoder.unroll import StepByStep
+from keras_attn.decoder.unroll import sequence_layer
 from keras_attn.placement import keeps
 
 
@@ -195,40 +196,65 @@ class AttentionDecoder(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name="attentional",
             )
-        bottom, *above = cells.stacked(cell) if attend == "bottom" else [cell]
-        self._recurrence = Recurrence(
-            order=Before(Runner(cell), joins=attend == "bottom")
-            if order == "pre" and attends
-            else After(Runner(bottom), len(cells.state_sizes(bottom)), above),
-            query=Query(query),
-            queried=cells.hidden_index(bottom),
-            readers=Readers(
-                attentions, self_attention, self._several, self.compute_dtype
-            ),
-            emission=CellAlone()
-            if not attends
-            else Attentional(self.attentional)
-            if emit == "attentional"
-            else Concatenated(),
-            feeds=self.input_feeding,
-        )
-        self._unroll = self._make_unroll()
+        # Its method, not the layer itself: its weights are those of the cell.
+        self._run_sequence = None
+        if not self._recurs and (layer := sequence_layer(cell)):
+            self._run_sequence = layer.__call__
+            self.supports_jit = layer.supports_jit
 
-    def _make_unroll(self):
-        """How a whole target is decoded."""
-        attends = bool(self._recurrence.readers)
-        if attends and (
+    @property
+    def _recurs(self):
+        """Whether attention must wait for the step before."""
+        return bool(self.attentions or self.self_attention) and (
             self.order == "pre"
             or self.input_feeding
             or self.attend == "bottom"
             or "context" in self.query
             or any(x.uses_history for x in self.attentions)
-        ):
-            return StepByStep(self._recurrence, self.compute_dtype)
-        cell_first = CellFirst(self.cell, self._recurrence, self.compute_dtype)
-        if cell_first.layer is not None:
-            self.supports_jit = cell_first.layer.supports_jit
-        return cell_first
+        )
+
+    @property
+    def _recurrence(self):
+        """The step, made of the parts that there are now."""
+        stack, above = self.attend == "bottom", []
+        bottom = self.cell
+        if stack:
+            bottom, *above = cells.stacked(self.cell)
+        readers = Readers(
+            self.attentions,
+            self.self_attention,
+            self._several,
+            self.compute_dtype,
+        )
+        if self.order == "pre" and readers:
+            order = Before(Runner(self.cell), joins=stack)
+        else:
+            count = len(cells.state_sizes(bottom))
+            order = After(Runner(bottom), count, above)
+        emission = CellAlone()
+        if readers and self.emit == "concatenated":
+            emission = Concatenated()
+        elif readers:
+            emission = Attentional(self.attentional)
+        return Recurrence(
+            order=order,
+            query=Query(self.query),
+            queried=cells.hidden_index(bottom),
+            readers=readers,
+            emission=emission,
+            feeds=self.input_feeding,
+        )
+
+    def _unroll(self):
+        """How a whole target is decoded."""
+        dtype = self.compute_dtype
+        if self._has_own_step:
+            count = len(self.attentions)
+            return OwnStep(self.step, count, self._several, dtype)
+        if self._recurs:
+            return StepByStep(self._recurrence, dtype)
+        sequence = self._run_sequence
+        return CellFirst(self.cell, sequence, self._recurrence, dtype)
 
     @property
     def attention(self):
@@ -336,12 +362,8 @@ class AttentionDecoder(keras.layers.Layer):
         state = self.start(source, initial_state, 1, target, batch)
         readers = self._recurrence.readers
         draws = readers.draw(source.memories, batch, target, training)
-        unroll = self._unroll
+        unroll = self._unroll()
         if self._has_own_step:
-            count = len(self.attentions)
-            unroll = OwnStep(
-                self.step, count, self._several, self.compute_dtype
-            )
             drops = training and (any(draws) or cells.drops(self.cell))
             checks.check_own_step(unroll, drops, return_samples)
 

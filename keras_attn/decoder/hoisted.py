@@ -27,36 +27,29 @@ class Hoisted:
     """A step that stands for a decoder's.
 
     Attributes:
-        recurrence: The decoder's, or one that emits what was multiplied.
-        source: Its `Source`, the values multiplied.
-        tabulated: The `TabulatedCell` that runs, or `None` for the cell.
+        recurrence: The decoder's, of which some parts are others.
+        source: Its `Source`, perhaps with the values multiplied.
+        looks_up: Whether the cell reads the ids of tokens.
     """
 
     recurrence: Recurrence
     source: Any
-    tabulated: Any = None
-
-    @property
-    def looks_up(self):
-        """Whether the step needs the ids of tokens."""
-        return self.tabulated is not None
+    looks_up: bool
 
     def step(self, inputs, tokens, state):
         """Returns what the decoder's `step()` does.
 
         Args:
             inputs: Tensor of shape `(batch, beams, dim)`.
-            tokens: The ids `(batch, beams)` of their tokens, if it
-                `looks_up`.
+            tokens: The ids `(batch, beams)` of their tokens.
             state: The `DecoderState`.
         """
-        recurrence = self.recurrence
-        if self.looks_up:
-            runner = _LookUp(self.tabulated, tokens)
-            recurrence = dataclasses.replace(
-                recurrence, order=recurrence.order.with_runner(runner)
-            )
-        return recurrence.emitted_step(inputs, state, self.source)
+        return self.recurrence.emitted_step(
+            inputs,
+            state,
+            self.source,
+            tokens=tokens if self.looks_up else None,
+        )
 
 
 def hoist(recurrence, cell, source, table=None):
@@ -72,25 +65,31 @@ def hoist(recurrence, cell, source, table=None):
     Returns:
         A `Hoisted`, or `None` where every product must stay.
     """
-    tabulated = None
-    if table is not None and recurrence.order.at_top:
-        if cells.is_tabulable(cell):
-            tabulated = cells.TabulatedCell(cell, table)
-    hoisted = Hoisted(recurrence, source, tabulated)
+    looks_up = (
+        table is not None
+        and recurrence.order.at_top
+        and cells.is_tabulable(cell)
+    )
+    if looks_up:
+        runner = _LookUp(cells.TabulatedCell(cell, table))
+        recurrence = dataclasses.replace(
+            recurrence, order=recurrence.order.with_runner(runner)
+        )
+    hoisted = Hoisted(recurrence, source, looks_up)
     width = cells.output_size(cell)
     if _emits_alone(recurrence, source, width):
         return _emit_before(hoisted, width)
-    return hoisted if hoisted.looks_up else None
+    return hoisted if looks_up else None
 
 
 class _LookUp:
-    """Runs a cell on tokens whose products were taken; like a `Runner`."""
+    """Runs a cell on ids whose products were taken; like a `Runner`."""
 
-    def __init__(self, tabulated, tokens):
-        self._tabulated, self._tokens = tabulated, tokens
+    def __init__(self, tabulated):
+        self._tabulated = tabulated
 
-    def run(self, inputs, beside, states, training, joined=None):
-        return self._tabulated.run(self._tokens, beside, states)
+    def run(self, tokens, beside, states, training, joined=None):
+        return self._tabulated.run(tokens, beside, states)
 
 
 class _Summed(CellAlone):

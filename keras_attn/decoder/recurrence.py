@@ -35,7 +35,9 @@ class Recurrence:
     emission: CellAlone
     feeds: bool
 
-    def step(self, inputs, state, source, draws=(), training=False):
+    def step(
+        self, inputs, state, source, draws=(), training=False, tokens=None
+    ):
         """Takes a step of each hypothesis, up to what is emitted.
 
         Args:
@@ -44,13 +46,16 @@ class Recurrence:
             source: A `Source`.
             draws: What the readers drew for this step; `()` for nothing.
             training: Whether the model trains.
+            tokens: What the runner of the order reads in the place of the
+                inputs, where that is another.
 
         Returns:
             What `emit()` takes, the `Attended` of each attention, and the new
             state. With `feeds` the emission belongs to the recurrence, and
             has happened.
         """
-        ran = self.order.begin(inputs, state, training)
+        read = inputs if tokens is None else tokens
+        ran = self.order.begin(read, state, training)
         reading = Reading((), ())
         if self.readers:
             hidden = ran.states[self.queried]
@@ -61,7 +66,7 @@ class Recurrence:
                 query, source.memories, state, draws, training
             )
         context = reading.context
-        ran = self.order.finish(ran, inputs, context, state, training)
+        ran = self.order.finish(ran, read, context, state, training)
         outputs, fed = (ran.output, context), ()
         if self.feeds:
             outputs = fed = self.emission.emit(*outputs)
@@ -78,10 +83,12 @@ class Recurrence:
         """Returns what is put out, for any number of steps."""
         return outputs if self.feeds else self.emission.emit(*outputs)
 
-    def emitted_step(self, inputs, state, source, draws=(), training=False):
+    def emitted_step(
+        self, inputs, state, source, draws=(), training=False, tokens=None
+    ):
         """Returns the outputs of a step, all alignments, and the state."""
         outputs, attended, state = self.step(
-            inputs, state, source, draws, training
+            inputs, state, source, draws, training, tokens
         )
         alignments = self.readers.one_or_all([x.alignments for x in attended])
         return self.emit(outputs), alignments, state

@@ -93,15 +93,17 @@ class CellFirst:
 
     Args:
         cell: The cell.
+        sequence: Function of a Keras layer that runs it over a sequence, or
+            `None` to loop.
         recurrence: The decoder's `Recurrence`, which needs no loop.
         dtype: Dtype of the outputs.
     """
 
-    def __init__(self, cell, recurrence, dtype):
+    def __init__(self, cell, sequence, recurrence, dtype):
         self._cell = cell
+        self._sequence = sequence
         self._recurrence = recurrence
         self._dtype = dtype
-        self.layer = sequence_layer(cell)
 
     def run(self, inputs, state, source, draws, mask, training):
         """Returns what `StepByStep.run()` does, given the same."""
@@ -118,10 +120,10 @@ class CellFirst:
 
     def _run_cell(self, inputs, state, mask, training):
         """The hidden states and the outputs of the cell, over the target."""
-        if self.layer is not None:
+        if self._sequence is not None:
             # Fused kernels want padding at the end, where it needs no mask.
             order = loops.Order(mask)
-            output = self.layer(
+            output = self._sequence(
                 order.real_first(inputs),
                 initial_state=[ops.squeeze(x, 1) for x in state.cell],
                 training=training,
