@@ -216,8 +216,8 @@ class Search:
             state: The search's own.
 
         Returns:
-            Tokens, an int32 tensor of shape `(batch, N)`, and the scores of
-            the hypotheses with them, `step.scores_with(tokens)`.
+            Tokens, integers of shape `(batch, N)`, and the scores of the
+            hypotheses with them, `step.scores_with(tokens)`.
         """
         raise NotImplementedError(
             f"A search says in `choose` which token comes next. Received: "
@@ -378,11 +378,12 @@ def _args(options):
 def _requests(options):
     known = [x for x, option in options.items() if option.request]
     limited = [x for x in known if options[x].at_most_own]
-    text = f"Request options: {_listed(known)}; at most the search's own "
-    text += f"{_listed(limited)}."
-    return textwrap.fill(text, width=76)
+    text = f"Request options: {_listed(known)}"
+    if limited:
+        text += f"; at most the search's own {_listed(limited)}"
+    return textwrap.fill(f"{text}.", width=76)
 
 
 def _listed(names):
-    *others, last = (f"`{x}`" for x in names)
+    *others, last = [f"`{x}`" for x in names] or ["none"]
     return f"{', '.join(others)} and {last}" if others else last

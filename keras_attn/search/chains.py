@@ -97,6 +97,7 @@ class Chains:
             None if self._numbers is None else self._numbers[time],
         )
         token, scores = self._asked.choose(step, chain.own)
+        token = tf.cast(token, tf.int32)  # `tf.argmax` gives int64
         if rules.forces:
             forced, logp = rules.forced(raw, time)
             forced = tf.repeat(forced[:, None], self.beams, axis=1)
