@@ -12,6 +12,8 @@ import tensorflow_text
 import keras_attn
 
 _STRINGS = tf.TensorSpec([None], tf.string)
+_PIECES = tf.RaggedTensorSpec([None, None], tf.string)
+_IDS = tf.RaggedTensorSpec([None, None], tf.int32)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -122,22 +124,24 @@ class SentencePiece(keras_attn.Splitter):
         # `tf.random.set_seed`, with the kernel that owns it.
         return tensorflow_text.SentencepieceTokenizer(self._content, out_type)
 
-    @tf.function(input_signature=[_STRINGS])
+    @tf.function(input_signature=[_STRINGS], autograph=False)
     def split(self, strings):
         return self._tokenizer(tf.string).tokenize(strings)
 
-    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.string)])
+    @tf.function(input_signature=[_PIECES], autograph=False)
     def join(self, pieces):
         return self._tokenizer(tf.string).detokenize(pieces)
 
-    @tf.function(input_signature=[_STRINGS])
+    @tf.function(input_signature=[_STRINGS], autograph=False)
     def ids(self, strings):
-        ids = self._tokenizer().tokenize(strings)
-        return tf.where(ids == 0, 3, ids + 1)
+        found = self._tokenizer().tokenize(strings)
+        ids = found.flat_values
+        return found.with_flat_values(tf.where(ids == 0, 3, ids + 1))
 
-    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)])
+    @tf.function(input_signature=[_IDS], autograph=False)
     def strings(self, ids):
-        return self._tokenizer().detokenize(tf.where(ids == 3, 0, ids - 1))
+        own = tf.where(ids.flat_values == 3, 0, ids.flat_values - 1)
+        return self._tokenizer().detokenize(ids.with_flat_values(own))
 
     def get_config(self):
         return {"model": self.model}

@@ -97,10 +97,7 @@ class Text:
         self.normalization = normalization
         if self._is_of_your_own:
             Trial(self.splitter, self._normalise).run()
-        tokens, self.counts = self._tokens_of(vocabulary)
-        self._use(Vocabulary(tokens))
-        if self.splitter.tokens is None and self.splitter.splits_alone:
-            self._require_splittable(tokens)
+        self._learn(*self._tokens_of(vocabulary))
 
     @property
     def split(self) -> str | Splitter:
@@ -127,9 +124,15 @@ class Text:
                 "`Text.from_lines(lines, split=...)` counts those of the data."
             )
         counts = dict(vocabulary) if hasattr(vocabulary, "keys") else {}
-        tokens = list(vocabulary if own is None else own)
+        return list(vocabulary if own is None else own), counts
+
+    def _learn(self, tokens, counts):
+        """Takes tokens, after a look at each."""
         require_tokens(tokens)
-        return tokens, counts
+        self.counts = counts
+        self._use(Vocabulary(tokens))
+        if self.splitter.tokens is None and self.splitter.splits_alone:
+            self._require_splittable(tokens)
 
     def _use(self, vocabulary):
         own = self.splitter.tokens is not None
@@ -195,7 +198,8 @@ class Text:
         counts.sort(key=lambda pair: (-pair[1], pair[0]))
         if max_size is not None:
             counts = counts[: max_size - len(SPECIAL_TOKENS)]
-        return cls(dict(counts), split, lowercase, **kwargs)
+        text._learn([token for token, _ in counts], dict(counts))
+        return text
 
     def _require_splittable(self, tokens):
         """Tokens that no text can give are a mistake."""

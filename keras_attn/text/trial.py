@@ -43,29 +43,28 @@ class Trial:
         require_config(self._splitter)
         if self._splitter.tokens is not None:
             self._require_own_tokens()
-        self.read(_LINES, further=True)
+        own = self._splitter.tokens is not None
+        names = ("ids", "strings") if own else ("split", "join")
+        forth, back = ((x, self._function(x)) for x in names)
+        lines = self._normalise(tf.constant(_LINES))
+        rows = self._rows(*forth, lines)
+        self._require_the_same_in_any_batch(forth, lines, rows)
+        if own:
+            self._require_ids(lines, rows)
+        self._require_inverse(forth, back, lines, rows)
+        if own and self._splitter.writes("split"):
+            self._require_pieces_of_ids(lines, rows, back)
 
-    def read(self, lines, further: bool = False) -> None:
+    def read(self, lines) -> None:
         """Raises `ValueError` if lines do not come back as they were split.
 
         Args:
-            lines: Strings.
-            further: Whether the rules that any lines show are tried too.
+            lines: Strings, for pieces that a vocabulary holds.
         """
+        forth = "split", self._splitter.split
         lines = self._normalise(tf.constant(list(lines), tf.string))
-        own = self._splitter.tokens is not None
-        method, back = ("ids", "strings") if own else ("split", "join")
-        split, join = self._function(method), self._back(back)
-        rows = self._rows(method, split, lines)
-        if further:
-            self._require_the_same_in_any_batch(method, split, lines, rows)
-        if own:
-            self._require_ids(lines, rows)
-        self._require_inverse(
-            (method, split), (back, join), lines, rows, UNKNOWN if own else None
-        )
-        if own and self._splitter.writes("split"):
-            self._require_pieces_of_ids(lines, rows, join)
+        rows = self._rows(*forth, lines)
+        self._require_inverse(forth, ("join", self._splitter.join), lines, rows)
 
     def _require_methods(self):
         part, own = self._splitter, self._splitter.tokens is not None
@@ -100,26 +99,16 @@ class Trial:
         require_tokens(list(tokens))
 
     def _function(self, name):
-        """A method in a graph of any number of strings."""
-        graph = tf.function(
+        """A method in a graph of any number of strings, or of rows."""
+        spec = {
+            "join": tf.RaggedTensorSpec([None, None], tf.string),
+            "strings": tf.RaggedTensorSpec([None, None], tf.int32),
+        }.get(name, tf.TensorSpec([None], tf.string))
+        function = tf.function(
             getattr(self._splitter, name),
-            input_signature=[tf.TensorSpec([None], tf.string)],
+            input_signature=[spec],
             autograph=False,
         )
-        return self._traced(name, graph)
-
-    def _back(self, name):
-        dtype = tf.int32 if name == "strings" else tf.string
-        graph = tf.function(
-            getattr(self._splitter, name),
-            input_signature=[
-                tf.RaggedTensorSpec([None, None], dtype, ragged_rank=1)
-            ],
-            autograph=False,
-        )
-        return self._traced(name, graph)
-
-    def _traced(self, name, function):
         try:
             traced = function.get_concrete_function()
         except Exception as error:
@@ -210,13 +199,13 @@ class Trial:
                 )
         return rows
 
-    def _require_the_same_in_any_batch(self, name, split, lines, rows):
-        self._rows(name, split, lines[:0])
+    def _require_the_same_in_any_batch(self, forth, lines, rows):
+        self._rows(*forth, lines[:0])
         for line, row in zip(lines, rows, strict=True):
-            (alone,) = self._rows(name, split, line[None])
+            (alone,) = self._rows(*forth, line[None])
             if alone != row:
                 raise ValueError(
-                    f"`{self._name}.{name}` must split a string as it does "
+                    f"`{self._name}.{forth[0]}` must split a string as it does "
                     "whatever stands beside it in a batch. Received, for "
                     f"{_shown(line.numpy())}: {_shown(alone)} alone, "
                     f"{_shown(row)} in a batch."
@@ -253,9 +242,10 @@ class Trial:
             f"each row. Received, for {len(rows)} rows: {shown!s:.200}"
         )
 
-    def _require_inverse(self, forth, back, lines, rows, unknown):
+    def _require_inverse(self, forth, back, lines, rows):
         """Raises unless strings of pieces are split into the same pieces."""
-        kept = [i for i, row in enumerate(rows) if unknown not in row]
+        # Of what is unknown nobody knows how it was written.
+        kept = [i for i, row in enumerate(rows) if UNKNOWN not in row]
         rows = [rows[i] for i in kept]
         for none in ([], rows):  # a batch of none is one too
             strings = self._joined(*back, none)
@@ -272,10 +262,9 @@ class Trial:
                     f"{_shown(found)}."
                 )
 
-    def _require_pieces_of_ids(self, lines, rows, strings):
+    def _require_pieces_of_ids(self, lines, rows, back):
         """Raises unless a part's own pieces are those of its ids."""
-        split = self._function("split")
-        pieces = self._rows("split", split, lines)
+        pieces = self._rows("split", self._function("split"), lines)
         for line, row, found in zip(lines.numpy(), rows, pieces, strict=True):
             if len(row) != len(found):
                 raise ValueError(
@@ -287,9 +276,9 @@ class Trial:
             return
         known = [i for i, row in enumerate(rows) if UNKNOWN not in row]
         joined = self._joined(
-            "join", self._back("join"), [pieces[i] for i in known]
+            "join", self._function("join"), [pieces[i] for i in known]
         )
-        told = self._joined("strings", strings, [rows[i] for i in known])
+        told = self._joined(*back, [rows[i] for i in known])
         for i, one, other in zip(
             known, joined.numpy(), told.numpy(), strict=True
         ):
@@ -325,10 +314,12 @@ def require_config(splitter: Splitter) -> None:
                 f"{list(config)}."
             )
         path = config[argument]
-        if path is not None and not os.path.isfile(path):
+        is_file = isinstance(path, str) and os.path.isfile(path)
+        if path is not None and not is_file:
             raise ValueError(
                 f"`{argument}` of `{name}` is one of its `assets` and must be "
-                f"the path of a file. Received: {argument}={path!r}"
+                "the path of a file, a string in what `get_config()` returns. "
+                f"Received: {argument}={path!r}"
             )
 
 
