@@ -22,6 +22,7 @@ from keras_attn.decoder.step import cell_below
 from keras_attn.decoder.step import run_step
 from keras_attn.decoder.step import run_whole_step
 from keras_attn.decoder.whole import unroll
+from keras_attn.keras_internals import get_keras_mask
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -284,7 +285,7 @@ class AttentionDecoder(keras.layers.Layer):
         checks.check_condition(self, condition)
         if inputs_mask is None:
             # Keras fills it in only where there are other tensors beside.
-            inputs_mask = getattr(inputs, "_keras_mask", None)
+            inputs_mask = get_keras_mask(inputs)
         source = self.prepare(memory, memory_mask, condition)
         batch, target = ops.shape(inputs)[0], ops.shape(inputs)[1]
         state = self.start(source, initial_state, 1, target, batch)

@@ -6,7 +6,6 @@ of Keras, which `stepwise()` gives the same methods.
 
 from keras import layers
 from keras import ops
-from keras.src.backend import set_keras_mask
 
 from keras_attn.attention import Attention
 from keras_attn.decoder import past
@@ -18,6 +17,8 @@ from keras_attn.incremental.steppers import fill
 from keras_attn.incremental.steppers import masked
 from keras_attn.incremental.steppers import require_constant
 from keras_attn.incremental.steppers import takes
+from keras_attn.keras_internals import set_keras_mask
+from keras_attn.keras_internals import sliding_window
 
 # Keras's, beside our own `Attention`.
 ATTENTIONS = (
@@ -67,7 +68,7 @@ class CrossAttention(Stepper):
                 "attends to the source with `use_causal_mask=True`; leave it "
                 "out",
             )
-        if _window(layer) is not None:
+        if sliding_window(layer) is not None:
             refuse(
                 layer,
                 "attends to the source with a `sliding_window`; leave it out",
@@ -185,7 +186,7 @@ class SelfAttention(Stepper):
         )
         state = past.append(state, self._attention, value, key)
         context = past.attend(
-            state, self._attention, query, window=_window(self.operation)
+            state, self._attention, query, window=sliding_window(self.operation)
         )
         return [context], None, state
 
@@ -211,10 +212,3 @@ def _call(node):
     if call.get("key") is None:
         call["key"] = call["value"]
     return call
-
-
-def _window(layer):
-    """How many positions may be looked at, or `None` for all."""
-    return getattr(
-        layer, "sliding_window", getattr(layer, "_sliding_window", None)
-    )

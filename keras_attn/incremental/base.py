@@ -17,6 +17,8 @@ from keras_attn.incremental.record import first_wrong_in_graph
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import refuse_quantized
 from keras_attn.incremental.verify import Comparison
+from keras_attn.keras_internals import in_graph
+from keras_attn.keras_internals import layers_within
 
 
 class Encoded(NamedTuple):
@@ -79,7 +81,7 @@ class Incremental:
 
     def __init__(self, model: keras.Model):
         _require_functional(model)
-        refuse_quantized(model._flatten_layers())
+        refuse_quantized(layers_within(model))
         self.model = model
         self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
@@ -114,7 +116,7 @@ class Incremental:
         Args:
             *sources: The model's inputs but the last, batch first.
         """
-        refuse_quantized(self.model._flatten_layers())
+        refuse_quantized(layers_within(self.model))
         inputs = self.model.inputs[:-1]
         if len(sources) != len(inputs):
             raise ValueError(
@@ -399,7 +401,7 @@ def _require_functional(model):
         isinstance(model, keras.Model)
         and hasattr(model, "inputs")
         and model.inputs
-        and hasattr(model.outputs[0], "_keras_history")
+        and in_graph(model.outputs[0])
     ):
         raise ValueError(
             "A functional model is needed, `keras.Model(inputs, outputs)`: "

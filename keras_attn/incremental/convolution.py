@@ -7,6 +7,7 @@ from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.steppers import Stepper
 from keras_attn.incremental.steppers import as_beams
+from keras_attn.keras_internals import producer
 
 _UNPADDED = (layers.Conv1D, layers.DepthwiseConv1D, layers.SeparableConv1D)
 
@@ -123,8 +124,7 @@ def _convolve(layer, rows):
 def _padding_before(node):
     """The node of the zeros before a convolution, or `None`."""
     (x,) = node.input_tensors
-    history = x._keras_history
-    before = history.operation._inbound_nodes[history.node_index]
+    before = producer(x)
     return before if is_padding_before(before) else None
 
 

@@ -9,6 +9,7 @@ from keras import layers
 
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.refuse import refuse
+from keras_attn.keras_internals import is_operation_of_keras
 
 _CONVOLUTIONS = (
     layers.Conv1D,
@@ -166,7 +167,7 @@ def _last(layer):
 def _operation_mixes(node):
     """The same for an operation of `keras.ops`."""
     operation = node.operation
-    if not type(operation).__module__.startswith("keras.src.ops."):
+    if not is_operation_of_keras(operation):
         return None
     name, rank = type(operation).__name__, len(node.input_tensors[0].shape)
     if name == "GetItem":

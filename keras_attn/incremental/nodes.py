@@ -8,8 +8,9 @@ from typing import Any
 from typing import NamedTuple
 
 import keras
-from keras.src.backend import get_keras_mask
-from keras.src.models.functional import Functional
+
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import producer
 
 
 class Node(NamedTuple):
@@ -90,7 +91,7 @@ def _nodes_after(tensors, outputs):
 def _ordered(outputs):
     """All nodes that lead to some tensors, each after its inputs."""
     ordered, seen = [], set()
-    waiting = [_producer(x) for x in outputs]
+    waiting = [producer(x) for x in outputs]
     while waiting:
         node = waiting[-1]
         unseen = [x for x in node.parent_nodes if id(x) not in seen]
@@ -102,11 +103,6 @@ def _ordered(outputs):
             seen.add(id(node))
             ordered.append(node)
     return ordered
-
-
-def _producer(tensor):
-    history = tensor._keras_history
-    return history.operation._inbound_nodes[history.node_index]
 
 
 def given_to(model, args, kwargs) -> list:
@@ -121,10 +117,3 @@ def given_to(model, args, kwargs) -> list:
     if isinstance(given, dict) and not isinstance(model.input, dict):
         return [given[x.name] for x in model.inputs]
     return keras.tree.flatten(given)
-
-
-def is_functional(operation):
-    """Whether a layer is a model whose graph says what it computes."""
-    return isinstance(operation, (Functional, keras.Sequential)) and type(
-        operation
-    ).call in (Functional.call, keras.Sequential.call)

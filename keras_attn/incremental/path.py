@@ -6,8 +6,6 @@ A functional model within the model is itself such a part.
 import keras
 from keras import layers
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
 from keras_attn.attention import Attention
 from keras_attn.decoder import AttentionDecoder
@@ -20,7 +18,6 @@ from keras_attn.incremental.convolution import is_padding_before
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.mixing import refuse_mixing
 from keras_attn.incremental.nodes import given_to
-from keras_attn.incremental.nodes import is_functional
 from keras_attn.incremental.nodes import nodes_between
 from keras_attn.incremental.recurrent import RECURRENT
 from keras_attn.incremental.recurrent import Decoder
@@ -35,6 +32,10 @@ from keras_attn.incremental.steppers import masked
 from keras_attn.incremental.steppers import takes
 from keras_attn.incremental.transformer import TransformerDecoder
 from keras_attn.incremental.transformer import is_transformer_decoder
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import is_functional
+from keras_attn.keras_internals import layers_within
+from keras_attn.keras_internals import set_keras_mask
 
 # How many tokens a table is made for: of characters, phonemes and bytes. Its
 # rows are as many products as steps of one hypothesis would need; but taken
@@ -158,8 +159,8 @@ class Path:
         """Whether anything that it runs computes with 16 bits."""
         layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]
         if self._encoder is not None:
-            layers_ += self._encoder._flatten_layers()
-        within = [y for x in layers_ for y in x._flatten_layers()]
+            layers_ += layers_within(self._encoder)
+        within = [y for x in layers_ for y in layers_within(x)]
         return any(x.compute_dtype in ("float16", "bfloat16") for x in within)
 
     @property

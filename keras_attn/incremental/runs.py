@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
 from keras_attn.backend import as_graph
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import set_keras_mask
 from keras_attn.loops import unroll
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
 from keras_attn.incremental.refuse import refuse
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import set_keras_mask
 
 
 class Stepper:

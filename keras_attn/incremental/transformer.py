@@ -3,7 +3,6 @@
 import sys
 
 from keras import ops
-from keras.src.backend import get_keras_mask
 
 from keras_attn.decoder import past
 from keras_attn.incremental.attending import require_length
@@ -14,6 +13,8 @@ from keras_attn.incremental.steppers import Stepper
 from keras_attn.incremental.steppers import arguments_of
 from keras_attn.incremental.steppers import fill
 from keras_attn.incremental.steppers import require_constant
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import hub_decoder_parts
 
 
 class TransformerDecoder(Stepper):
@@ -42,10 +43,11 @@ class TransformerDecoder(Stepper):
         for name in ("decoder_attention_mask", "encoder_attention_mask"):
             if call.get(name) is not None:
                 refuse(layer, f"has `{name}`; leave it out")
-        self._own = stepwise(layer._self_attention_layer)
+        parts = hub_decoder_parts(layer)
+        self._own = stepwise(parts.self_attention)
         self.attends = self._memory is not None
         if self.attends:
-            self._cross = stepwise(layer._cross_attention_layer)
+            self._cross = stepwise(parts.cross_attention)
 
     def prepare(self, values):
         if not self.attends:
@@ -67,6 +69,7 @@ class TransformerDecoder(Stepper):
 
     def step(self, values, prepared, state, position):
         layer, alignments = self.operation, None
+        parts = hub_decoder_parts(layer)
 
         def attend_to_past(x):
             nonlocal state
@@ -80,15 +83,13 @@ class TransformerDecoder(Stepper):
             return attended.context
 
         def feed_forward(x):
-            x = layer._feedforward_intermediate_dense(x)
-            return layer._feedforward_output_dense(x)
+            return parts.output_dense(parts.intermediate_dense(x))
 
         x = ops.cast(values[id(self._sequence)], layer.compute_dtype)
-        x = self._residual(x, attend_to_past, layer._self_attention_layer_norm)
+        x = self._residual(x, attend_to_past, parts.self_attention_norm)
         if self.attends:
-            norm = layer._cross_attention_layer_norm
-            x = self._residual(x, attend_to_source, norm)
-        x = self._residual(x, feed_forward, layer._feedforward_layer_norm)
+            x = self._residual(x, attend_to_source, parts.cross_attention_norm)
+        x = self._residual(x, feed_forward, parts.feedforward_norm)
         return [x], alignments, state
 
     def _residual(self, x, part, norm):

@@ -27,6 +27,7 @@ from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.runs import Runs
 from keras_attn.incremental.runs import as_array
 from keras_attn.incremental.tolerance import is_close
+from keras_attn.keras_internals import producer
 
 _DISTURBANCE = 1e-6  # of each weight: some ten times what rounding does
 _NOISE = 100  # times what that changes may be rounding
@@ -132,7 +133,7 @@ class Comparison:
         ):
             if not self._is_close(inside, expected):
                 self._refuse_encoder(model)
-                self._refuse_in_graph(x._keras_history.operation)
+                self._refuse_in_graph(producer(x).operation)
 
     def _compare_rows(self, model, found):
         """Compares sources alone, and two of them, with all together."""
