@@ -11,11 +11,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.backend import take_beams
 from keras_attn.incremental.path import Path
-from keras_attn.incremental.path import unlike_parent
 from keras_attn.incremental.record import first_wrong_in_graph
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import refuse_quantized
+from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.verify import Comparison
 from keras_attn.keras_internals import in_graph
 from keras_attn.keras_internals import layers_within
@@ -221,10 +222,34 @@ class Incremental:
         )
         return logits, alignments, State(position, states)
 
+    def reorder(self, state: tuple, parents) -> tuple:
+        """Returns the state of hypotheses that go on from others.
+
+        Args:
+            state: What `start()` or the last step returned.
+            parents: Which hypothesis each goes on from, int32
+                `(batch, beams)`.
+        """
+        position, states = state
+        return State(
+            take_beams(position, parents),
+            self._path.reorder(states, parents),
+        )
+
+    def time_axes(self, state: tuple) -> tuple:
+        """Returns the axis of past positions of each tensor of a state.
+
+        A structure like the state, of integers, and `None` for a tensor that
+        has no such axis.
+        """
+        position, states = state
+        none = keras.tree.map_structure(lambda x: None, position)
+        return State(none, self._path.time_axes(states))
+
     @property
     def between(self) -> str:
         """The layers between the target and the logits, as errors name them."""
-        operations = [x.operation for x in self._path.steppers]
+        operations = [x.layer for x in self._path.steppers]
         names = [f"'{x.name}' ({type(x).__name__})" for x in operations]
         return ", ".join(names) or "no layer"
 

@@ -152,12 +152,14 @@ class Runs:
         def step(entries, carried):
             number, *tensors = carried
             self.seen.clear()
-            values, _, states = self.path.advance(
+            values = {}
+            _, _, states = self.path.step(
                 entries,
                 prepared,
                 _packed(first, tensors),
                 number,
-                lambda stepper, _: self.seen.append(stepper),
+                values,
+                self.seen.append,
             )
             return self._tensors_of(values), [number + 1, *_flat(states)]
 

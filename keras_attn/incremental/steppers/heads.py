@@ -9,7 +9,6 @@ from keras import layers
 from keras import ops
 
 from keras_attn.attention import Attended
-from keras_attn.attention import Attention
 from keras_attn.attention import Memory
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import projections
@@ -17,9 +16,7 @@ from keras_attn.keras_internals import set_keras_mask
 
 
 def stepwise(layer):
-    """A layer of Keras with `prepare()` and `attend_step()`; ours as it is."""
-    if isinstance(layer, Attention):
-        return layer
+    """Gives a layer of Keras `prepare()` and `attend_step()`."""
     if isinstance(layer, layers.Attention):  # and `AdditiveAttention`
         return _OneHead(layer)
     return _ManyHeads(layer)
