@@ -18,7 +18,6 @@ from keras_attn.search.pool import normalise
 from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
-from keras_attn.search.task import gather
 from keras_attn.search.task import loop
 from keras_attn.search.task import zero_past
 
@@ -244,7 +243,7 @@ class BeamSearch:
         return _State(
             time=time + 1,
             groups=grown,
-            model=gather(model, parents),
+            model=beams.task.reorder(model, parents),
             alignments=state.alignments.write(time, alignments),
         )
 
