@@ -50,7 +50,8 @@ class Incremental:
     `keras.layers.MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
     `AdditiveAttention`; KerasHub's `TransformerDecoder`; causal convolutions;
     functional models of these. A layer whose `call` takes `start_index` is
-    told the number of the position. Every other layer must treat each target
+    told the number of the position. For layers of your own that remember
+    positions there is `stepper_for`. Every other layer must treat each target
     position alone. It is called as it is, with hypotheses where it expects
     positions.
 
