@@ -41,6 +41,8 @@ from keras_attn.findings import check as check
 from keras_attn.incremental import Encoded as Encoded
 from keras_attn.incremental import Ensemble as Ensemble
 from keras_attn.incremental import Incremental as Incremental
+from keras_attn.incremental import Stepper as Stepper
+from keras_attn.incremental import stepper_for as stepper_for
 from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
 from keras_attn.metrics import edit_distance as edit_distance
 from keras_attn.metrics import error_rates as error_rates

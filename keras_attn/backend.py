@@ -28,6 +28,32 @@ def take_rows(x, positions):
     return ops.reshape(taken, (*ops.shape(positions), *trailing))
 
 
+def take_beams(structure, beams):
+    """Takes entries of axis 1 of every tensor of a structure.
+
+    Args:
+        structure: Tensors of shape `(batch, beams, ...)`, and `None`.
+        beams: Integer tensor of shape `(batch, new_beams)`.
+
+    Returns:
+        The structure, with tensors of shape `(batch, new_beams, ...)`.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        def take(x):
+            return tf.gather(x, beams, batch_dims=1)
+
+    else:
+
+        def take(x):
+            return take_rows(x, beams)
+
+    return keras.tree.map_structure(
+        lambda x: None if x is None else take(x), structure
+    )
+
+
 def zero_where_masked(x, mask):
     """Zeroes `x (batch, length, ...)` where the mask is False."""
     if mask is None:

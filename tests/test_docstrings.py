@@ -43,6 +43,7 @@ def test_the_things_that_users_call_have_examples():
         "decoder.base.AttentionDecoder",
         "findings.base.check",
         "incremental.base.Incremental",
+        "incremental.registry.stepper_for",
         "text.base.Text",
         "text.splitter.Splitter",
         "translator.base.Translator",

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -16,15 +17,17 @@ SERVING = PACKAGE.parent / "serving" / "keras_attn_serving"
 # Every module or folder, and what it may import beside the standard library
 # and itself. `keras_attn.losses` and the like are nobody's to import.
 MAY_IMPORT = {
+    "keras_internals": {"keras"},
     "backend": {"keras", "tensorflow", "jax", "torch"},
     "arguments": set(),
     "parts": {"keras", "arguments"},
     "scores": {"keras", "arguments", "parts", "backend"},
     "alignments": {"keras", "arguments", "parts", "backend"},
     "loops": {"keras", "tensorflow", "backend"},
-    "cells": {"keras", "arguments", "placement"},
+    "cells": {"keras", "arguments", "keras_internals", "placement"},
     "attention": {
         "keras",
+        "keras_internals",
         "arguments",
         "scores",
         "alignments",
@@ -35,6 +38,7 @@ MAY_IMPORT = {
     "decoder": {
         "keras",
         "arguments",
+        "keras_internals",
         "attention",
         "loops",
         "cells",
@@ -43,6 +47,7 @@ MAY_IMPORT = {
     },
     "incremental": {
         "keras",
+        "keras_internals",
         "numpy",
         "attention",
         "backend",
@@ -65,6 +70,7 @@ MAY_IMPORT = {
     "placement": {"keras"},
     "translator": {
         "keras",
+        "keras_internals",
         "tensorflow",
         "numpy",
         "incremental",
@@ -76,6 +82,7 @@ MAY_IMPORT = {
     },
     "export": {
         "keras",
+        "keras_internals",
         "tensorflow",
         "tensorflow_serving",
         "numpy",
@@ -103,6 +110,7 @@ MAY_IMPORT |= {
         "jax",
         "torch",
         "incremental",
+        "keras_internals",
         "special_tokens",
     },
     "losses": {"keras", "backend", "special_tokens"},
@@ -168,6 +176,64 @@ def test_nobody_imports_a_leaf():
     for (name, file), imported in OURS.items():
         if name not in LEAVES | {"__init__"}:
             assert not imported & LEAVES, file
+
+
+def trees(folder):
+    """`(file, syntax tree)` of each file of a folder."""
+    for path in sorted(folder.rglob("*.py")):
+        yield path, ast.parse(path.read_text("utf-8"))
+
+
+def private(names):
+    return {x for x in names if re.fullmatch(r"_[a-z]\w*", x)}
+
+
+def test_keras_s_private_names_stand_in_one_file():
+    home = PACKAGE / "keras_internals.py"
+    (known,) = [tree for path, tree in trees(PACKAGE) if path == home]
+    forbidden = {
+        x.attr for x in ast.walk(known) if isinstance(x, ast.Attribute)
+    } | {
+        x.value
+        for x in ast.walk(known)
+        if isinstance(x, ast.Constant) and isinstance(x.value, str)
+    }
+    forbidden = private(forbidden) | {"_keras_mask"}
+    assert {"_keras_history", "_query_dense", "_loss_tracker"} < forbidden
+    for path, tree in trees(PACKAGE):
+        if path == home:
+            continue
+        for x in ast.walk(tree):
+            if isinstance(x, ast.ImportFrom):
+                assert not x.module.startswith("keras.src"), path
+            elif isinstance(x, ast.Import):
+                for alias in x.names:
+                    assert not alias.name.startswith("keras.src"), path
+            elif isinstance(x, ast.Attribute):
+                assert x.attr not in forbidden | {"src"}, (path, x.lineno)
+            elif isinstance(x, ast.Constant):
+                assert x.value not in forbidden, (path, x.lineno)
+
+
+def test_nobody_reads_the_private_attributes_of_others():
+    """But of an object that the same file makes."""
+    of_tuples = {"_replace", "_asdict", "_fields", "_make"}
+    for path, tree in trees(PACKAGE):
+        if path.name == "keras_internals.py":
+            continue
+        attributes = [x for x in ast.walk(tree) if isinstance(x, ast.Attribute)]
+        own = {x.attr for x in attributes if _is_self(x.value)}
+        own |= {
+            x.name for x in ast.walk(tree) if isinstance(x, ast.FunctionDef)
+        }
+        for x in attributes:
+            if not _is_self(x.value):
+                allowed = own | of_tuples
+                assert not private({x.attr}) - allowed, (path, x.lineno)
+
+
+def _is_self(x):
+    return isinstance(x, ast.Name) and x.id in ("self", "cls")
 
 
 def test_the_server_s_distribution_and_ours_never_meet():

@@ -314,7 +314,7 @@ def test_a_model_within_the_model_is_hoisted_too():
         for stepper, one in zip(
             cut._path.steppers, cut.hoist(encoded).prepared, strict=True
         )
-        if stepper.operation is inner
+        if stepper.layer is inner
     ]
     assert any(getattr(one, "hoisted", ()) for one in nested)
 

@@ -8,7 +8,6 @@ the same layer serves training, decoding step by step, and beam search.
 import keras
 from keras import layers
 from keras import ops
-from keras.src.backend import AutocastScope
 
 from keras_attn import loops
 from keras_attn.alignments import Alignment
@@ -29,6 +28,7 @@ from keras_attn.attention.memory import Memory
 from keras_attn.attention.windows import Everywhere
 from keras_attn.attention.windows import Windows
 from keras_attn.backend import zero_where_masked
+from keras_attn.keras_internals import AutocastScope
 from keras_attn.placement import keeps
 from keras_attn.scores import Score
 

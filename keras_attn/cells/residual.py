@@ -3,11 +3,11 @@
 import keras
 from keras import layers
 from keras import ops
-from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
 from keras_attn.cells.step import output_size
 from keras_attn.cells.step import run
 from keras_attn.cells.step import state_sizes
+from keras_attn.keras_internals import DropoutRNNCell
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -30,6 +30,7 @@ from keras_attn.decoder.unroll import CellFirst
 from keras_attn.decoder.unroll import OwnStep
 from keras_attn.decoder.unroll import StepByStep
 from keras_attn.decoder.unroll import sequence_layer
+from keras_attn.keras_internals import get_keras_mask
 from keras_attn.placement import keeps
 
 
@@ -356,7 +357,7 @@ class AttentionDecoder(keras.layers.Layer):
         checks.check_condition(self.query, condition)
         if inputs_mask is None:
             # Keras fills it in only where there are other tensors beside.
-            inputs_mask = getattr(inputs, "_keras_mask", None)
+            inputs_mask = get_keras_mask(inputs)
         source = self.prepare(memory, memory_mask, condition)
         batch, target = ops.shape(inputs)[0], ops.shape(inputs)[1]
         state = self.start(source, initial_state, 1, target, batch)

@@ -17,6 +17,7 @@ from keras_attn.export.signatures import Signatures
 from keras_attn.export.warm_up import write_warm_up
 from keras_attn.export.weights import StoredWeights
 from keras_attn.export.weights import require_stored
+from keras_attn.keras_internals import layers_within
 
 
 def export(
@@ -153,7 +154,7 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
 @contextlib.contextmanager
 def _without_cudnn(models):
     """Keras chooses cuDNN when it traces, by the GPUs it sees there."""
-    layers = [layer for model in models for layer in model._flatten_layers()]
+    layers = [layer for model in models for layer in layers_within(model)]
     cells = [layer for layer in layers if hasattr(layer, "use_cudnn")]
     before = [layer.use_cudnn for layer in cells]
     try:

@@ -17,7 +17,7 @@ from keras_attn.findings.ids import Batches
 from keras_attn.findings.objective import Objective
 from keras_attn.findings.probes import Probes
 from keras_attn.findings.runs import Runs
-from keras_attn.incremental.nodes import is_functional
+from keras_attn.keras_internals import is_functional
 from keras_attn.special_tokens import PAD
 
 

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from keras_attn.keras_internals import layers_within
+
 # Rows; target positions, more than any usual window reaches; source positions
 # without and with padding. Smaller ones are for models that take no more, and
 # the larger source for convolutions with strides.
@@ -126,7 +128,7 @@ def precision_of(model):
     """The coarsest precision that a model computes in."""
     found = {
         keras.backend.standardize_dtype(x.compute_dtype)
-        for x in model._flatten_layers()
+        for x in layers_within(model)
         if x.compute_dtype
     }
     return "half" if found & {"float16", "bfloat16"} else "single"

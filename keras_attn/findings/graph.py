@@ -2,12 +2,15 @@
 
 import keras
 from keras import layers
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
-from keras.src.models import functional
 
 from keras_attn.incremental.nodes import given_to
-from keras_attn.incremental.nodes import is_functional
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import graph_of
+from keras_attn.keras_internals import is_functional
+from keras_attn.keras_internals import layers_within
+from keras_attn.keras_internals import nodes_in_order
+from keras_attn.keras_internals import set_keras_mask
+from keras_attn.keras_internals import without_training
 
 
 class Call:
@@ -36,8 +39,8 @@ class Call:
         arguments, options = self.node.arguments.fill_in(
             {id(x): value for x, value in given}
         )
-        operation = functional.operation_fn(self.operation, training=False)
-        return keras.tree.flatten(operation(*arguments, **options))
+        run = without_training(self.operation)
+        return keras.tree.flatten(run(*arguments, **options))
 
     def __str__(self):
         return f"'{self.name}' ({type(self.operation).__name__})"
@@ -119,24 +122,18 @@ class Graph:
         return values
 
     def _open(self, model, path):
-        nodes = _functional(model)._nodes_by_depth
-        for depth in sorted(nodes, reverse=True):
-            for node in nodes[depth]:
-                if node.is_input or not node.operation:
-                    continue
-                reads = [
-                    self.real(self._key(path, x)) for x in node.input_tensors
-                ]
-                if _functional(node.operation) is not None:
-                    self._enter(node, path, reads)
-                    continue
-                writes = [self._key(path, x) for x in node.outputs]
-                self.calls.append(Call(node.operation, node, reads, writes))
+        for node in nodes_in_order(graph_of(model)):
+            reads = [self.real(self._key(path, x)) for x in node.input_tensors]
+            if is_functional(node.operation):
+                self._enter(node, path, reads)
+                continue
+            writes = [self._key(path, x) for x in node.outputs]
+            self.calls.append(Call(node.operation, node, reads, writes))
 
     def _enter(self, node, path, reads):
         inner = node.operation
         inside = (*path, id(node))
-        inside_model = _functional(inner)
+        inside_model = graph_of(inner)
         by_id = dict(zip(map(id, node.input_tensors), reads, strict=True))
         given, masks = _given(inside_model, node)
         for x, mask, symbol in zip(
@@ -191,15 +188,6 @@ class Masks:
         self.written.update(zip(call.writes, written, strict=True))
 
 
-def _functional(operation):
-    """The model whose graph says what an operation computes, or `None`."""
-    if not is_functional(operation):
-        return None
-    if isinstance(operation, keras.Sequential):
-        return operation._functional
-    return operation
-
-
 def _given(model, node):
     """The arguments of a nested model's call, in the order of its inputs."""
     args, kwargs = node.arguments.args, node.arguments.kwargs
@@ -227,7 +215,7 @@ def tables_of(graph, key):
             continue
         tables = [
             x.input_dim
-            for x in layer._flatten_layers()
+            for x in layers_within(layer)
             if isinstance(x, layers.Embedding)
         ]
         sizes += tables

@@ -6,9 +6,9 @@ import inspect
 import keras
 import numpy as np
 from keras import ops
-from keras.src.backend import set_keras_mask
 
 from keras_attn.findings.batches import first_of
+from keras_attn.keras_internals import set_keras_mask
 
 
 class Objective:

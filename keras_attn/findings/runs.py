@@ -6,9 +6,10 @@ import warnings
 import keras
 import numpy as np
 from keras import ops
-from keras.src.backend import get_keras_mask
 
 from keras_attn.findings.graph import Masks
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import is_seed
 
 
 class Runs:
@@ -29,7 +30,7 @@ class Runs:
         self.masks = None  # of the last trace
         self._weights = [
             *model.trainable_variables,
-            *(x for x in model.variables if _is_seed(x)),
+            *(x for x in model.variables if is_seed(x)),
         ]
         self._compiled = {}  # by name, made when first run
         self._keys = []
@@ -61,7 +62,7 @@ class Runs:
     def other_seeds(self, weights):
         """The same weights with which other numbers are drawn."""
         return [
-            x + ops.ones_like(x) if _is_seed(variable) else x
+            x + ops.ones_like(x) if is_seed(variable) else x
             for variable, x in zip(self._weights, weights, strict=True)
         ]
 
@@ -165,10 +166,6 @@ class Runs:
 
             return torch.no_grad()(run)
         return run
-
-
-def _is_seed(variable):
-    return "seed_generator_state" in variable.path
 
 
 def _wide(array):

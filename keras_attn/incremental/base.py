@@ -11,12 +11,15 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.backend import take_beams
 from keras_attn.incremental.path import Path
-from keras_attn.incremental.path import unlike_parent
 from keras_attn.incremental.record import first_wrong_in_graph
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import refuse_quantized
+from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.verify import Comparison
+from keras_attn.keras_internals import in_graph
+from keras_attn.keras_internals import layers_within
 
 
 class Encoded(NamedTuple):
@@ -47,7 +50,8 @@ class Incremental:
     `keras.layers.MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
     `AdditiveAttention`; KerasHub's `TransformerDecoder`; causal convolutions;
     functional models of these. A layer whose `call` takes `start_index` is
-    told the number of the position. Every other layer must treat each target
+    told the number of the position. For layers of your own that remember
+    positions there is `stepper_for`. Every other layer must treat each target
     position alone. It is called as it is, with hypotheses where it expects
     positions.
 
@@ -79,7 +83,7 @@ class Incremental:
 
     def __init__(self, model: keras.Model):
         _require_functional(model)
-        refuse_quantized(model._flatten_layers())
+        refuse_quantized(layers_within(model))
         self.model = model
         self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
@@ -114,7 +118,7 @@ class Incremental:
         Args:
             *sources: The model's inputs but the last, batch first.
         """
-        refuse_quantized(self.model._flatten_layers())
+        refuse_quantized(layers_within(self.model))
         inputs = self.model.inputs[:-1]
         if len(sources) != len(inputs):
             raise ValueError(
@@ -219,10 +223,34 @@ class Incremental:
         )
         return logits, alignments, State(position, states)
 
+    def reorder(self, state: tuple, parents) -> tuple:
+        """Returns the state of hypotheses that go on from others.
+
+        Args:
+            state: What `start()` or the last step returned.
+            parents: Which hypothesis each goes on from, int32
+                `(batch, beams)`.
+        """
+        position, states = state
+        return State(
+            take_beams(position, parents),
+            self._path.reorder(states, parents),
+        )
+
+    def time_axes(self, state: tuple) -> tuple:
+        """Returns the axis of past positions of each tensor of a state.
+
+        A structure like the state, of integers, and `None` for a tensor that
+        has no such axis.
+        """
+        position, states = state
+        none = keras.tree.map_structure(lambda x: None, position)
+        return State(none, self._path.time_axes(states))
+
     @property
     def between(self) -> str:
         """The layers between the target and the logits, as errors name them."""
-        operations = [x.operation for x in self._path.steppers]
+        operations = [x.layer for x in self._path.steppers]
         names = [f"'{x.name}' ({type(x).__name__})" for x in operations]
         return ", ".join(names) or "no layer"
 
@@ -399,7 +427,7 @@ def _require_functional(model):
         isinstance(model, keras.Model)
         and hasattr(model, "inputs")
         and model.inputs
-        and hasattr(model.outputs[0], "_keras_history")
+        and in_graph(model.outputs[0])
     ):
         raise ValueError(
             "A functional model is needed, `keras.Model(inputs, outputs)`: "

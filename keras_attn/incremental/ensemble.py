@@ -110,6 +110,19 @@ class Ensemble:
         mean = _mean(attended) if attended else None
         return _mean(logp), mean, states
 
+    def reorder(self, state: tuple, parents) -> tuple:
+        """Returns the states of hypotheses that go on from others."""
+        return tuple(
+            x.reorder(one, parents)
+            for x, one in zip(self.members, state, strict=True)
+        )
+
+    def time_axes(self, state: tuple) -> tuple:
+        """Returns the axes of time, as `Incremental.time_axes`."""
+        return tuple(
+            x.time_axes(one) for x, one in zip(self.members, state, strict=True)
+        )
+
     def source_mask(self, encoded: tuple):
         """The mask of the positions that any model reads, or None for all."""
         masks = [

@@ -1,9 +1,9 @@
 """Tells whether a layer computes what its class is known for.
 
 A subclass may compute anything: only one that leaves its parent's methods
-alone is stepped as its parent. Others are layers of unknown kind. Our own
-layers are stepped by methods that a subclass may replace; only their `call` is
-another way to the same.
+alone is stepped as its parent. Others are layers of unknown kind. A stepper
+may run methods of its layer, which a subclass may replace then; so do those of
+our own layers, of which only `call` is another way to the same.
 """
 
 from keras_attn.placement import is_placed

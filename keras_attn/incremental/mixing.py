@@ -9,6 +9,7 @@ from keras import layers
 
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.refuse import refuse
+from keras_attn.keras_internals import is_operation_of_keras
 
 _CONVOLUTIONS = (
     layers.Conv1D,
@@ -118,17 +119,16 @@ _ALONG_AXES = {
 }
 
 
-def refuse_mixing(node):
-    """Refuses a node that is known to mix positions of the target.
+def refuse_mixing(call):
+    """Refuses a call that is known to mix positions of the target.
 
     Args:
-        node: A node of the graph that depends on the target. Axis 1 of its
-            inputs and outputs is the target's.
+        call: A `Call` that depends on the target. Axis 1 of its inputs and
+            outputs is the target's.
     """
-    operation = node.operation
-    advice = _layer_mixes(operation) or _operation_mixes(node)
+    advice = _layer_mixes(call.layer) or _operation_mixes(call)
     if advice:
-        refuse(operation, f"mixes target positions; {advice}")
+        refuse(call.layer, f"mixes target positions; {advice}")
 
 
 def _layer_mixes(layer):
@@ -163,15 +163,14 @@ def _last(layer):
     return getattr(layer, "data_format", "channels_last") == "channels_last"
 
 
-def _operation_mixes(node):
+def _operation_mixes(call):
     """The same for an operation of `keras.ops`."""
-    operation = node.operation
-    if not type(operation).__module__.startswith("keras.src.ops."):
+    operation = call.layer
+    if not is_operation_of_keras(operation):
         return None
-    name, rank = type(operation).__name__, len(node.input_tensors[0].shape)
+    name, rank = type(operation).__name__, len(call.input_tensors[0].shape)
     if name == "GetItem":
-        _, key = node.args
-        if _takes_all(key, rank):
+        if _takes_all(call.arguments["key"], rank):
             return None
         return (
             "it takes some of them, or moves their axis; layers that treat "

@@ -1,44 +1,14 @@
-"""The nodes of a functional graph that depend on the target.
-
-A node is one call of a layer. Keras passes masks along as arguments of such
-calls; those of the target are left out, since no token of a search is padding.
-"""
-
-from typing import Any
-from typing import NamedTuple
+"""The graph of a functional model, as far as a path through it goes."""
 
 import keras
-from keras.src.backend import get_keras_mask
-from keras.src.models.functional import Functional
+
+from keras_attn.incremental.calls import Call
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import producer
 
 
-class Node(NamedTuple):
-    """One call of a layer, without the masks of the target."""
-
-    operation: Any
-    args: tuple
-    kwargs: dict
-    outputs: list  # symbolic tensors
-
-    @property
-    def input_tensors(self) -> list:
-        """The symbolic tensors among the arguments."""
-        return [
-            x
-            for x in keras.tree.flatten((self.args, self.kwargs))
-            if isinstance(x, keras.KerasTensor)
-        ]
-
-    def fill_in(self, values) -> tuple:
-        """The arguments, with values in the place of symbolic tensors."""
-        return keras.tree.map_structure(
-            lambda x: values[id(x)] if isinstance(x, keras.KerasTensor) else x,
-            (self.args, dict(self.kwargs)),
-        )
-
-
-def nodes_between(entries, outputs) -> list[Node]:
-    """Returns the nodes that depend on some tensors, each after its inputs.
+def calls_between(entries, outputs) -> list[Call]:
+    """Returns the calls that depend on some tensors, each after its inputs.
 
     Args:
         entries: Symbolic tensors.
@@ -48,24 +18,29 @@ def nodes_between(entries, outputs) -> list[Node]:
     tensors = [*entries, *(x for node in found for x in node.outputs)]
     inside = {id(x) for x in tensors}
     masks = {id(get_keras_mask(x)) for x in tensors} & inside
-    nodes = [
-        Node(
+
+    def depends(structure):
+        return any(id(x) in inside for x in keras.tree.flatten(structure))
+
+    calls = [
+        Call(
             node.operation,
             *keras.tree.map_structure(
                 lambda x: None if id(x) in masks else x,
                 (node.arguments.args, node.arguments.kwargs),
             ),
             node.outputs,
+            depends,
         )
         for node in found
     ]
     # What made only masks is of no use any more.
     used = {id(x) for x in outputs}
     kept = []
-    for node in reversed(nodes):
-        if any(id(x) in used for x in node.outputs):
-            kept.append(node)
-            used.update(id(x) for x in node.input_tensors)
+    for call in reversed(calls):
+        if any(id(x) in used for x in call.outputs):
+            kept.append(call)
+            used.update(id(x) for x in call.input_tensors)
     return kept[::-1]
 
 
@@ -90,7 +65,7 @@ def _nodes_after(tensors, outputs):
 def _ordered(outputs):
     """All nodes that lead to some tensors, each after its inputs."""
     ordered, seen = [], set()
-    waiting = [_producer(x) for x in outputs]
+    waiting = [producer(x) for x in outputs]
     while waiting:
         node = waiting[-1]
         unseen = [x for x in node.parent_nodes if id(x) not in seen]
@@ -102,11 +77,6 @@ def _ordered(outputs):
             seen.add(id(node))
             ordered.append(node)
     return ordered
-
-
-def _producer(tensor):
-    history = tensor._keras_history
-    return history.operation._inbound_nodes[history.node_index]
 
 
 def given_to(model, args, kwargs) -> list:
@@ -121,10 +91,3 @@ def given_to(model, args, kwargs) -> list:
     if isinstance(given, dict) and not isinstance(model.input, dict):
         return [given[x.name] for x in model.inputs]
     return keras.tree.flatten(given)
-
-
-def is_functional(operation):
-    """Whether a layer is a model whose graph says what it computes."""
-    return isinstance(operation, (Functional, keras.Sequential)) and type(
-        operation
-    ).call in (Functional.call, keras.Sequential.call)

@@ -6,88 +6,19 @@ A functional model within the model is itself such a part.
 import keras
 from keras import layers
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
-from keras_attn.attention import Attention
-from keras_attn.decoder import AttentionDecoder
-from keras_attn.incremental.attending import ATTENTIONS
-from keras_attn.incremental.attending import attention_stepper
-from keras_attn.incremental.convolution import CausalConvolution
-from keras_attn.incremental.convolution import PaddingBefore
-from keras_attn.incremental.convolution import is_causal
-from keras_attn.incremental.convolution import is_padding_before
-from keras_attn.incremental.kinds import is_plain
-from keras_attn.incremental.mixing import refuse_mixing
-from keras_attn.incremental.nodes import given_to
-from keras_attn.incremental.nodes import is_functional
-from keras_attn.incremental.nodes import nodes_between
-from keras_attn.incremental.recurrent import RECURRENT
-from keras_attn.incremental.recurrent import Decoder
-from keras_attn.incremental.recurrent import Recurrent
-from keras_attn.incremental.refuse import refuse
-from keras_attn.incremental.steppers import Positioned
-from keras_attn.incremental.steppers import PositionWise
-from keras_attn.incremental.steppers import Stepper
-from keras_attn.incremental.steppers import Tokens
-from keras_attn.incremental.steppers import arguments_of
-from keras_attn.incremental.steppers import masked
-from keras_attn.incremental.steppers import takes
-from keras_attn.incremental.transformer import TransformerDecoder
-from keras_attn.incremental.transformer import is_transformer_decoder
+from keras_attn.incremental.calls import takes
+from keras_attn.incremental.nodes import calls_between
+from keras_attn.incremental.registry import make_stepper
+from keras_attn.incremental.stepper import TOKENS
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import layers_within
+from keras_attn.keras_internals import set_keras_mask
 
 # How many tokens a table is made for: of characters, phonemes and bytes. Its
 # rows are as many products as steps of one hypothesis would need; but taken
 # all at once, 40 of them take the time of one.
 _ALPHABET = 256
-
-
-# Classes that are stepped, if the methods are theirs: ours, and Keras's.
-_OURS = AttentionDecoder, Attention
-_KERAS = *RECURRENT, *ATTENTIONS
-_CALL = "call", "__call__"
-
-
-def is_stepped(operation):
-    """Whether an operation is of a kind with a step, and no other subclass."""
-    return is_plain(operation, *_OURS, methods=_CALL) or (
-        not isinstance(operation, _OURS) and is_plain(operation, *_KERAS)
-    )
-
-
-def unlike_parent(operation):
-    """Says what a subclass with methods of its own is not taken for."""
-    parents = [x for x in (*_OURS, *_KERAS) if isinstance(operation, x)]
-    if not parents or is_stepped(operation):
-        return ""
-    kind = type(operation).__name__
-    return (
-        f"; as `{kind}` has methods of its own, it is not stepped as the "
-        f"`{parents[-1].__name__}` that it is a subclass of"
-    )
-
-
-def stepper_for(node, depends):
-    """The stepper of a node that depends on the target."""
-    operation = node.operation
-    if is_functional(operation):
-        return Nested(node, depends)
-    if is_causal(node):
-        return CausalConvolution(node, depends)
-    if is_padding_before(node):
-        return PaddingBefore(node, depends)
-    refuse_mixing(node)
-    if is_stepped(operation):
-        if isinstance(operation, AttentionDecoder):
-            return Decoder(node, depends)
-        if isinstance(operation, RECURRENT):
-            return Recurrent(node, depends)
-        return attention_stepper(node, depends)
-    if is_transformer_decoder(operation):
-        return TransformerDecoder(node, depends)
-    if takes(operation, "start_index"):
-        return Positioned(node, depends)
-    return PositionWise(node, depends)
 
 
 class Path:
@@ -103,21 +34,17 @@ class Path:
         self.inputs = inputs
         self.follows = follows
         self.constants, self.entries = self.split(inputs)
-        self._nodes = nodes = nodes_between(self.entries, outputs)
+        calls = calls_between(self.entries, outputs)
         inside = {id(x) for x in self.entries}
-        inside.update(id(x) for node in nodes for x in node.outputs)
-
-        def depends(structure):
-            return any(id(x) in inside for x in keras.tree.flatten(structure))
-
-        self.outputs = [x for x in outputs if depends(x)]
-        self.steppers = [stepper_for(node, depends) for node in nodes]
-        self._check_outputs(nodes, inside)
-        self._of_token = self._depend_on_token(nodes)
+        inside.update(id(x) for call in calls for x in call.outputs)
+        self.outputs = [x for x in outputs if id(x) in inside]
+        self.steppers = [make_stepper(call) for call in calls]
+        self._check_outputs(inside)
+        self._of_token = self._depend_on_token()
         border = {
             id(x): x
-            for node in nodes
-            for x in node.input_tensors
+            for call in calls
+            for x in call.input_tensors
             if id(x) not in inside
         }
         self.border = list(border.values())
@@ -140,8 +67,8 @@ class Path:
         """The layers and operations on the path, also of models within."""
         found = []
         for stepper in self.steppers:
-            found.append(stepper.operation)
-            if isinstance(stepper, Nested):
+            found.append(stepper.layer)
+            if stepper.path is not None:
                 found += stepper.path.operations
         return found
 
@@ -158,8 +85,8 @@ class Path:
         """Whether anything that it runs computes with 16 bits."""
         layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]
         if self._encoder is not None:
-            layers_ += self._encoder._flatten_layers()
-        within = [y for x in layers_ for y in x._flatten_layers()]
+            layers_ += layers_within(self._encoder)
+        within = [y for x in layers_ for y in layers_within(x)]
         return any(x.compute_dtype in ("float16", "bfloat16") for x in within)
 
     @property
@@ -204,7 +131,9 @@ class Path:
 
     def prepare_from(self, border):
         """The same, of what `encode()` returned."""
-        return tuple(x.prepare(border) for x in self.steppers)
+        return tuple(
+            x.prepare(x.constants_among(border)) for x in self.steppers
+        )
 
     def at_once(self, border, entries):
         """Runs whole targets, every position at once, as training does.
@@ -223,12 +152,13 @@ class Path:
         values = dict(border)
         for x, value in zip(self.entries, entries, strict=True):
             values[id(x)] = value
-        for node in self._nodes:
-            args, kwargs = node.fill_in(values)
-            if takes(node.operation, "training"):
+        for stepper in self.steppers:
+            call = stepper.call
+            args, kwargs = call.fill_in(values)
+            if takes(call.layer, "training"):
                 kwargs["training"] = False
-            outputs = keras.tree.flatten(node.operation(*args, **kwargs))
-            for x, value in zip(node.outputs, outputs, strict=True):
+            outputs = keras.tree.flatten(call.layer(*args, **kwargs))
+            for x, value in zip(call.outputs, outputs, strict=True):
                 _unmask(value)
                 values[id(x)] = value
         return values
@@ -240,22 +170,24 @@ class Path:
             prepared: What `prepare()` returned.
             compiled: Whether XLA compiles the loop.
         """
-        tokens = None
+        tables = {}
         if self._of_token:
             ids = ops.arange(
                 min(
-                    x.operation.input_dim
+                    x.layer.input_dim
                     for x in self._of_token
-                    if isinstance(x.operation, layers.Embedding)
+                    if isinstance(x.layer, layers.Embedding)
                 )
             )
             values = {id(self.entries[0]): ops.expand_dims(ids, 0)}
             for stepper in self._of_token:
-                _step(stepper, values, stepper.prepare({}), (), None)
-            values = {x: ops.squeeze(value, 0) for x, value in values.items()}
-            tokens = Tokens(self.entries[0], values)
+                nothing = stepper.prepare(stepper.constants_among({}))
+                inputs = stepper.inputs_among(values)
+                outputs, _, _ = stepper.step(inputs, nothing, (), None)
+                _keep(stepper, outputs, values)
+            tables = {x: ops.squeeze(value, 0) for x, value in values.items()}
         return tuple(
-            stepper.hoist(one, tokens, compiled)
+            stepper.hoist(one, tables, compiled)
             for stepper, one in zip(self.steppers, prepared, strict=True)
         )
 
@@ -266,7 +198,9 @@ class Path:
             for stepper, one in zip(self.steppers, prepared, strict=True)
         )
 
-    def step(self, entries, prepared, states, position):
+    def step(
+        self, entries, prepared, states, position, values=None, watch=None
+    ):
         """Runs one target position of each hypothesis.
 
         Args:
@@ -275,36 +209,47 @@ class Path:
             prepared: What `prepare()` returned.
             states: What `start()` or the last step returned.
             position: Number of the step, or `None` if nobody asks for it.
+            values: Optional dictionary to fill with all values on the way,
+                by the `id` of the symbolic tensor.
+            watch: Optional function of each stepper that ran.
 
         Returns:
             The outputs, the alignments of the last attention to the source
             or `None`, and the new states.
         """
-        values, alignments, states = self.advance(
-            entries, prepared, states, position
-        )
-        return [values[id(x)] for x in self.outputs], alignments, states
-
-    def advance(self, entries, prepared, states, position, watch=None):
-        """Like `step()`, but returns all values on the way, by `id`.
-
-        Args:
-            watch: Function of each stepper that ran and all values so far.
-        """
-        values = {
-            id(x): value for x, value in zip(self.entries, entries, strict=True)
-        }
+        values = {} if values is None else values
+        for x, value in zip(self.entries, entries, strict=True):
+            values[id(x)] = value
         last, new_states = None, []
         for stepper, one, state in zip(
             self.steppers, prepared, states, strict=True
         ):
-            alignments, state = _step(stepper, values, one, state, position)
+            inputs = stepper.inputs_among(values)
+            outputs, alignments, state = stepper.step(
+                inputs, one, state, position
+            )
+            _keep(stepper, outputs, values)
             new_states.append(state)
             if stepper.attends:
                 last = alignments
             if watch:
-                watch(stepper, values)
-        return values, last, tuple(new_states)
+                watch(stepper)
+        outputs = [values[id(x)] for x in self.outputs]
+        return outputs, last, tuple(new_states)
+
+    def reorder(self, states, parents):
+        """Returns the states of hypotheses that go on from others."""
+        return tuple(
+            stepper.reorder(state, parents)
+            for stepper, state in zip(self.steppers, states, strict=True)
+        )
+
+    def time_axes(self, states):
+        """Returns the axis of past positions of each tensor of the states."""
+        return tuple(
+            stepper.time_axes(state)
+            for stepper, state in zip(self.steppers, states, strict=True)
+        )
 
     def source_mask(self, prepared):
         """The mask of what the last attention to the source attends to."""
@@ -312,7 +257,7 @@ class Path:
             return None
         return self.steppers[self._last].source_mask(prepared[self._last])
 
-    def _depend_on_token(self, nodes):
+    def _depend_on_token(self):
         """The steppers that depend on a token alone, embeddings first.
 
         There are none where the ids are too many for a table, or where the
@@ -321,39 +266,42 @@ class Path:
         if len(self.entries) != 1 or len(self.entries[0].shape) != 2:
             return []
         (ids,), known, found = self.entries, set(), []
-        for node, stepper in zip(nodes, self.steppers, strict=True):
-            if type(stepper) is not PositionWise:
+        for stepper in self.steppers:
+            read = stepper.call.input_tensors
+            if stepper.hoists:
+                stepper.reads[TOKENS] = ids
+            if not stepper.position_wise or stepper.uses_position:
                 continue
-            if any(x is ids for x in node.input_tensors):
-                alone = _is_small_embedding(stepper.operation)
+            if stepper.path is not None:
+                continue
+            if any(x is ids for x in read):
+                alone = _is_small_embedding(stepper.layer)
             else:
-                alone = all(id(x) in known for x in node.input_tensors)
+                alone = all(id(x) in known for x in read)
             if alone:
                 found.append(stepper)
                 known.update(id(x) for x in stepper.outputs)
         return found
 
-    def _check_outputs(self, nodes, inside):
+    def _check_outputs(self, inside):
         """Refuses the use of outputs that no step gives."""
         given = {id(x) for x in [*self.entries, *self.tensors]}
-        read = [x for stepper in self.steppers for x in stepper.inputs]
+        read = [x for y in self.steppers for x in keras.tree.flatten(y.reads)]
         for x in [*self.outputs, *read]:
             if id(x) in inside and id(x) not in given:
                 (producer,) = [
                     stepper
-                    for node, stepper in zip(nodes, self.steppers, strict=True)
-                    if any(x is y for y in node.outputs)
+                    for stepper in self.steppers
+                    if any(x is y for y in stepper.call.outputs)
                 ]
-                refuse(producer.operation, producer.only_first)
+                producer.refuse(producer.only_first)
 
 
-def _step(stepper, values, prepared, state, position):
-    """Runs a stepper, and adds its outputs to the values."""
-    outputs, alignments, state = stepper.step(values, prepared, state, position)
-    for x, value in zip(stepper.outputs, outputs, strict=True):
+def _keep(stepper, outputs, values):
+    """Adds what a stepper returned to the values so far."""
+    for x, value in stepper.outputs_with(outputs):
         _unmask(value)
         values[id(x)] = value
-    return alignments, state
 
 
 def _unmask(value):
@@ -368,64 +316,3 @@ def _is_small_embedding(operation):
         and "call" not in vars(operation)
         and operation.input_dim <= _ALPHABET
     )
-
-
-class Nested(Stepper):
-    """A functional model as a layer: its own graph is stepped through."""
-
-    only_first = (
-        "has an output that does not depend on the target; make that by a "
-        "model of its own"
-    )
-
-    def __init__(self, node, depends):
-        super().__init__(node, depends)
-        model = self.operation
-        self.arguments = given_to(model, node.args, node.kwargs)
-        follows = [depends(x) for x in self.arguments]
-        self.path = Path(model.inputs, model.outputs, follows)
-        self.outputs = [
-            x
-            for x, inner in zip(node.outputs, model.outputs, strict=True)
-            if any(inner is y for y in self.path.outputs)
-        ]
-        masks = arguments_of(node).get("mask")
-        masks = (
-            [None] * len(follows)
-            if masks is None
-            else keras.tree.flatten(masks)
-        )
-        self._entries, self._constants = [], []
-        for x, mask, follow in zip(self.arguments, masks, follows, strict=True):
-            if follow:
-                self._entries.append(x)
-            else:
-                self._constants.append((x, mask))
-        self.position_wise = self.path.position_wise
-        self.uses_position = self.path.uses_position
-        self.attends = self.path.attends
-        self.longest = self.path.longest
-
-    def prepare(self, values):
-        constants = []
-        for x, mask in self._constants:
-            value, mask = masked(x, mask, values)
-            set_keras_mask(value, mask)
-            constants.append(value)
-        return self.path.prepare(constants)
-
-    def hoist(self, prepared, tokens, compiled):
-        return self.path.hoist(prepared, compiled)
-
-    def start(self, prepared, batch, beams, max_length):
-        return self.path.start(prepared, batch, beams, max_length)
-
-    def step(self, values, prepared, state, position):
-        entries = [
-            ops.cast(values[id(x)], entry.dtype)
-            for x, entry in zip(self._entries, self.path.entries, strict=True)
-        ]
-        return self.path.step(entries, prepared, state, position)
-
-    def source_mask(self, prepared):
-        return self.path.source_mask(prepared)

@@ -6,15 +6,15 @@ named is the one that does it.
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
 from keras_attn.backend import as_graph
+from keras_attn.incremental.calls import takes
 from keras_attn.incremental.nodes import all_nodes
 from keras_attn.incremental.nodes import given_to
-from keras_attn.incremental.nodes import is_functional
-from keras_attn.incremental.steppers import takes
 from keras_attn.incremental.tolerance import is_close
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import is_functional
+from keras_attn.keras_internals import set_keras_mask
 
 
 class _Enough(Exception):

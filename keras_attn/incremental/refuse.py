@@ -47,8 +47,9 @@ def refuse(operation, reason, kind=Refused):
         "and the logits there may stand `AttentionDecoder` and recurrent "
         "layers, attention to the source, self-attention with "
         "`use_causal_mask=True`, causal convolutions, layers that take "
-        "`start_index`, functional models of all these, and layers that treat "
-        "each position alone, such as `Embedding`, `Dense`, `Dropout` and "
+        "`start_index`, functional models of all these, layers with a "
+        "`keras_attn.Stepper` of their own, and layers that treat each "
+        "position alone, such as `Embedding`, `Dense`, `Dropout` and "
         "`LayerNormalization`."
     )
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
 from keras_attn.backend import as_graph
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import set_keras_mask
 from keras_attn.loops import unroll
 
 
@@ -152,12 +152,14 @@ class Runs:
         def step(entries, carried):
             number, *tensors = carried
             self.seen.clear()
-            values, _, states = self.path.advance(
+            values = {}
+            _, _, states = self.path.step(
                 entries,
                 prepared,
                 _packed(first, tensors),
                 number,
-                lambda stepper, _: self.seen.append(stepper),
+                values,
+                self.seen.append,
             )
             return self._tensors_of(values), [number + 1, *_flat(states)]
 

@@ -16,17 +16,15 @@ import numpy as np
 from keras import ops
 
 from keras_attn.incremental import record
-from keras_attn.incremental.path import Nested
-from keras_attn.incremental.path import unlike_parent
-from keras_attn.incremental.recurrent import Decoder
-from keras_attn.incremental.recurrent import Recurrent
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
 from keras_attn.incremental.refuse import refuse
+from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.runs import Runs
 from keras_attn.incremental.runs import as_array
 from keras_attn.incremental.tolerance import is_close
+from keras_attn.keras_internals import producer
 
 _DISTURBANCE = 1e-6  # of each weight: some ten times what rounding does
 _NOISE = 100  # times what that changes may be rounding
@@ -132,7 +130,7 @@ class Comparison:
         ):
             if not self._is_close(inside, expected):
                 self._refuse_encoder(model)
-                self._refuse_in_graph(x._keras_history.operation)
+                self._refuse_in_graph(producer(x).operation)
 
     def _compare_rows(self, model, found):
         """Compares sources alone, and two of them, with all together."""
@@ -195,7 +193,7 @@ class Comparison:
         )
         if operation is None:
             self._refuse_encoder(model)
-            operation = self._path.steppers[0].operation
+            operation = self._path.steppers[0].layer
         refuse(
             operation,
             "mixes the rows of a batch: a source gives other numbers beside "
@@ -241,10 +239,10 @@ class Comparison:
         must be right but for its own.
         """
         stepper, prepared = self._stepper_of(tensor)
-        if isinstance(stepper, Nested):
+        if stepper.path is not None:
             self._within(stepper).compare()
             return True
-        if isinstance(stepper, (Decoder, Recurrent)):
+        if stepper.recurrent:
             return True
         values = {
             x: self._runs.by_row(value) for x, value in self._outside().items()
@@ -259,8 +257,10 @@ class Comparison:
                 for x, value in values.items()
                 if value.ndim > 2 and value.shape[2] == length
             }
-            outputs, _, state = stepper.step(here, prepared, state, t)
-            for x, output in zip(stepper.outputs, outputs, strict=True):
+            outputs, _, state = stepper.step(
+                stepper.inputs_among(here), prepared, state, t
+            )
+            for x, output in stepper.outputs_with(outputs):
                 expected = values[id(x)][:, :, t]
                 found = as_array(ops.cast(output, "float32"))
                 if not self._is_close(found, expected):
@@ -270,12 +270,12 @@ class Comparison:
     def _refuse_producer(self, tensor):
         """Refuses the layer, or the one within it, that gives a tensor."""
         stepper, _ = self._stepper_of(tensor)
-        if isinstance(stepper, Nested):
+        if stepper.path is not None:
             self._within(stepper).compare()
         refuse(
-            stepper.operation,
+            stepper.layer,
             "gives another result when it sees one target position at a time"
-            + unlike_parent(stepper.operation),
+            + (unlike_parent(stepper.layer) or _by_whom(stepper)),
         )
 
     def _stepper_of(self, tensor):
@@ -290,9 +290,7 @@ class Comparison:
         """The comparison of a model within, with what it is given here."""
         constants, entries = [], []
         values = self._outside()
-        for x, follows in zip(
-            stepper.arguments, stepper.path.follows, strict=True
-        ):
+        for x, follows in zip(stepper.given, stepper.path.follows, strict=True):
             value = self._runs.by_row(values[id(x)])
             if follows:
                 entries.append(np.swapaxes(value, 1, 2))
@@ -309,15 +307,14 @@ class Comparison:
         """The operation that failed in a step."""
         steppers = self._path.steppers
         if 0 < len(self._runs.seen) < len(steppers):
-            return steppers[len(self._runs.seen)].operation
+            return steppers[len(self._runs.seen)].layer
         # Keras names the class of the layer. A step that was traced and fails
         # as it runs is made of operations with the names of their layers.
         for x in steppers:
-            if f"when calling {type(x.operation).__name__}.call" in str(error):
-                return x.operation
-        named = [x.operation for x in steppers]
-        named = [x for x in named if x.name in str(error)]
-        return max(named or [steppers[-1].operation], key=lambda x: len(x.name))
+            if f"when calling {type(x.layer).__name__}.call" in str(error):
+                return x.layer
+        named = [x.layer for x in steppers if x.layer.name in str(error)]
+        return max(named or [steppers[-1].layer], key=lambda x: len(x.name))
 
     def _noise(self, i):
         """How much rounding may have changed a tensor at each position.
@@ -354,6 +351,19 @@ class Comparison:
 
     def _is_close(self, found, expected, noise=0.0):
         return is_close(found, expected, self._half, noise)
+
+
+def _by_whom(stepper):
+    """Names a stepper that is not ours, or says what a layer would need."""
+    if stepper.position_wise:
+        kind = type(stepper.layer).__name__
+        return (
+            "; a layer that remembers positions needs a stepper, "
+            f"`@keras_attn.stepper_for({kind})`"
+        )
+    if type(stepper).__module__.startswith("keras_attn."):
+        return ""
+    return f", by its stepper `{type(stepper).__name__}`"
 
 
 def _require_logits(logits):

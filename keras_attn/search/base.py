@@ -19,7 +19,6 @@ from keras_attn.search.options import Real
 from keras_attn.search.requested import RequestOptions
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
-from keras_attn.search.task import gather
 
 # Inputs of the signature `options` that are no options.
 _TAKEN = ("text", "prefix", "seed")
@@ -313,7 +312,7 @@ class Search:
             logits, alignments, model = task.step(before.last, model)
             state, parents, record = run.advance(before, logits, alignments)
             if parents is not None:
-                model = gather(model, parents)
+                model = task.reorder(model, parents)
             buffers = [
                 buffer.write(before.time, x)
                 for buffer, x in zip(buffers, record, strict=True)

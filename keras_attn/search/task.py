@@ -13,6 +13,14 @@ POSSIBLE = IMPOSSIBLE / 2  # what is above this can be
 NEVER = 2 * IMPOSSIBLE  # what a token costs that may not come
 
 
+def gather(structure, index):
+    """Takes items `index (B, N)` of axis 1 of every tensor."""
+    return tf.nest.map_structure(
+        lambda x: None if x is None else tf.gather(x, index, batch_dims=1),
+        structure,
+    )
+
+
 class Hypotheses(NamedTuple):
     """The sequences that a search found, best first.
 
@@ -33,7 +41,8 @@ class Task(NamedTuple):
     `step(tokens (batch, beams), state)` returns logits `(batch, beams,
     vocabulary)`, alignments `(batch, beams, source)` and the new state.
     `start(beams)` returns the first state, a structure of tensors, or None,
-    whose first two axes are batch and beams.
+    whose first two axes are batch and beams. `reorder(state, parents)` takes
+    the states of parents `(batch, beams)`.
     """
 
     step: Callable
@@ -47,14 +56,7 @@ class Task(NamedTuple):
     prefix: Any = None  # (batch, P) ids that hypotheses begin with, 0 pads
     seed: Any = None  # (batch,), int32, of which a row's draws are made
     options: Any = None  # name -> (batch,) tensor, instead of the search's
-
-
-def gather(structure, index):
-    """Takes items `index (B, N)` of axis 1 of every tensor."""
-    return tf.nest.map_structure(
-        lambda x: None if x is None else tf.gather(x, index, batch_dims=1),
-        structure,
-    )
+    reorder: Callable = gather
 
 
 def log_normaliser(logits):

@@ -201,6 +201,7 @@ class Graph:
             prefix=request.get("prefix"),
             seed=request.get("seed"),
             options=request.get("options"),
+            reorder=self.cut.reorder,
         )
 
     def step(self, tokens, state, encoded, nowhere=0, apart=False):

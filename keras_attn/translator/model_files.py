@@ -16,14 +16,9 @@ import zipfile
 import keras
 import numpy as np
 
-# What `compile` sets and a file would hold.
-_OF_TRAINING = (
-    "optimizer",
-    "loss",
-    "_compile_loss",
-    "_compile_metrics",
-    "_loss_tracker",
-)
+from keras_attn.keras_internals import COMPILED
+from keras_attn.keras_internals import layers_within
+
 _KNOWN_ANYWHERE = ("keras", "keras_attn")  # packages that register their own
 
 
@@ -124,7 +119,7 @@ def _refuse(shared, own, reason, error=None):
 def _own_classes(model):
     """Classes of layers by name that are neither Keras's nor ours."""
     own, known = {}, set()
-    for kind in {type(x) for x in model._flatten_layers()}:
+    for kind in {type(x) for x in layers_within(model)}:
         if kind.__module__.partition(".")[0] in _KNOWN_ANYWHERE:
             known.add(kind.__name__)
         else:
@@ -136,7 +131,7 @@ def _own_classes(model):
 def _shared(model):
     """A layer that two models hold, and the inner one of these, or `None`."""
     holder = {}  # id of a layer -> the model that has it
-    models = [x for x in model._flatten_layers() if isinstance(x, keras.Model)]
+    models = [x for x in layers_within(model) if isinstance(x, keras.Model)]
     for one in models:
         for layer in one.layers:
             if id(layer) in holder and layer.weights:
@@ -150,11 +145,11 @@ def _without_training(model):
     """Hides what `compile` gave a model, and models within it, for a while."""
     hidden = []
     try:
-        for layer in model._flatten_layers():
+        for layer in layers_within(model):
             if isinstance(layer, keras.Model):
                 # Not by attributes, which Keras tracks.
                 state = vars(layer)
-                before = {x: state.pop(x) for x in _OF_TRAINING if x in state}
+                before = {x: state.pop(x) for x in COMPILED if x in state}
                 hidden.append((state, before))
                 state["get_compile_config"] = dict  # returns an empty one
         yield

@@ -3,6 +3,8 @@
 import numpy as np
 
 from keras_attn.incremental.refuse import refuse_quantized
+from keras_attn.keras_internals import layers_within
+from keras_attn.keras_internals import own_variables
 
 
 class Watch:
@@ -14,7 +16,7 @@ class Watch:
 
     def __init__(self, models):
         self._models = models
-        layers = [x for model in models for x in model._flatten_layers()]
+        layers = [x for model in models for x in layers_within(model)]
         self._layers = list({id(x): x for x in layers}.values())
         self._variables = self._variables_now()
         # Another model that shares the weights may train them, or
@@ -56,15 +58,7 @@ class Watch:
         self._weights = None
 
     def _variables_now(self):
-        # Not `layer.variables`, which walks through all layers within.
-        return [
-            x
-            for layer in self._layers
-            for x in (
-                *layer._trainable_variables,
-                *layer._non_trainable_variables,
-            )
-        ]
+        return [x for layer in self._layers for x in own_variables(layer)]
 
     def _weights_now(self):
         """Cheap, for it is taken at every call."""

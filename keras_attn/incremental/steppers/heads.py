@@ -7,18 +7,16 @@ import math
 
 from keras import layers
 from keras import ops
-from keras.src.backend import get_keras_mask
-from keras.src.backend import set_keras_mask
 
 from keras_attn.attention import Attended
-from keras_attn.attention import Attention
 from keras_attn.attention import Memory
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import projections
+from keras_attn.keras_internals import set_keras_mask
 
 
 def stepwise(layer):
-    """A layer of Keras with `prepare()` and `attend_step()`; ours as it is."""
-    if isinstance(layer, Attention):
-        return layer
+    """Gives a layer of Keras `prepare()` and `attend_step()`."""
     if isinstance(layer, layers.Attention):  # and `AdditiveAttention`
         return _OneHead(layer)
     return _ManyHeads(layer)
@@ -70,10 +68,11 @@ class _ManyHeads:
         key = value if key is None else key
         if value_mask is not None and key_mask is not None:
             value_mask = ops.logical_and(value_mask, key_mask)
+        dense = projections(self._layer)
         # (batch, source, heads, dim) -> (batch, heads, source, dim)
         return Memory(
-            ops.swapaxes(_unmasked(self._layer._key_dense, key), 1, 2),
-            ops.swapaxes(_unmasked(self._layer._value_dense, value), 1, 2),
+            ops.swapaxes(_unmasked(dense.key, key), 1, 2),
+            ops.swapaxes(_unmasked(dense.value, value), 1, 2),
             key_mask if value_mask is None else value_mask,
         )
 
@@ -85,7 +84,8 @@ class _ManyHeads:
     ):
         if allowed is None and memory.mask is not None:
             allowed = ops.expand_dims(memory.mask, 1)
-        head_query = self._layer._query_dense(query)
+        dense = projections(self._layer)
+        head_query = dense.query(query)
         batch, target, count, width = ops.shape(head_query)
         groups = count // self._heads
         shape = (batch, target, self._heads, groups, width)
@@ -104,9 +104,9 @@ class _ManyHeads:
         )
         shape = (batch, target, count, context.shape[-1])
         context = ops.reshape(context, shape)
-        if hasattr(self._layer, "_gate_dense"):
-            context = context * self._layer._gate_dense(query)
-        context = self._layer._output_dense(context)
+        if dense.gate is not None:
+            context = context * dense.gate(query)
+        context = dense.output(context)
         return Attended(context, ops.mean(weights, axis=(1, 2))), history
 
 

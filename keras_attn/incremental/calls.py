@@ -1,0 +1,75 @@
+"""One call of a layer in the graph of a model."""
+
+import inspect
+
+import keras
+
+
+class Call:
+    """One call of a layer, or of an operation of `keras.ops`, in a graph.
+
+    Keras passes masks along as arguments of such calls; those of the target
+    are `None` here, since no token of a search is padding.
+
+    Attributes:
+        layer: The layer or operation.
+        arguments: The arguments of its `call` by their names. In the place
+            of tensors stand the symbolic ones of the graph.
+        outputs: List of the symbolic tensors that it returned.
+        depends: Function that says whether a structure holds a tensor that
+            depends on the target.
+    """
+
+    def __init__(self, layer, args, kwargs, outputs, depends):
+        self.layer = layer
+        self.outputs = outputs
+        self.depends = depends
+        self._args = args
+        self._kwargs = kwargs
+        self._signature = inspect.signature(layer.call)
+        bound = self._signature.bind(*args, **kwargs)
+        self.arguments = dict(bound.arguments)
+
+    @property
+    def input_tensors(self) -> list:
+        """The symbolic tensors among the arguments."""
+        return [
+            x
+            for x in keras.tree.flatten((self._args, self._kwargs))
+            if isinstance(x, keras.KerasTensor)
+        ]
+
+    def fill_in(self, values) -> tuple:
+        """Returns positional and named arguments with values.
+
+        Args:
+            values: A dictionary from the `id` of a symbolic tensor to what
+                takes its place.
+        """
+        return keras.tree.map_structure(
+            lambda x: values[id(x)] if isinstance(x, keras.KerasTensor) else x,
+            (self._args, dict(self._kwargs)),
+        )
+
+    def as_called(self, arguments) -> tuple:
+        """Returns arguments by name as positional ones and named ones.
+
+        Keras takes nothing but tensors by position, so that only those are
+        positional that were.
+        """
+        args, named = [], dict(arguments)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                args += named.pop(parameter.name, ())
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                named |= named.pop(parameter.name, {})
+            elif len(args) < len(self._args):
+                args.append(named.pop(parameter.name))
+        return args, named
+
+
+def takes(layer, name) -> bool:
+    """Whether a layer's `call` has an argument of this name."""
+    return isinstance(layer, keras.Layer) and name in (
+        inspect.signature(layer.call).parameters
+    )

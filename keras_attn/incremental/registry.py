@@ -1,0 +1,129 @@
+"""Which stepper runs which layer."""
+
+import keras
+
+from keras_attn.incremental.kinds import is_plain
+from keras_attn.incremental.stepper import Stepper
+
+_STEPPERS = {}  # class, or the name that Keras knows it by -> its steppers
+
+
+def stepper_for(*kinds):
+    """Registers a `Stepper` for a class of layers, as a decorator.
+
+    It also steps subclasses of these layers, unless they replace a method: a
+    subclass with a `call` of its own needs a registration of its own. Of
+    several steppers of a class the last is asked first whether it `accepts()`
+    a call. The cut is compared with the whole model in any case, so that a
+    stepper that computes something else than its layer is refused.
+
+    This interface is provisional: it may change until more kinds of decoding
+    have used it.
+
+    Args:
+        *kinds: Subclasses of `keras.Layer`, or the names that they are
+            registered by in Keras, such as `"my_package>MyLayer"`, where
+            their package need not be imported.
+
+    Returns:
+        A decorator of subclasses of `Stepper`.
+
+    Raises:
+        ValueError: If a kind is neither, or what is decorated no stepper.
+
+    Example:
+
+    A layer that gives the mean of all positions so far. Its stepper keeps
+    their sum.
+
+    >>> @keras.saving.register_keras_serializable("example")
+    ... class CausalMean(keras.layers.Layer):
+    ...     def call(self, inputs):
+    ...         count = keras.ops.arange(1, keras.ops.shape(inputs)[1] + 1)
+    ...         count = keras.ops.cast(count, inputs.dtype)
+    ...         return keras.ops.cumsum(inputs, axis=1) / count[:, None]
+    >>> @keras_attn.stepper_for(CausalMean)
+    ... class CausalMeanStepper(keras_attn.Stepper):
+    ...     uses_position = True
+    ...
+    ...     def start(self, prepared, batch, beams, max_length):
+    ...         width = self.reads["inputs"].shape[-1]
+    ...         return keras.ops.zeros((batch, beams, width))
+    ...
+    ...     def step(self, inputs, prepared, state, position):
+    ...         total = state + inputs["inputs"]
+    ...         count = keras.ops.cast(position + 1, total.dtype)
+    ...         return total / keras.ops.expand_dims(count, -1), None, total
+
+    A model with this layer is decoded, searched and exported like any other.
+
+    >>> text = keras_attn.Text("abc", split="characters")
+    >>> source = keras.Input((None,), dtype="int32")
+    >>> target = keras.Input((None,), dtype="int32")
+    >>> memory = keras.layers.Embedding(text.size, 8, mask_zero=True)(source)
+    >>> mean = CausalMean()(keras.layers.Embedding(text.size, 8)(target))
+    >>> hidden = keras_attn.BahdanauAttention(8)(mean, memory)
+    >>> hidden = keras.layers.Concatenate()([mean, hidden])
+    >>> model = keras.Model(
+    ...     [source, target], keras.layers.Dense(text.size)(hidden))
+    >>> translator = keras_attn.Translator(
+    ...     model, text, text, keras_attn.BeamSearch(3, max_length=5))
+    >>> len(translator(["abc", "ba"]).text)
+    2
+    >>> path = translator.export("exported")
+    """
+    for kind in kinds:
+        named = isinstance(kind, str) and ">" in kind
+        if not named and not (
+            isinstance(kind, type) and issubclass(kind, keras.Operation)
+        ):
+            raise ValueError(
+                "`stepper_for` takes classes of Keras layers, or names that "
+                f"they are registered by. Received: {kind!r}. Write "
+                "`@stepper_for(MyLayer)` above the class of the stepper."
+            )
+
+    def register(stepper):
+        if not (isinstance(stepper, type) and issubclass(stepper, Stepper)):
+            raise ValueError(
+                "`stepper_for` decorates a subclass of `keras_attn.Stepper`. "
+                f"Received: {stepper!r}."
+            )
+        for kind in kinds:
+            _STEPPERS.setdefault(kind, []).append(stepper)
+        return stepper
+
+    return register
+
+
+def make_stepper(call) -> Stepper:
+    """Returns the stepper of a call that depends on the target."""
+    for kind in type(call.layer).__mro__:
+        for stepper in reversed(_registered(kind)):
+            if _is_for(stepper, kind, call.layer) and stepper.accepts(call):
+                return stepper(call)
+    raise AssertionError(call.layer)  # there is one for any operation
+
+
+def unlike_parent(layer) -> str:
+    """Says what a subclass with methods of its own is not taken for."""
+    for kind in type(layer).__mro__:
+        steppers = [x for x in _registered(kind) if x.relies_on != ()]
+        if any(_is_for(x, kind, layer) for x in steppers):
+            return ""
+        if steppers:
+            name = type(layer).__name__
+            return (
+                f"; as `{name}` has methods of its own, it is not stepped as "
+                f"the `{kind.__name__}` that it is a subclass of"
+            )
+    return ""
+
+
+def _registered(kind):
+    name = keras.saving.get_registered_name(kind)
+    return [*_STEPPERS.get(name, ()), *_STEPPERS.get(kind, ())]
+
+
+def _is_for(stepper, kind, layer):
+    return is_plain(layer, kind, methods=stepper.relies_on)

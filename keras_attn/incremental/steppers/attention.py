@@ -1,0 +1,178 @@
+"""Attention to the source, and to the target's own past."""
+
+from keras import ops
+
+from keras_attn.attention import Attention
+from keras_attn.decoder import past
+from keras_attn.incremental.registry import stepper_for
+from keras_attn.incremental.stepper import Stepper
+
+
+@stepper_for(Attention)
+class CrossAttentionStepper(Stepper):
+    """Attends to the source: its keys are projected once, beams are queries.
+
+    Attributes:
+        attention: What has the methods of `keras_attn.Attention`.
+    """
+
+    attends = True
+    relies_on = "call", "__call__"  # the others are what a step runs
+    only_first = (
+        "returns its scores by head, or samples; only the context, and the "
+        "mean of the heads of `keras_attn.Attention`, are there"
+    )
+
+    def __init__(self, call):
+        super().__init__(call)
+        self.attention = self.layer
+        given = self.named(call.arguments)
+        if not call.depends(given["query"]) or any(
+            call.depends(given[name]) for name in ("value", "key")
+        ):
+            self.refuse(
+                "mixes target positions: keys and values must both come from "
+                "the source, or both from the target as the query does"
+            )
+        names = "value_mask", "key_mask"
+        self.require_constant(**{name: given.get(name) for name in names})
+        if given.get("use_causal_mask"):
+            self.refuse(
+                "attends to the source with `use_causal_mask=True`; leave it "
+                "out"
+            )
+        allowed = given.get("attention_mask")
+        if allowed is not None and len(allowed.shape) != 3:
+            self.refuse(
+                "has an `attention_mask` whose axes are not (batch, target, "
+                "source); the mask of the source alone is `value_mask`"
+            )
+        scores = given.get("return_attention_scores") is True
+        self.outputs = call.outputs[: 1 + scores]
+
+    @staticmethod
+    def named(arguments):
+        """Returns arguments by the names that our attention has for them."""
+        named = {"query": None, "value": None, **arguments}
+        if named.get("key") is None:
+            named["key"] = named["value"]
+        return named
+
+    def prepare(self, constants):
+        given = self.named(constants)
+        value, value_mask = self.with_mask(given, "value")
+        key = key_mask = None
+        if given["key"] is not given["value"]:
+            key, key_mask = self.with_mask(given, "key")
+        memory = self.attention.prepare(value, key, value_mask, key_mask)
+        return memory, given.get("attention_mask")
+
+    def start(self, prepared, batch, beams, max_length):
+        memory, _ = prepared
+        return self.attention.initial_history(memory, beams)
+
+    def step(self, inputs, prepared, state, position):
+        memory, allowed = prepared
+        given = self.named(inputs)
+        allowed = given.get("attention_mask", allowed)
+        if allowed is not None:
+            allowed = ops.cast(allowed, "bool")
+            if memory.mask is not None:
+                allowed = allowed & ops.expand_dims(memory.mask, 1)
+        attended, state = self.attention.attend_step(
+            given["query"], memory, state, allowed=allowed
+        )
+        scores = ops.cast(attended.alignments, self.layer.compute_dtype)
+        outputs = [attended.context, scores][: len(self.outputs)]
+        return outputs, attended.alignments, state
+
+    def source_mask(self, prepared):
+        memory, _ = prepared
+        return memory.mask
+
+
+@stepper_for(Attention)
+class SelfAttentionStepper(Stepper):
+    """Attends to the positions so far, whose keys and values it keeps.
+
+    Attributes:
+        attention: What has the methods of `keras_attn.Attention`.
+        window: How many positions may be looked at, or `None` for all.
+    """
+
+    window = None
+    relies_on = "call", "__call__"
+    only_first = (
+        "returns its scores, which are as many as there are positions; only "
+        "the context is there at each"
+    )
+    named = staticmethod(CrossAttentionStepper.named)
+
+    @classmethod
+    def accepts(cls, call):
+        given = cls.named(call.arguments)
+        names = "query", "value", "key"
+        return all(call.depends(given[name]) for name in names)
+
+    def __init__(self, call):
+        super().__init__(call)
+        self.attention = self.layer
+        given = self.named(call.arguments)
+        if not given.get("use_causal_mask"):
+            self.refuse(
+                "mixes target positions, also those still to come; call it "
+                "with `use_causal_mask=True`"
+            )
+        if given.get("attention_mask") is not None:
+            self.refuse(
+                "has an `attention_mask` over the target; "
+                "`use_causal_mask=True` alone is enough, since no padding is "
+                "decoded"
+            )
+        self.require_any_length()
+        self._widths = [given[name].shape[-1] for name in ("value", "key")]
+        self.outputs = call.outputs[:1]
+
+    def require_any_length(self):
+        """Refuses an attention that must know how long the target is."""
+        if self.layer.looks_back or self.layer.score.by_position:
+            self.refuse(
+                "mixes target positions by past alignments or by where keys "
+                "stand in a target whose length is not known yet; pass it "
+                "another score and alignment, such as `ScaledDotScore()`"
+            )
+
+    def start(self, prepared, batch, beams, max_length):
+        require_length(self.layer, max_length)
+        value, key = (
+            ops.zeros((batch, beams, width), dtype=self.layer.compute_dtype)
+            for width in self._widths
+        )
+        return past.empty(self.attention, value, max_length, key)
+
+    def step(self, inputs, prepared, state, position):
+        given = self.named(inputs)
+        state = past.append(state, self.attention, given["value"], given["key"])
+        context = past.attend(
+            state, self.attention, given["query"], window=self.window
+        )
+        return context, None, state
+
+    def time_axes(self, state):
+        return time_axes_of(state)
+
+
+def require_length(layer, max_length):
+    """Asks for the size of the buffers."""
+    if max_length is None:
+        raise ValueError(
+            f"The self-attention '{layer.name}' keeps the positions so far "
+            "and must know how many there may be. Received: max_length=None. "
+            "Pass the longest length of an output to `start()`."
+        )
+
+
+def time_axes_of(state):
+    """Returns the axes of time of a `Past`: `(batch, beams, ..., time, dim)`"""
+    axes = (len(x.shape) - 2 for x in (state.keys, state.values))
+    return type(state)(*axes, None)

@@ -1,0 +1,94 @@
+"""The attention layers of Keras, stepped as ours are."""
+
+from keras import layers
+
+from keras_attn.incremental.registry import stepper_for
+from keras_attn.incremental.steppers.attention import CrossAttentionStepper
+from keras_attn.incremental.steppers.attention import SelfAttentionStepper
+from keras_attn.incremental.steppers.heads import stepwise
+from keras_attn.keras_internals import set_keras_mask
+from keras_attn.keras_internals import sliding_window
+
+_BY_HEAD = layers.MultiHeadAttention, layers.GroupQueryAttention
+_IN_LISTS = layers.Attention, layers.AdditiveAttention
+
+
+@stepper_for(*_BY_HEAD)
+class HeadsToSourceStepper(CrossAttentionStepper):
+    """Attends to the source with several heads."""
+
+    relies_on = None
+
+    def __init__(self, call):
+        super().__init__(call)
+        self.attention = stepwise(self.layer)
+        if sliding_window(self.layer) is not None:
+            self.refuse(
+                "attends to the source with a `sliding_window`; leave it out"
+            )
+        self.outputs = call.outputs[:1]  # scores would be by head
+
+    def prepare(self, constants):
+        prepared = super().prepare(constants)
+        if isinstance(self.layer, layers.MultiHeadAttention):
+            # It takes the masks off its inputs, so that in the whole model
+            # layers after it do not see them either.
+            for name in ("value", "key"):
+                if constants.get(name) is not None:
+                    set_keras_mask(constants[name], None)
+        return prepared
+
+
+@stepper_for(*_BY_HEAD)
+class HeadsToPastStepper(SelfAttentionStepper):
+    """Attends to the positions so far with several heads."""
+
+    relies_on = None
+
+    def __init__(self, call):
+        super().__init__(call)
+        self.attention = stepwise(self.layer)
+        self.window = sliding_window(self.layer)
+
+    def require_any_length(self):
+        """These know nothing of lengths."""
+
+
+def _named(arguments):
+    """Those of a layer that takes lists of tensors and of masks."""
+    query, value, *key = arguments["inputs"]
+    masks = arguments.get("mask") or [None, None]
+    return {
+        **arguments,
+        "query": query,
+        "value": value,
+        "key": key[0] if key else value,
+        "value_mask": masks[1],
+    }
+
+
+@stepper_for(*_IN_LISTS)
+class ListToSourceStepper(CrossAttentionStepper):
+    """Attends to the source with one head, given a list of tensors."""
+
+    relies_on = None
+    named = staticmethod(_named)
+
+    def __init__(self, call):
+        super().__init__(call)
+        self.attention = stepwise(self.layer)
+
+
+@stepper_for(*_IN_LISTS)
+class ListToPastStepper(SelfAttentionStepper):
+    """Attends to the positions so far with one head, given a list."""
+
+    relies_on = None
+    named = staticmethod(_named)
+
+    def __init__(self, call):
+        super().__init__(call)
+        self.attention = stepwise(self.layer)
+
+    def require_any_length(self):
+        """These know nothing of lengths."""

@@ -1,0 +1,84 @@
+"""Functional models within the model."""
+
+import keras
+from keras import ops
+
+from keras_attn.incremental.nodes import given_to
+from keras_attn.incremental.path import Path
+from keras_attn.incremental.registry import stepper_for
+from keras_attn.incremental.stepper import Stepper
+from keras_attn.incremental.stepper import masked
+from keras_attn.keras_internals import Functional
+from keras_attn.keras_internals import set_keras_mask
+
+
+@stepper_for(Functional, keras.Sequential)
+class NestedStepper(Stepper):
+    """Steps through the graph of a model.
+
+    Attributes:
+        given: What the model was called with, symbolic tensors in the order
+            of its inputs.
+    """
+
+    relies_on = ("call",)  # its graph says what it computes
+    only_first = (
+        "has an output that does not depend on the target; make that by a "
+        "model of its own"
+    )
+
+    def __init__(self, call):
+        super().__init__(call)
+        model = self.layer
+        self.given = given_to(model, (), call.arguments)
+        follows = [call.depends(x) for x in self.given]
+        self.path = Path(model.inputs, model.outputs, follows)
+        self.outputs = [
+            x
+            for x, inner in zip(call.outputs, model.outputs, strict=True)
+            if any(inner is y for y in self.path.outputs)
+        ]
+        self.position_wise = self.path.position_wise
+        self.uses_position = self.path.uses_position
+        self.attends = self.path.attends
+        self.longest = self.path.longest
+
+    def prepare(self, constants):
+        given = given_to(self.layer, (), constants)
+        masks = constants.get("mask")
+        masks = (
+            [None] * len(given) if masks is None else keras.tree.flatten(masks)
+        )
+        found = []
+        for x, mask, follows in zip(
+            given, masks, self.path.follows, strict=True
+        ):
+            if not follows:
+                value, mask = masked(x, mask)
+                set_keras_mask(value, mask)
+                found.append(value)
+        return self.path.prepare(found)
+
+    def hoist(self, prepared, tables, compiled):
+        return self.path.hoist(prepared, compiled)
+
+    def start(self, prepared, batch, beams, max_length):
+        return self.path.start(prepared, batch, beams, max_length)
+
+    def step(self, inputs, prepared, state, position):
+        given = given_to(self.layer, (), inputs)
+        entries = [x for x in given if x is not None]
+        entries = [
+            ops.cast(x, entry.dtype)
+            for x, entry in zip(entries, self.path.entries, strict=True)
+        ]
+        return self.path.step(entries, prepared, state, position)
+
+    def reorder(self, state, parents):
+        return self.path.reorder(state, parents)
+
+    def time_axes(self, state):
+        return self.path.time_axes(state)
+
+    def source_mask(self, prepared):
+        return self.path.source_mask(prepared)

@@ -1,0 +1,98 @@
+"""Layers that are told where in the target they are."""
+
+import keras
+from keras import ops
+
+from keras_attn.incremental.calls import takes
+from keras_attn.incremental.registry import stepper_for
+from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
+
+
+@stepper_for(keras.Operation)
+class PositionedStepper(PositionWiseStepper):
+    """Tells a layer its position by the argument `start_index`.
+
+    The position embeddings of KerasHub and of this package take it. Each
+    hypothesis is a row of the batch, with one position.
+    """
+
+    uses_position = True
+
+    @classmethod
+    def accepts(cls, call):
+        return takes(call.layer, "start_index")
+
+    def __init__(self, call):
+        super().__init__(call)
+        for name in ("max_length", "sequence_length"):
+            longest = getattr(self.layer, name, None)
+            if longest:
+                self.longest, self._longest_name = longest, name
+
+    def start(self, prepared, batch, beams, max_length):
+        layer, longest = self.layer, self.longest
+        if max_length and longest and max_length > longest:
+            name = self._longest_name
+            raise ValueError(
+                f"'{layer.name}' ({type(layer).__name__}) knows {longest} "
+                "positions, and a target may not be longer. Received: "
+                f"max_length={max_length}, {name}={longest}. Search with a "
+                f"lower `max_length`, or train with a higher `{name}`."
+            )
+        return ()
+
+    def step(self, inputs, prepared, state, position):
+        constants, _ = prepared
+        dependent = [x for x in keras.tree.flatten(inputs) if x is not None]
+        beams = ops.shape(dependent[0])[1]
+        rows = [
+            *map(_as_rows, dependent),
+            *(ops.repeat(x, beams, axis=0) for x in constants),
+        ]
+        shared = len(getattr(position, "shape", ())) == 0
+        call = self._call_at if shared else self._call_apart
+        outputs = call(inputs, rows, position)
+        return [as_beams(x, beams) for x in outputs], None, state
+
+    def _call_at(self, inputs, rows, position):
+        """Calls the layer for rows that all are at one position.
+
+        Args:
+            inputs: Structure of what depends on the target.
+            rows: The values of that, and then the constants.
+        """
+        rows = iter(rows)
+        inputs = keras.tree.map_structure(
+            lambda x: None if x is None else next(rows), inputs
+        )
+        arguments = self.filled(inputs, rows)
+        arguments["start_index"] = position + arguments.get("start_index", 0)
+        args, kwargs = self.call.as_called(arguments)
+        return keras.tree.flatten(self.layer(*args, **kwargs))
+
+    def _call_apart(self, inputs, rows, position):
+        """Row by row where their positions differ, all at once if not."""
+        position = ops.reshape(position, (-1,))
+        first = ops.max(position, initial=0)
+
+        def call_one(given):
+            values, number = given
+            one = [ops.expand_dims(x, 0) for x in values]
+            outputs = self._call_at(inputs, one, number)
+            return [ops.squeeze(x, 0) for x in outputs]
+
+        return ops.cond(
+            ops.all(position == first),
+            lambda: self._call_at(inputs, rows, first),
+            lambda: ops.map(call_one, (rows, position)),
+        )
+
+
+def _as_rows(x):
+    """`(batch, beams, ...)` -> `(batch * beams, 1, ...)`."""
+    return ops.reshape(x, (-1, 1, *x.shape[2:]))
+
+
+def as_beams(x, beams):
+    """`(batch * beams, 1, ...)` -> `(batch, beams, ...)`."""
+    return ops.reshape(x, (-1, beams, *x.shape[2:]))
