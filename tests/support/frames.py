@@ -46,7 +46,7 @@ def frames_of_a_greedy_step():
         layers.GRUCell(4), keras_attn.Attention(score)
     )(
         layers.Embedding(text.size, 4)(target),
-        layers.Embedding(text.size, 4)(source),
+        layers.Embedding(text.size, 4, mask_zero=True)(source),
     )
     model = keras.Model([source, target], layers.Dense(text.size)(hidden))
     translator = keras_attn.Translator(
