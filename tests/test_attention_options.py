@@ -392,12 +392,12 @@ def test_each_of_several_heads_walks_alone(hard):
     heads = built(Attention(GeneralScore(), alignment, heads=2, head_dim=3))
     _, found = heads(QUERY, VALUE, return_attention_scores="heads")
     part = heads.projections
-    keys = part.split_source(part.key, VALUE)  # (batch, heads, source, 3)
-    queries = part.split_query(QUERY)  # (batch * heads, target, 3)
+    keys = part.apart(part.key, VALUE)  # (batch, source, heads, 3)
+    queries = part.apart(part.query, QUERY)  # (batch, target, heads, 3)
     one = Attention(heads.score, heads.alignment)
     for head in (0, 1):
         _, expected = one(
-            queries[head::2], keys[:, head], return_attention_scores=True
+            queries[:, :, head], keys[:, :, head], return_attention_scores=True
         )
         np.testing.assert_allclose(
             values(found)[:, head], values(expected), atol=1e-6
