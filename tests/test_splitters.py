@@ -297,7 +297,13 @@ def test_an_export_answers_as_the_translator_does(translators, answers, name):
     np.testing.assert_allclose(answers[name, "score"]["score"], scores, 1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        NAMES[0],
+        *(pytest.param(name, marks=pytest.mark.full) for name in NAMES[1:]),
+    ],
+)
 def test_a_translator_is_saved_and_loaded(translators, name, tmp_path):
     made = translators[name]
     made.save(tmp_path / "saved")
