@@ -1,4 +1,4 @@
-"""What the package uses of Keras and KerasHub that is not their public API.
+"""All names of Keras and KerasHub in use that are not their public API.
 
 Each name here is one thing that a new version may change. A test in
 `tests/test_keras_internals.py` says what of it has to stay.

@@ -24,6 +24,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_export_rows.py",
         "test_export_signatures.py",
         "test_fixtures.py",
+        "test_frames.py",
         "test_incremental_apart.py",
         "test_incremental_graph.py",
         "test_translator.py",

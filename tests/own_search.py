@@ -12,7 +12,7 @@ from keras_attn.search import Real
 
 
 class Bound(NamedTuple):
-    """What Mirostat remembers of each hypothesis."""
+    """The state of Mirostat, of each hypothesis."""
 
     bits: Any  # (batch, N): the most surprise that it aims at
 

@@ -1,11 +1,5 @@
 """A step of a search stays shallow: few frames between a call and a score."""
 
-import keras
-import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("searches are TensorFlow's", allow_module_level=True)
-
 from support.frames import frames_of_a_greedy_step
 
 

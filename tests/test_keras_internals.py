@@ -1,4 +1,4 @@
-"""What a new version of Keras has to keep, one test for each thing we use.
+"""A new version of Keras has to keep these: a test for each thing we use.
 
 A test that fails here names what has changed; `keras_attn/keras_internals.py`
 is the one place to mend.

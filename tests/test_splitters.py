@@ -257,7 +257,7 @@ def test_a_vocabulary_that_is_not_the_part_s_is_refused(texts, tmp_path):
 
 @pytest.fixture(scope="module")
 def answers(translators, tmp_path_factory):
-    """What TensorFlow Serving's loader answers, where none of ours is."""
+    """Answers of TensorFlow Serving's loader, where none of ours is."""
     base, requests, names = tmp_path_factory.mktemp("exports"), [], []
     inputs = {"text": np.array([x.encode() for x in LINES], object)}
     for name, made in translators.items():

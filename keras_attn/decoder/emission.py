@@ -1,4 +1,4 @@
-"""What a decoder puts out of the cell's output and the context.
+"""Makes what a decoder puts out of the cell's output and the context.
 
 Each class emits for any number of steps at once, and says how wide that is.
 """

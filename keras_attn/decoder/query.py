@@ -1,4 +1,4 @@
-"""What a decoder asks its attentions with."""
+"""The query with which a decoder attends."""
 
 from keras import ops
 

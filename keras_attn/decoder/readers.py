@@ -9,7 +9,7 @@ from keras_attn.decoder.query import join
 
 
 class Reading(NamedTuple):
-    """What all attentions of a decoder found."""
+    """The findings of all attentions of a decoder."""
 
     context: object  # (batch, length, dim), all contexts laid end to end
     attended: tuple  # each attention's `Attended`, without its context
@@ -233,7 +233,7 @@ class Readers:
 
 
 def _without_context(attended):
-    """What a loop need not write down a second time."""
+    """Drops what a loop need not write down a second time."""
     return attended._replace(context=(), by_head=())
 
 

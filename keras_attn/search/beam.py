@@ -244,7 +244,7 @@ class Groups:
         return tuple(grown), tf.concat(parents, axis=1)
 
     def results(self, frontier: Frontier, alignments) -> Hypotheses:
-        """What was found, best first.
+        """Returns the hypotheses, best first.
 
         Args:
             frontier: The beams at the end.

@@ -128,7 +128,7 @@ class Chains:
         return chain, None, (written, alignments)
 
     def results(self, chain: Chain, tokens, alignments) -> Hypotheses:
-        """What was found, best first.
+        """Returns the hypotheses, best first.
 
         Args:
             chain: What is known at the end.

@@ -16,7 +16,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, search, task):
-        """What the options of search, sources and request make together."""
+        """Combines the options of search, sources and request."""
         longest = search.option("max_length", task)
         shortest = search.option("min_length", task)
         if search.max_per_source is not None:

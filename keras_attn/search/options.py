@@ -163,7 +163,7 @@ class Real(Option):
         return self.request
 
     def range_of_request(self, name: str, search) -> Range:
-        """What it may be in a request to this search."""
+        """Returns the `Range` in a request to this search."""
         high = self._most(search)
         if self.at_most_own:
             high = getattr(search, name)

@@ -36,7 +36,7 @@ class RequestOptions(Mapping):
         return repr(dict(self))
 
     def specs(self, names):
-        """What these options look like to a function, by name."""
+        """Returns the `TensorSpec` of each of these options by name."""
         return {name: tf.TensorSpec([None], self[name]) for name in names}
 
     def range_of(self, name):

@@ -11,7 +11,7 @@ from keras_attn.search.task import log_normaliser
 
 
 class Step:
-    """What is known when the next tokens are chosen, of `N` hypotheses a row.
+    """The knowledge by which tokens are chosen, of `N` hypotheses a row.
 
     Attributes:
         time: How many tokens there are so far, a scalar tensor.

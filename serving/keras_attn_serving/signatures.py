@@ -22,7 +22,7 @@ class Tensor(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What a signature takes and returns, by alias.
+    """The inputs and outputs of a signature, by alias.
 
     Attributes:
         inputs: Its inputs.

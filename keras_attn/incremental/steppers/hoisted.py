@@ -1,4 +1,4 @@
-"""What is prepared for recurrent layers, with or without hoisted products."""
+"""Prepares recurrent layers, with or without hoisted products."""
 
 from typing import Any
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Hoisted(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What a recurrent layer needs of the source."""
+    """The source's part in the steps of a recurrent layer."""
 
     source: Any  # of an `AttentionDecoder`
     states: tuple  # the first ones, flat; () for the cell's own
