@@ -3,17 +3,17 @@
 None and empty tuples do not cross the border of a function's signature.
 """
 
-import tensorflow as tf
+import keras
 
 
 def flatten(structure) -> list:
     """The tensors of a structure, in order."""
-    return [x for x in tf.nest.flatten(structure) if x is not None]
+    return [x for x in keras.tree.flatten(structure) if x is not None]
 
 
 def pack(like, tensors):
     """The structure again; what is None in `like` has no tensor."""
     tensors = iter(tensors)
-    return tf.nest.map_structure(
+    return keras.tree.map_structure(
         lambda x: None if x is None else next(tensors), like
     )

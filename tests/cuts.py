@@ -66,7 +66,8 @@ def run_by_steps(cut, arrays, hoist=False):
     *sources, target = arrays
     targets = target if target.ndim == 3 else target[:, None]
     encoded = cut.encode(*map(ops.convert_to_tensor, sources))
-    encoded = cut.hoist(encoded) if hoist else encoded
+    if hoist:
+        cut, encoded = cut.hoist(encoded)
     _, beams, length = targets.shape
     state = cut.start(encoded, beams, length + 2)
     logits, alignments = [], []

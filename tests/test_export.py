@@ -532,7 +532,7 @@ def test_cudnn_is_off_while_tracing_and_on_again(toys, tmp_path, monkeypatch):
         seen.extend(x.use_cudnn for x in cells)
         raise InterruptedError
 
-    monkeypatch.setattr(type(translator.graph), "decode_inputs", trace)
+    monkeypatch.setattr(type(translator.pipeline), "decode_inputs", trace)
     with pytest.raises(InterruptedError):
         translator.export(tmp_path)
     assert cells and seen == [False] * len(cells)
@@ -550,7 +550,7 @@ def test_a_trained_translator_exports_what_it_has_learnt(trained, answers):
 def test_the_signature_ids_wants_one_length_for_each_row(toys):
     from keras_attn.export.signatures import Signatures
 
-    ids = tf.function(Signatures(toys["pre"].graph).ids, autograph=False)
+    ids = tf.function(Signatures(toys["pre"].pipeline).ids, autograph=False)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="needs one of len"
     ):

@@ -357,7 +357,7 @@ def test_lengths_that_no_mask_follows_bring_a_warning(translators, recwarn):
 
     for name, number in (("spectra", 0), ("unmasked", 1)):
         made = translators[name]
-        sources, examples = made.graph.sources, made.graph.examples
+        sources, examples = made.pipeline.sources, made.pipeline.examples
         warn_of_padding(made.models, sources.specs, examples)
         assert len(recwarn) == number
     assert "Does a mask reach the decoder?" in str(recwarn[0].message)

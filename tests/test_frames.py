@@ -9,4 +9,4 @@ def test_a_score_is_few_frames_from_the_call_of_a_translator():
     files = {frame.filename for frame in frames}
     # And the score's own, a frame in one more file.
     assert len(frames) + 1 <= 18, names
-    assert len(files) + 1 <= 11, sorted(files)
+    assert len(files) + 1 <= 10, sorted(files)

@@ -55,9 +55,10 @@ MAY_IMPORT = {
         "cells",
         "loops",
         "placement",
+        "structures",
     },
     "search": {"keras", "tensorflow", "structures"},
-    "structures": {"tensorflow"},
+    "structures": {"keras"},
     "special_tokens": set(),
     "text": {
         "keras",

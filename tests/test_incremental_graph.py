@@ -28,15 +28,15 @@ def looped(cut, jit_compile, hoist=False):
     """A function of `(source, target)` to logits: a loop within the graph."""
 
     def run(source, target):
-        encoded = cut.encode(source)
+        steps, encoded = cut, cut.encode(source)
         if hoist:
-            encoded = cut.hoist(encoded, compiled=jit_compile)
+            steps, encoded = cut.hoist(encoded, compiled=jit_compile)
         length, size = target.shape[1], cut.model.outputs[0].shape[-1]
 
         def step(t, state, logits):
             # Two hypotheses, which change places at every step.
             tokens = tf.gather(target, [t, t], axis=1)
-            found, _, state = cut.step(tokens, state, encoded)
+            found, _, state = steps.step(tokens, state, encoded)
             parents = tf.tile([[1, 0]], [tf.shape(source)[0], 1])
             state = tf.nest.map_structure(
                 lambda x: tf.gather(x, parents, batch_dims=1), state
@@ -49,7 +49,7 @@ def looped(cut, jit_compile, hoist=False):
             step,
             (
                 tf.constant(0),
-                cut.start(encoded, 2, length),
+                steps.start(encoded, 2, length),
                 tf.zeros([tf.shape(source)[0], length, size]),
             ),
             maximum_iterations=length,

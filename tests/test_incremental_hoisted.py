@@ -85,14 +85,16 @@ def model_of(**options):
 
 
 def hoisted_in(model):
-    """Of each step of the path what was taken out of the loop, if any."""
+    """The steppers of the path with fewer products in a step."""
     cut = Incremental(model)
     encoded = cut.encode(ops.convert_to_tensor(SOURCE))
-    return [
-        one.hoisted
-        for one in cut.hoist(encoded).prepared
-        if hasattr(one, "hoisted") and one.hoisted
-    ]
+    return changed(cut, cut.hoist(encoded)[0])
+
+
+def changed(cut, hoisted):
+    """The steppers that take the place of others."""
+    pairs = zip(cut._path.steppers, hoisted._path.steppers, strict=True)
+    return [new for old, new in pairs if new is not old]
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
@@ -276,13 +278,10 @@ def test_an_ensemble_hoists_each_of_its_models(compiled, few):
     ]
     ensemble = keras_attn.Ensemble(members)
     encoded = ensemble.encode(ops.convert_to_tensor(SOURCE))
-    for member in ensemble.hoist(encoded, compiled):
-        (found,) = [
-            one.hoisted
-            for one in member.prepared
-            if getattr(one, "hoisted", ())
-        ]
-        assert found.few == few
+    hoisted, _ = ensemble.hoist(encoded, compiled)
+    for member, new in zip(members, hoisted.members, strict=True):
+        (found,) = changed(member, new)
+        assert getattr(found, "few", 0) == few
 
 
 def test_no_table_is_made_of_a_large_vocabulary():
@@ -309,14 +308,10 @@ def test_a_model_within_the_model_is_hoisted_too():
     assert_cut_equals_whole(speak_up(model))
     cut = Incremental(model)
     encoded = cut.encode(ops.convert_to_tensor(SOURCE))
-    (nested,) = [
-        one
-        for stepper, one in zip(
-            cut._path.steppers, cut.hoist(encoded).prepared, strict=True
-        )
-        if stepper.layer is inner
-    ]
-    assert any(getattr(one, "hoisted", ()) for one in nested)
+    hoisted, _ = cut.hoist(encoded)
+    (nested,) = changed(cut, hoisted)
+    assert nested.layer is inner
+    assert hoisted._path.steppers.count(nested) == 1
 
 
 @pytest.mark.parametrize("part", ["decoder", "cell", "attention"])

@@ -297,7 +297,7 @@ def test_an_export_answers_by_it_through_serving_s_own_loader(
 
 def decoded(translator, line, seed, target, prefix):
     """The text and score for a seed as a search takes it."""
-    found = translator.graph.decode(
+    found = translator.pipeline.decode(
         (tf.constant([line]),),
         {
             "seed": tf.constant([seed]),

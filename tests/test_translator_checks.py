@@ -103,7 +103,7 @@ def test_unmoved_weights_are_not_looked_at_again(growing, monkeypatch):
     model, _, translator = growing
     looked = []
     monkeypatch.setattr(
-        translator.graph.cut, "check", lambda *_, **__: looked.append(1)
+        translator.pipeline.cut, "check", lambda *_, **__: looked.append(1)
     )
     translator(LINES)
     assert not looked

@@ -136,7 +136,7 @@ def test_a_model_that_takes_few_positions_is_tried_on_few():
         [source, target], layers.Dense(toy_models.TARGET.size)(hidden)
     )
     translator = keras_attn.Translator(model, None, toy_models.TARGET)
-    (frames,) = translator.graph.examples.sources
+    (frames,) = translator.pipeline.examples.sources
     assert frames.shape == (3, 8, 3)
     assert len(translator(FRAMES)) == 4
 

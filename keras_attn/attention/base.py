@@ -161,6 +161,18 @@ class Attention(keras.layers.Layer):
         return self.uses_history or self._uses_position
 
     @property
+    def source_may_grow(self):
+        """Whether the source may get longer from step to step."""
+        return not (self.looks_back or self.score.by_position)
+
+    @property
+    def parts_named(self):
+        """The classes of score and alignment, as errors name them."""
+        return (
+            f"{type(self.score).__name__} and {type(self.alignment).__name__}"
+        )
+
+    @property
     def sums_values(self):
         """Whether contexts are the values of a memory summed by weights."""
         own = type(self).attend_step is not Attention.attend_step

@@ -164,7 +164,10 @@ class AttentionDecoder(keras.layers.Layer):
         self._several = isinstance(attention, (list, tuple))
         attentions = checks.attentions_of(attention)
         if self_attention is not None:
-            checks.check_self_attention(self_attention)
+            checks.require_growing(self_attention)
+            checks.require_context_alone(
+                self_attention.regularizer, self_attention.alignment
+            )
         checks.require_names("query", query)
         query = (query,) if isinstance(query, str) else tuple(query)
         for name in query or [None]:
@@ -476,8 +479,8 @@ class AttentionDecoder(keras.layers.Layer):
                 `None` if they depend on more or are too many.
 
         Returns:
-            A `Hoisted` with a step that computes what `step()` does, or
-            `None` where every product must stay.
+            A `Hoisted` with a recurrence that computes what `step()` does,
+            or `None` where every product must stay.
         """
         if self._has_own_step or not keeps(self, "step"):
             return None

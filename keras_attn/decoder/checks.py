@@ -24,24 +24,26 @@ def attentions_of(attention):
     return tuple(attention)
 
 
-def check_self_attention(attention):
+def require_growing(attention):
     """Refuses what cannot attend to a past that grows with every step."""
     require_attention("self_attention", attention)
-    parts = attention.score, attention.alignment
-    names = " and ".join(type(part).__name__ for part in parts)
-    if attention.looks_back or attention.score.by_position:
+    if not attention.source_may_grow:
         raise ValueError(
             "`self_attention` reads a past that grows with every step; a "
             "score or alignment that needs past alignments or positions does "
-            f"not fit. Received: {names}. Use for example "
+            f"not fit. Received: {attention.parts_named}. Use for example "
             "`ScaledDotAttention()`."
         )
-    if attention.regularizer is not None or attention.alignment.samples:
+
+
+def require_context_alone(regularizer, alignment):
+    """Refuses what a decoder would not make use of."""
+    if regularizer is not None or alignment.samples:
         raise ValueError(
             "Of `self_attention` the decoder keeps the context alone, so "
             "that a regularizer or samples would have no effect. Received: "
-            f"{names} with regularizer={attention.regularizer!r}. Leave them "
-            "to the attention that reads the memory."
+            f"{type(alignment).__name__} with regularizer={regularizer!r}. "
+            "Leave them to the attention that reads the memory."
         )
 
 

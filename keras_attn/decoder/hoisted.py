@@ -24,32 +24,17 @@ from keras_attn.placement import keeps
 
 @dataclasses.dataclass(frozen=True)
 class Hoisted:
-    """A step that stands for a decoder's.
+    """A recurrence that computes what a decoder's does.
 
     Attributes:
         recurrence: The decoder's, of which some parts are others.
         source: Its `Source`, perhaps with the values multiplied.
-        looks_up: Whether the cell reads the ids of tokens.
+        looks_up: Whether the recurrence is given the ids of tokens.
     """
 
     recurrence: Recurrence
     source: Any
     looks_up: bool
-
-    def step(self, inputs, tokens, state):
-        """Returns what the decoder's `step()` does.
-
-        Args:
-            inputs: Tensor of shape `(batch, beams, dim)`.
-            tokens: The ids `(batch, beams)` of their tokens.
-            state: The `DecoderState`.
-        """
-        return self.recurrence.emitted_step(
-            inputs,
-            state,
-            self.source,
-            tokens=tokens if self.looks_up else None,
-        )
 
 
 def hoist(recurrence, cell, source, table=None):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_attn.decoder import past
+from keras_attn.decoder.past import OwnPast
 from keras_attn.decoder.query import join
 
 
@@ -110,7 +110,7 @@ class Readers:
                 "and must know how many there may be. Received: "
                 "max_length=None. Pass the longest length of an output."
             )
-        return histories, past.empty(self._own, hidden, max_length)
+        return histories, OwnPast(self._own).start(hidden, max_length)
 
     def read(self, query, memories, state, draws, training):
         """Attends once for each hypothesis; returns a `Reading`.
@@ -134,16 +134,15 @@ class Readers:
             attended.append(_without_context(found))
             histories.append(history)
         if self._own:
-            contexts.append(
-                past.attend(state.past, self._own, query, draws[-1], training)
-            )
+            own = OwnPast(self._own)
+            contexts.append(own.attend(state.past, query, draws[-1], training))
         return Reading(self._join(contexts), tuple(attended), tuple(histories))
 
-    def remember(self, own_past, hidden):
+    def remember(self, past, hidden):
         """Returns the past with one more state `(batch, beams, dim)`."""
         if not self._own:
-            return own_past
-        return past.append(own_past, self._own, hidden)
+            return past
+        return OwnPast(self._own).append(past, hidden)
 
     def read_at_once(self, query, memories, hidden, draws, mask, training):
         """Attends for a whole target; returns a `Reading`.

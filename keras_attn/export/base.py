@@ -90,7 +90,7 @@ def export(
 
 def _check_lengths(translator, lengths):
     """Warns of features that a server may pad with something else."""
-    sources = translator.graph.sources
+    sources = translator.pipeline.sources
     varies = not sources.reads_text and open_axes(sources.specs)
     if lengths and not varies:
         raise ValueError(
@@ -105,7 +105,7 @@ def _check_lengths(translator, lengths):
         )
     if lengths:
         warn_of_padding(
-            translator.models, sources.specs, translator.graph.examples
+            translator.models, sources.specs, translator.pipeline.examples
         )
     if lengths is None and varies:
         warnings.warn(
@@ -135,10 +135,12 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
             stored = StoredWeights(translator.models, weights)
             archive.track(stored)
             changes["scope"] = stored.scope
-        graph = translator.graph.with_texts(**texts, **changes)
+        pipeline = translator.pipeline.with_texts(**texts, **changes)
         if lengths:
-            graph = dataclasses.replace(graph, sources=Measured(graph.sources))
-        signatures = Signatures(graph)
+            pipeline = dataclasses.replace(
+                pipeline, sources=Measured(pipeline.sources)
+            )
+        signatures = Signatures(pipeline)
         with _without_cudnn(translator.models):
             endpoints = {}
             for name in names:

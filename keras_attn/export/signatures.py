@@ -24,13 +24,13 @@ class Signatures:
     """Functions of flat inputs, and what their tensors are called.
 
     Args:
-        graph: `Graph` of a translator, its texts read from files.
+        pipeline: `Pipeline` of a translator, its texts read from files.
     """
 
-    def __init__(self, graph):
-        self.graph = graph
-        self.sources = graph.sources.specs
-        self._steps = Steps(graph)
+    def __init__(self, pipeline):
+        self.pipeline = pipeline
+        self.sources = pipeline.sources.specs
+        self._steps = Steps(pipeline)
 
     @staticmethod
     def names(further) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Signatures:
 
     def specs(self, name) -> tuple[tf.TensorSpec, ...]:
         """The inputs of a signature, by name."""
-        if name == "ids" and self.graph.sources.reads_text:
+        if name == "ids" and self.pipeline.sources.reads_text:
             return _IDS
         if name == "options":
             specs = *self.sources, *self._request_specs()
@@ -72,7 +72,7 @@ class Signatures:
 
     def function(self, name):
         """The function of a signature, of as many tensors as its inputs."""
-        if name == "ids" and not self.graph.sources.reads_text:
+        if name == "ids" and not self.pipeline.sources.reads_text:
             return self.ids_of_features
         return getattr(self, name)
 
@@ -108,7 +108,7 @@ class Signatures:
         missing = tf.cast(columns == 0, tf.int32)
         ids = tf.pad(ids, [[0, 0], [0, missing]])
         real = tf.sequence_mask(lengths, columns + missing)
-        size = self.graph.sources.text.size
+        size = self.pipeline.sources.text.size
         error = rows.first(
             rows.of_lengths(lengths, columns),
             rows.of_ids(ids, real, size, "ids"),
@@ -120,10 +120,10 @@ class Signatures:
         given, error = self._checked(given)
         if error is None:
             error = self._no_error(given)
-        return self._ids(self.graph.sources.inputs(given), error)
+        return self._ids(self.pipeline.sources.inputs(given), error)
 
     def _ids(self, inputs, error):
-        found = self.graph.search_inputs(inputs, {}).hypotheses
+        found = self.pipeline.search_inputs(inputs, {}).hypotheses
         error = rows.first(error, rows.of_found(found))
         found = rows.emptied(found, rows.is_bad(error))
         return {
@@ -150,17 +150,17 @@ class Signatures:
         given, error = self._checked(given)
         prefix = asked.pop("prefix")
         request, errors = {}, [error, *self._errors_of_prefix(prefix)]
-        if self.graph.search.draws:
+        if self.pipeline.search.draws:
             seed = asked.pop("seed")
-            fresh = self.graph.fresh_seeds(tf.shape(seed)[0])
+            fresh = self.pipeline.fresh_seeds(tf.shape(seed)[0])
             request["seed"] = tf.where(seed < 0, fresh, seed)
-        options = self.graph.search.request_options
+        options = self.pipeline.search.request_options
         errors += options.errors(asked)
         error = rows.first(*(x for x in errors if x is not None))
         bad = rows.is_bad(error)
         request["prefix"] = tf.where(bad, "", prefix)
         request["options"] = options.with_own(asked, bad)
-        decoded = self.graph.decode(given, request)
+        decoded = self.pipeline.decode(given, request)
         error = rows.first(error, rows.of_found(decoded.hypotheses))
         decoded = _emptied(decoded, rows.is_bad(error))
         scores = decoded.hypotheses.scores
@@ -181,12 +181,12 @@ class Signatures:
         given, error = self._checked(tuple(given))
         errors = [
             error,
-            rows.of_text(self.graph.target_text, target, "target"),
+            rows.of_text(self.pipeline.target_text, target, "target"),
         ]
         errors = [x for x in errors if x is not None]
         error = rows.first(*errors) if errors else self._no_error(given)
         target = tf.where(rows.is_bad(error), "", target)
-        scored = self.graph.score(given, target)
+        scored = self.pipeline.score(given, target)
         error = rows.first(
             error,
             rows.wrong(
@@ -219,7 +219,7 @@ class Signatures:
     def _decode(self, given):
         """Decodes sources; without a word where a row is bad."""
         given, error = self._checked(given)
-        decoded = self.graph.decode(given, {})
+        decoded = self.pipeline.decode(given, {})
         if error is None:
             return decoded
         return _emptied(decoded, rows.is_bad(error))
@@ -229,7 +229,7 @@ class Signatures:
 
         None where any source can be.
         """
-        sources = self.graph.sources
+        sources = self.pipeline.sources
         if isinstance(sources, Measured):
             batch = tf.shape(given[0])[0]
             *arrays, lengths = given
@@ -251,18 +251,18 @@ class Signatures:
         return tf.fill([tf.shape(given[0])[0]], "")
 
     def _errors_of_prefix(self, prefix):
-        text = self.graph.target_text
+        text = self.pipeline.target_text
         too_long = rows.of_text(text, prefix, "prefix")
         if too_long is not None:
             prefix = tf.where(rows.is_bad(too_long), "", prefix)
         ids = text.ids(prefix, end=False)
-        longest = self.graph.search.max_length
+        longest = self.pipeline.search.max_length
         return too_long, rows.of_prefix(ids, prefix, longest)
 
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:
         """The inputs of `options` that are numbers, one for each row."""
-        search = self.graph.search
+        search = self.pipeline.search
         numbers = [_SEED] if search.draws else []
         for name, dtype in search.request_options.items():
             numbers.append(tf.TensorSpec([None], dtype, name=name))

@@ -24,11 +24,11 @@ class Steps:
     `encode` must be traced before `step`, which takes what that gives.
 
     Args:
-        graph: `Graph` of a translator.
+        pipeline: `Pipeline` of a translator.
     """
 
-    def __init__(self, graph):
-        self.graph = graph
+    def __init__(self, pipeline):
+        self.pipeline = pipeline
         self._encoded = self._state = None  # `Border`s
 
     def specs(self, name) -> tuple[tf.TensorSpec, ...]:
@@ -53,20 +53,20 @@ class Steps:
         """Returns what the first step takes.
 
         Args:
-            given: What the graph's sources take, of rows that can be encoded.
+            given: What the sources take, of rows that can be encoded.
             error: Errors of the rows `(batch,)`.
         """
-        graph = self.graph
-        inputs = graph.sources.inputs(given)
-        with graph.scope():
-            found = graph.cut.encode(*inputs)
-            width = graph.width(inputs, found)
+        pipeline = self.pipeline
+        inputs = pipeline.sources.inputs(given)
+        with pipeline.scope():
+            found = pipeline.cut.encode(*inputs)
+            width = pipeline.width(inputs, found)
             encoded = with_masks(found)
-            state = graph.cut.start(encoded, 1, graph.search.max_length)
+            state = pipeline.cut.start(encoded, 1, pipeline.search.max_length)
         self._encoded = Border("encoded", encoded, arranged=1)
         self._state = Border("state", state, arranged=2)
-        columns = graph.columns(inputs, found, width)
-        tokens, lengths = graph.sources.tokens(given, columns, width)
+        columns = pipeline.columns(inputs, found, width)
+        tokens, lengths = pipeline.sources.tokens(given, columns, width)
         batch = tf.shape(inputs[0])[0]
         widths = {}
         if self._open:
@@ -92,8 +92,8 @@ class Steps:
         bad = rows.is_bad(error)
         tokens = tf.where(bad, PAD, tokens)
         state = with_positions(state, lambda x: tf.where(bad, 0, x))
-        with self.graph.scope():
-            logits, alignments, state = self.graph.step(
+        with self.pipeline.scope():
+            logits, alignments, state = self.pipeline.step(
                 tokens, state, encoded, apart=True
             )
         logp = tf.nn.log_softmax(tf.cast(logits, tf.float32))
@@ -105,7 +105,7 @@ class Steps:
                 "are not do this.",
             ),
         )
-        never = [PAD, START, *self.graph.forbidden]
+        never = [PAD, START, *self.pipeline.forbidden]
         never = tf.reduce_any(
             tf.one_hot(never, logp.shape[-1], True, False), axis=0
         )
@@ -121,7 +121,7 @@ class Steps:
         (lengths,) = rows.require_one_each(
             "strings", tf.shape(ids)[0], lengths=lengths
         )
-        text, columns = self.graph.target_text, tf.shape(ids)[1]
+        text, columns = self.pipeline.target_text, tf.shape(ids)[1]
         # One more column, so that there is one.
         ids = tf.pad(ids, [[0, 0], [0, 1]])
         real = tf.sequence_mask(lengths, columns + 1)
@@ -147,15 +147,15 @@ class Steps:
         states, opens = len(self._state.names), len(self._state.open)
         encoded = self._encoded.packed(tensors[states:], widths[opens:])
         state = self._state.packed(tensors[:states], widths[:opens])
-        with self.graph.scope():
-            like = self.graph.cut.start(
-                encoded, tf.shape(tokens)[1], self.graph.search.max_length
+        with self.pipeline.scope():
+            like = self.pipeline.cut.start(
+                encoded, tf.shape(tokens)[1], self.pipeline.search.max_length
             )
         return self._state.cut(state, like), encoded
 
     def _errors(self, tokens, state):
         """The errors of the hypotheses, strings `(batch, beams)`."""
-        size = self.graph.target_text.size
+        size = self.pipeline.target_text.size
         error = rows.wrong(
             (tokens < 0) | (tokens >= size),
             f"`tokens` must be ids of the target's vocabulary, between 0 and "
@@ -163,7 +163,7 @@ class Steps:
             tokens,
             ".",
         )
-        longest = self.graph.search.max_length
+        longest = self.pipeline.search.max_length
         left = steps_left(state, longest)
         if left is None:
             return error

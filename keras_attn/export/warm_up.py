@@ -1,6 +1,6 @@
 """Requests that a server runs before it takes others.
 
-One for each signature: the first run of each prepares its graph.
+One for each signature: the first run of each prepares its pipeline.
 """
 
 import pathlib
@@ -18,8 +18,8 @@ def write_warm_up(directory, endpoints, signatures) -> None:
     """Writes a request for each endpoint, a function by its name."""
     path = directory / _FILE
     path.parent.mkdir()
-    graph, answers = signatures.graph, {}
-    size = graph.sources.open_size(graph.examples.sources)
+    pipeline, answers = signatures.pipeline, {}
+    size = pipeline.sources.open_size(pipeline.examples.sources)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, endpoint in endpoints.items():
             known = answers if name == "step" else {}
@@ -32,7 +32,7 @@ def write_warm_up(directory, endpoints, signatures) -> None:
                     spec.name: tf.fill([2], tf.cast(-1, spec.dtype))
                     for spec in signatures.numbers_asked
                 }
-                inputs["prefix"] = tf.constant(["", _prefix(graph)])
+                inputs["prefix"] = tf.constant(["", _prefix(pipeline)])
             if name == "encode":  # of which `step` wants the answer
                 answers = endpoint(*inputs.values())
             writer.write(_log(name, inputs).SerializeToString())
@@ -48,10 +48,10 @@ def _log(signature, inputs):
     )
 
 
-def _prefix(graph):
+def _prefix(pipeline):
     """A token that a text may begin with, where there is room for it."""
-    *_, last = graph.target_text.tokens
-    room = graph.search.max_length > 1 and last not in SPECIAL_TOKENS
+    *_, last = pipeline.target_text.tokens
+    room = pipeline.search.max_length > 1 and last not in SPECIAL_TOKENS
     return last if room else ""
 
 

@@ -5,6 +5,7 @@ inference. Whatever depends on the target input runs a token at a time, each
 call of a layer by a stepper of its own; what does not runs once.
 """
 
+import copy
 from typing import NamedTuple
 
 import keras
@@ -12,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.backend import take_beams
+from keras_attn.incremental.hoisting import hoist
 from keras_attn.incremental.path import Path
 from keras_attn.incremental.record import first_wrong_in_graph
 from keras_attn.incremental.refuse import WholeFails
@@ -26,8 +28,7 @@ class Encoded(NamedTuple):
     """What does not depend on the target, computed once per source.
 
     A structure of tensors, batch first, and of `None` where a mask is not
-    needed: masks are tensors here, not attributes of others. What `hoist()`
-    returns holds more.
+    needed: masks are tensors here, not attributes of others.
     """
 
     prepared: tuple  # what each stepper needs of the source
@@ -135,26 +136,22 @@ class Incremental:
                 )
         return Encoded(self._path.prepare(list(sources)))
 
-    def hoist(self, encoded: Encoded, compiled: bool = False) -> Encoded:
-        """Multiplies before a loop of many steps what no step changes.
-
-        Where the target's tokens are few, as characters and phonemes are,
-        the kernel of a recurrent cell multiplies, once for each token, what
-        an `Embedding` and layers that see nothing else make of it. Where a
-        decoder only emits its context, the memory is multiplied instead.
+    def hoist(self, encoded: Encoded, compiled: bool = False) -> tuple:
+        """Takes out of a loop of many steps what no step changes.
 
         Args:
             encoded: What `encode()` returned.
-            compiled: Whether XLA compiles the loop. It then knows how many
-                hypotheses there are, and with few leaves all in the steps,
-                where that is faster.
+            compiled: Whether XLA compiles the loop.
 
         Returns:
-            What `start()` and `step()` take in its place. It holds functions
-            and tensors of other axes, for use in the same TensorFlow
-            function alone.
+            An `Incremental` whose steps compute the same with fewer
+            products, and what it takes in the place of `encoded`. They are
+            for the TensorFlow function that called this, and for these
+            sources.
         """
-        return Encoded(self._path.hoist(encoded.prepared, compiled))
+        cut = copy.copy(self)
+        cut._path, prepared = hoist(self._path, encoded.prepared, compiled)
+        return cut, Encoded(prepared)
 
     def start(
         self, encoded: Encoded, beams: int = 1, max_length: int | None = None

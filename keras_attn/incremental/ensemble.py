@@ -70,11 +70,13 @@ class Ensemble:
         return tuple(x.encode(*sources) for x in self.members)
 
     def hoist(self, encoded: tuple, compiled: bool = False) -> tuple:
-        """Multiplies what no step changes, as `Incremental.hoist`."""
-        return tuple(
+        """Takes out of a loop what no step changes, of each model."""
+        pairs = [
             x.hoist(one, compiled)
             for x, one in zip(self.members, encoded, strict=True)
-        )
+        ]
+        members, encoded = zip(*pairs, strict=True)
+        return Ensemble(members), encoded
 
     def start(
         self, encoded: tuple, beams: int = 1, max_length: int | None = None

@@ -3,22 +3,16 @@
 A functional model within the model is itself such a part.
 """
 
+import copy
+
 import keras
-from keras import layers
-from keras import ops
 
 from keras_attn.incremental.calls import takes
 from keras_attn.incremental.nodes import calls_between
 from keras_attn.incremental.registry import make_stepper
-from keras_attn.incremental.stepper import TOKENS
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import set_keras_mask
-
-# How many tokens a table is made for: of characters, phonemes and bytes. Its
-# rows are as many products as steps of one hypothesis would need; but taken
-# all at once, 40 of them take the time of one.
-_ALPHABET = 256
 
 
 class Path:
@@ -40,7 +34,6 @@ class Path:
         self.outputs = [x for x in outputs if id(x) in inside]
         self.steppers = [make_stepper(call) for call in calls]
         self._check_outputs(inside)
-        self._of_token = self._depend_on_token()
         border = {
             id(x): x
             for call in calls
@@ -53,6 +46,12 @@ class Path:
             self._encoder = keras.Model(self.constants, self.border)
         attending = [i for i, x in enumerate(self.steppers) if x.attends]
         self._last = attending[-1] if attending else None
+
+    def with_steppers(self, steppers):
+        """Returns the path with others in the place of its steppers."""
+        path = copy.copy(self)
+        path.steppers = steppers
+        return path
 
     def split(self, inputs):
         """Inputs that do not depend on the target, and those that do."""
@@ -163,34 +162,6 @@ class Path:
                 values[id(x)] = value
         return values
 
-    def hoist(self, prepared, compiled=False):
-        """What takes the place of `prepared` in a loop of many steps.
-
-        Args:
-            prepared: What `prepare()` returned.
-            compiled: Whether XLA compiles the loop.
-        """
-        tables = {}
-        if self._of_token:
-            ids = ops.arange(
-                min(
-                    x.layer.input_dim
-                    for x in self._of_token
-                    if isinstance(x.layer, layers.Embedding)
-                )
-            )
-            values = {id(self.entries[0]): ops.expand_dims(ids, 0)}
-            for stepper in self._of_token:
-                nothing = stepper.prepare(stepper.constants_among({}))
-                inputs = stepper.inputs_among(values)
-                outputs, _, _ = stepper.step(inputs, nothing, (), None)
-                _keep(stepper, outputs, values)
-            tables = {x: ops.squeeze(value, 0) for x, value in values.items()}
-        return tuple(
-            stepper.hoist(one, tables, compiled)
-            for stepper, one in zip(self.steppers, prepared, strict=True)
-        )
-
     def start(self, prepared, batch, beams, max_length):
         """The first state of each stepper."""
         return tuple(
@@ -228,7 +199,7 @@ class Path:
             outputs, alignments, state = stepper.step(
                 inputs, one, state, position
             )
-            _keep(stepper, outputs, values)
+            self.keep(stepper, outputs, values)
             new_states.append(state)
             if stepper.attends:
                 last = alignments
@@ -236,6 +207,13 @@ class Path:
                 watch(stepper)
         outputs = [values[id(x)] for x in self.outputs]
         return outputs, last, tuple(new_states)
+
+    @staticmethod
+    def keep(stepper, outputs, values):
+        """Adds what a stepper returned to the values so far."""
+        for x, value in stepper.outputs_with(outputs):
+            _unmask(value)
+            values[id(x)] = value
 
     def reorder(self, states, parents):
         """Returns the states of hypotheses that go on from others."""
@@ -257,32 +235,6 @@ class Path:
             return None
         return self.steppers[self._last].source_mask(prepared[self._last])
 
-    def _depend_on_token(self):
-        """The steppers that depend on a token alone, embeddings first.
-
-        There are none where the ids are too many for a table, or where the
-        path has more inputs than the ids.
-        """
-        if len(self.entries) != 1 or len(self.entries[0].shape) != 2:
-            return []
-        (ids,), known, found = self.entries, set(), []
-        for stepper in self.steppers:
-            read = stepper.call.input_tensors
-            if stepper.hoists:
-                stepper.reads[TOKENS] = ids
-            if not stepper.position_wise or stepper.uses_position:
-                continue
-            if stepper.path is not None:
-                continue
-            if any(x is ids for x in read):
-                alone = _is_small_embedding(stepper.layer)
-            else:
-                alone = all(id(x) in known for x in read)
-            if alone:
-                found.append(stepper)
-                known.update(id(x) for x in stepper.outputs)
-        return found
-
     def _check_outputs(self, inside):
         """Refuses the use of outputs that no step gives."""
         given = {id(x) for x in [*self.entries, *self.tensors]}
@@ -297,22 +249,7 @@ class Path:
                 producer.refuse(producer.only_first)
 
 
-def _keep(stepper, outputs, values):
-    """Adds what a stepper returned to the values so far."""
-    for x, value in stepper.outputs_with(outputs):
-        _unmask(value)
-        values[id(x)] = value
-
-
 def _unmask(value):
     """A token of padding is a token: nothing of a target is masked."""
     if get_keras_mask(value) is not None:
         set_keras_mask(value, None)
-
-
-def _is_small_embedding(operation):
-    return (
-        type(operation) is layers.Embedding
-        and "call" not in vars(operation)
-        and operation.input_dim <= _ALPHABET
-    )

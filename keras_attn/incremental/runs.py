@@ -9,7 +9,9 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from keras_attn import structures
 from keras_attn.backend import as_graph
+from keras_attn.incremental.hoisting import hoist
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import set_keras_mask
 from keras_attn.loops import unroll
@@ -137,15 +139,15 @@ class Runs:
 
     def _steps(self, border, entries):
         prepared = self.path.prepare_from(border)
-        ways = [prepared]
-        # A search takes other steps where it can; few do not.
-        hoisted = self.path.hoist(prepared)
-        if any(x is not y for x, y in zip(prepared, hoisted, strict=True)):
-            ways.append(hoisted)
-        return [self._loop(way, entries) for way in ways]
+        ways = [(self.path, prepared)]
+        # A search takes other steps where it can.
+        path, needs = hoist(self.path, prepared)
+        if path is not self.path:
+            ways.append((path, needs))
+        return [self._loop(*way, entries) for way in ways]
 
-    def _loop(self, prepared, entries):
-        first = self.path.start(
+    def _loop(self, path, prepared, entries):
+        first = path.start(
             prepared, ops.shape(entries[0])[0], self.beams, self.length
         )
 
@@ -153,19 +155,25 @@ class Runs:
             number, *tensors = carried
             self.seen.clear()
             values = {}
-            _, _, states = self.path.step(
+            _, _, states = path.step(
                 entries,
                 prepared,
-                _packed(first, tensors),
+                structures.pack(first, tensors),
                 number,
                 values,
                 self.seen.append,
             )
-            return self._tensors_of(values), [number + 1, *_flat(states)]
+            return self._tensors_of(values), [
+                number + 1,
+                *structures.flatten(states),
+            ]
 
         dtypes = ["float32"] * len(self.path.tensors)
         return unroll(
-            step, entries, [ops.zeros((), "int32"), *_flat(first)], dtypes
+            step,
+            entries,
+            [ops.zeros((), "int32"), *structures.flatten(first)],
+            dtypes,
         )
 
     def _tensors_of(self, values):
@@ -206,14 +214,3 @@ def _beams_as_rows(x):
     """`(rows, target, beams, ...)` -> `(rows * beams, target, ...)`."""
     x = ops.swapaxes(x, 1, 2)
     return ops.reshape(x, (-1, *x.shape[2:]))
-
-
-def _flat(structure):
-    return [x for x in keras.tree.flatten(structure) if x is not None]
-
-
-def _packed(structure, tensors):
-    tensors = iter(tensors)
-    return keras.tree.map_structure(
-        lambda x: None if x is None else next(tensors), structure
-    )

@@ -6,10 +6,6 @@ from keras_attn.backend import take_beams
 from keras_attn.incremental.refuse import refuse
 from keras_attn.keras_internals import get_keras_mask
 
-# Among what a stepper reads, the ids of the tokens themselves. It cannot be
-# the name of an argument.
-TOKENS = "the ids of tokens"
-
 
 class Stepper:
     """Runs one call of a layer a target position at a time.
@@ -60,7 +56,6 @@ class Stepper:
     # that build, save and describe it.
     relies_on = None
     path = None  # of a model within the model
-    hoists = False  # whether it can use a table of all tokens
 
     @classmethod
     def accepts(cls, call) -> bool:
@@ -153,17 +148,6 @@ class Stepper:
 
         `None` where all of it is real.
         """
-
-    def hoist(self, prepared, tables, compiled):
-        """Returns what takes the place of `prepared` in a loop of many steps.
-
-        Args:
-            prepared: What `prepare()` returned.
-            tables: What depends on a token alone, for each token: `(tokens,
-                ...)` by the `id` of the symbolic tensor.
-            compiled: Whether XLA compiles the loop.
-        """
-        return prepared
 
     @staticmethod
     def with_mask(constants, name):

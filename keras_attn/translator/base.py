@@ -1,7 +1,7 @@
 """`Translator`: trained models, their texts and a search, joined.
 
 Strings or features in; strings, scores and alignments out. All of it runs in
-one graph, the same that an export holds.
+one pipeline, the same that an export holds.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from keras_attn.text import Text
 from keras_attn.translator import requests
 from keras_attn.translator import saving
 from keras_attn.translator import trial
-from keras_attn.translator.graph import Graph
+from keras_attn.translator.pipeline import Pipeline
 from keras_attn.translator.results import Scores
 from keras_attn.translator.results import Token
 from keras_attn.translator.results import Translation
@@ -134,7 +134,7 @@ class Translator:
             replace_unknown,
         )
         self._scorable = False  # until it was looked at
-        self.graph = Graph(
+        self.pipeline = Pipeline(
             models=self.models,
             cut=cut,
             sources=sources.with_columns(columns_are_tokens),
@@ -172,17 +172,17 @@ class Translator:
                 whose output does.
         """
         with _TRACING:
-            self.graph.cut.forget()
+            self.pipeline.cut.forget()
             self._functions.clear()
-            self.graph = dataclasses.replace(self.graph)
+            self.pipeline = dataclasses.replace(self.pipeline)
             self._check_again()
 
     def _check_again(self):
         """The same where nothing but weights has changed."""
-        sources, target = self.graph.examples
+        sources, target = self.pipeline.examples
         with _TRACING:
             self._watch.unsettle()  # until it is found to be right
-            self.graph.cut.check(*sources, target)
+            self.pipeline.cut.check(*sources, target)
             self._watch.settle()
 
     def __call__(
@@ -218,11 +218,11 @@ class Translator:
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
         )
         decode = self._compiled(
-            "decode", self.graph.decode, requests.specs(self.search, request)
+            "decode", self.pipeline.decode, requests.specs(self.search, request)
         )
-        found: list = [None] * self.graph.sources.count(rows)
+        found: list = [None] * self.pipeline.sources.count(rows)
         for batch in self._batches(rows, batch_size):
-            given = self.graph.sources.take(rows, batch)
+            given = self.pipeline.sources.take(rows, batch)
             decoded = decode(given, requests.take(request, batch))
             for i, row in zip(batch, translations(decoded), strict=True):
                 found[i] = row
@@ -259,10 +259,10 @@ class Translator:
         """
         self._require_scorable()
         rows, _ = self._read(sources, batch_size)
-        count = self.graph.sources.count(rows)
+        count = self.pipeline.sources.count(rows)
         given = targets_of(targets, count, self.target_text)
         score = self._compiled(
-            given.name, getattr(self.graph, given.name), given.specs
+            given.name, getattr(self.pipeline, given.name), given.specs
         )
         tokens: list = [None] * count
         token_scores: list = [None] * count
@@ -270,7 +270,7 @@ class Translator:
         truncated, unknown = [False] * count, [0] * count
         for batch in self._batches(rows, batch_size):
             found = score(
-                self.graph.sources.take(rows, batch), given.take(batch)
+                self.pipeline.sources.take(rows, batch), given.take(batch)
             )
             arrays = tf.nest.map_structure(lambda x: x.numpy(), found)
             for n, i in enumerate(batch):
@@ -304,7 +304,7 @@ class Translator:
             options: As in a call.
         """
         require_streamable(self.search)
-        sources = self.graph.sources.batch_of_one(source)
+        sources = self.pipeline.sources.batch_of_one(source)
         rows, request = self._read(
             sources,
             batch_size=1,
@@ -316,19 +316,19 @@ class Translator:
         key = "stream", str(specs)
         with _TRACING:
             if key not in self._functions:
-                self._functions[key] = Stream(self.graph, specs)
+                self._functions[key] = Stream(self.pipeline, specs)
         return run(
             self._functions[key],
-            self.graph,
-            self.graph.sources.take(rows, [0]),
+            self.pipeline,
+            self.pipeline.sources.take(rows, [0]),
             requests.take(request, [0]),
         )
 
     def _require_scorable(self):
         if not self._scorable:
-            sources, target = self.graph.examples
+            sources, target = self.pipeline.examples
             with _TRACING:
-                self.graph.cut.check_in_graph(*sources, target)
+                self.pipeline.cut.check_in_graph(*sources, target)
             self._scorable = True
 
     def _read(self, sources, batch_size, **request):
@@ -343,10 +343,10 @@ class Translator:
                 f"batch_size={batch_size!r}"
             )
         self._refresh()
-        rows = self.graph.sources.collect(sources)
+        rows = self.pipeline.sources.collect(sources)
         if not request:
             return rows, {}
-        count = self.graph.sources.count(rows)
+        count = self.pipeline.sources.count(rows)
         return rows, requests.read(
             self.search, self.target_text, count, **request
         )
@@ -360,13 +360,13 @@ class Translator:
         with _TRACING:
             if self._watch.changed():
                 self._functions.clear()
-                self.graph = dataclasses.replace(self.graph)
+                self.pipeline = dataclasses.replace(self.pipeline)
                 self._watch.unsettle()
             if compare and self._watch.moved():
                 self._check_again()
 
     def _batches(self, rows, batch_size):
-        order = self.graph.sources.order(rows)
+        order = self.pipeline.sources.order(rows)
         for i in range(0, len(order), batch_size):
             yield order[i : i + batch_size]
 
@@ -377,7 +377,7 @@ class Translator:
             if key not in self._functions:
                 self._functions[key] = tf.function(
                     function,
-                    input_signature=[self.graph.sources.specs, specs],
+                    input_signature=[self.pipeline.sources.specs, specs],
                     autograph=False,
                 ).get_concrete_function()
         return self._functions[key]
@@ -385,7 +385,7 @@ class Translator:
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
         """Decodes the model's source inputs, in a graph of the caller's."""
         self._refresh(compare=False)  # it may stand within a graph
-        return self.graph.decode_inputs(inputs, {}).hypotheses
+        return self.pipeline.decode_inputs(inputs, {}).hypotheses
 
     def save(self, directory) -> None:
         """Writes models, texts and search options, for `load()`.

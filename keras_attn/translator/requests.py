@@ -11,7 +11,7 @@ from keras_attn.translator.sources import encode
 
 
 def read(search, target_text, count, prefixes, seed, options) -> dict:
-    """Returns a request of `count` rows, as `Graph` takes it, in numpy.
+    """Returns a request of `count` rows, as `Pipeline` takes it, in numpy.
 
     Raises:
         ValueError: If something in it is unknown, has no effect, or is not

@@ -35,7 +35,7 @@ def save(translator, directory: pathlib.Path) -> None:
         "forbidden": translator.forbidden,
         "replace_unknown": translator.replace_unknown,
     }
-    sources, target = translator.graph.examples
+    sources, target = translator.pipeline.examples
     with _complete_or_not_at_all(directory) as unfinished:
         for name, model in zip(names, translator.models, strict=True):
             model_files.write(model, unfinished / name)

@@ -23,16 +23,16 @@ class Stream:
     """The two functions of a stream: what comes before it, and its step.
 
     Args:
-        graph: `Graph` of a translator.
+        pipeline: `Pipeline` of a translator.
         request_specs: What a request holds, as specs.
     """
 
-    def __init__(self, graph, request_specs):
-        self._graph = graph
+    def __init__(self, pipeline, request_specs):
+        self._pipeline = pipeline
         self._carried = None  # structure of what goes from step to step
         self.first = tf.function(
             self._first,
-            input_signature=[graph.sources.specs, request_specs],
+            input_signature=[pipeline.sources.specs, request_specs],
             autograph=False,
         )
         *_, carried = self.first.get_concrete_function().structured_outputs
@@ -46,19 +46,19 @@ class Stream:
     def _first(self, given, request):
         """Names and number of the alignment's columns; whether the source
         was cut; what is carried."""
-        graph = self._graph
-        inputs = graph.sources.inputs(given)
-        request = graph.with_ids(request)
-        encoded = graph.cut.encode(*inputs)
-        width = graph.width(inputs, encoded)
-        columns = graph.columns(inputs, encoded, width)
-        task = graph.task(inputs, encoded, request)
-        run = graph.search.begin(task)
+        pipeline = self._pipeline
+        inputs = pipeline.sources.inputs(given)
+        request = pipeline.with_ids(request)
+        encoded = pipeline.cut.encode(*inputs)
+        width = pipeline.width(inputs, encoded)
+        columns = pipeline.columns(inputs, encoded, width)
+        task = pipeline.task(inputs, encoded, request)
+        run = pipeline.search.begin(task)
         known, state = run.first(), task.start(run.beams)
         self._carried = inputs, encoded, request, known, state
         return (
-            *graph.sources.tokens(given, columns, width),
-            graph.sources.report(given, inputs).truncated,
+            *pipeline.sources.tokens(given, columns, width),
+            pipeline.sources.report(given, inputs).truncated,
             structures.flatten(self._carried),
         )
 
@@ -66,8 +66,8 @@ class Stream:
         inputs, encoded, request, known, state = structures.pack(
             self._carried, carried
         )
-        task = self._graph.task(inputs, encoded, request)
-        run, before = self._graph.search.begin(task), known.scores
+        task = self._pipeline.task(inputs, encoded, request)
+        run, before = self._pipeline.search.begin(task), known.scores
         logits, alignments, state = task.step(known.last, state)
         known, _, (token, alignments) = run.advance(known, logits, alignments)
         carried = structures.flatten((inputs, encoded, request, known, state))
@@ -92,26 +92,26 @@ def require_streamable(search) -> None:
         )
 
 
-def run(stream, graph, given, request) -> Iterator[Token]:
+def run(stream, pipeline, given, request) -> Iterator[Token]:
     """Runs a stream for one source."""
     source_tokens, (length,), truncated, carried = stream.first(given, request)
     if truncated[0]:
-        limit = graph.sources.text.max_length
+        limit = pipeline.sources.text.max_length
         warnings.warn(
             "The source has more tokens than its Text's max_length of "
             f"{limit} and was cut to it.",
             stacklevel=2,
         )
     source_tokens = strings(source_tokens[0, :length].numpy())
-    text, longest = graph.target_text, graph.search.max_length
-    growing = Growing(text, by_tokens=graph.replace_unknown)
+    text, longest = pipeline.target_text, pipeline.search.max_length
+    growing = Growing(text, by_tokens=pipeline.replace_unknown)
     for n in range(1, longest + 1):
         token, logp, alignment, done, carried = stream.step(*carried)
         token, alignment = int(token), alignment.numpy()[:length]
         if token == CUT:
             return
         name = text.tokens[token]
-        if token == UNKNOWN and graph.replace_unknown and length > 1:
+        if token == UNKNOWN and pipeline.replace_unknown and length > 1:
             name = source_tokens[int(np.argmax(alignment[:-1]))]
         if token == END:
             yield Token(growing.end(), name, float(logp), alignment)

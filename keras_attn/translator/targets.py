@@ -16,7 +16,7 @@ from keras_attn.translator.sources import encode
 class Lines:
     """Targets as strings, which the target text splits and ends."""
 
-    name = "score"  # the function of `Graph` that takes them
+    name = "score"  # the function of `Pipeline` that takes them
     specs = tf.TensorSpec([None], tf.string)
 
     def __init__(self, lines):

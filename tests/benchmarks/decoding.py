@@ -99,11 +99,11 @@ def steps(model, workload, batch, width, logits, jit_compile):
     size = model.output_shape[-1]
 
     def run():
-        encoded = cut.hoist(cut.encode(source), jit_compile)
-        state = cut.start(encoded, width, workload.target_length)
+        steps, encoded = cut.hoist(cut.encode(source), jit_compile)
+        state = steps.start(encoded, width, workload.target_length)
 
         def step(t, _, state):
-            outputs, _, state = cut.step(token, state, encoded)
+            outputs, _, state = steps.step(token, state, encoded)
             return t + 1, outputs, state
 
         return tf.while_loop(

@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_attn.attention import Attention
-from keras_attn.decoder import past
+from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
 
@@ -96,11 +96,9 @@ class SelfAttentionStepper(Stepper):
     """Attends to the positions so far, whose keys and values it keeps.
 
     Attributes:
-        attention: What has the methods of `keras_attn.Attention`.
-        window: How many positions may be looked at, or `None` for all.
+        past: An `OwnPast`.
     """
 
-    window = None
     relies_on = "call", "__call__"
     only_first = (
         "returns its scores, which are as many as there are positions; only "
@@ -116,7 +114,7 @@ class SelfAttentionStepper(Stepper):
 
     def __init__(self, call):
         super().__init__(call)
-        self.attention = self.layer
+        self.past = OwnPast(self.layer)
         given = self.named(call.arguments)
         if not given.get("use_causal_mask"):
             self.refuse(
@@ -135,7 +133,7 @@ class SelfAttentionStepper(Stepper):
 
     def require_any_length(self):
         """Refuses an attention that must know how long the target is."""
-        if self.layer.looks_back or self.layer.score.by_position:
+        if not self.layer.source_may_grow:
             self.refuse(
                 "mixes target positions by past alignments or by where keys "
                 "stand in a target whose length is not known yet; pass it "
@@ -148,15 +146,12 @@ class SelfAttentionStepper(Stepper):
             ops.zeros((batch, beams, width), dtype=self.layer.compute_dtype)
             for width in self._widths
         )
-        return past.empty(self.attention, value, max_length, key)
+        return self.past.start(value, max_length, key)
 
     def step(self, inputs, prepared, state, position):
         given = self.named(inputs)
-        state = past.append(state, self.attention, given["value"], given["key"])
-        context = past.attend(
-            state, self.attention, given["query"], window=self.window
-        )
-        return context, None, state
+        state = self.past.append(state, given["value"], given["key"])
+        return self.past.attend(state, given["query"]), None, state
 
     def time_axes(self, state):
         return time_axes_of(state)

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_attn.decoder import past
+from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
 from keras_attn.incremental.stepper import masked
@@ -32,7 +32,7 @@ class HubDecoderStepper(Stepper):
             if given.get(name) is not None:
                 self.refuse(f"has `{name}`; leave it out")
         parts = hub_decoder_parts(self.layer)
-        self._own = stepwise(parts.self_attention)
+        self._past = OwnPast(stepwise(parts.self_attention))
         self.attends = given.get("encoder_sequence") is not None
         if self.attends:
             self._cross = stepwise(parts.cross_attention)
@@ -50,7 +50,7 @@ class HubDecoderStepper(Stepper):
         require_length(self.layer, max_length)
         width = self.reads["decoder_sequence"].shape[-1]
         one = ops.zeros((batch, beams, width), self.layer.compute_dtype)
-        return past.empty(self._own, one, max_length)
+        return self._past.start(one, max_length)
 
     def step(self, inputs, prepared, state, position):
         layer, alignments = self.layer, None
@@ -58,8 +58,8 @@ class HubDecoderStepper(Stepper):
 
         def attend_to_past(x):
             nonlocal state
-            state = past.append(state, self._own, x)
-            return past.attend(state, self._own, x)
+            state = self._past.append(state, x)
+            return self._past.attend(state, x)
 
         def attend_to_source(x):
             nonlocal alignments

@@ -2,6 +2,7 @@
 
 from keras import layers
 
+from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.attention import CrossAttentionStepper
 from keras_attn.incremental.steppers.attention import SelfAttentionStepper
@@ -47,8 +48,7 @@ class HeadsToPastStepper(SelfAttentionStepper):
 
     def __init__(self, call):
         super().__init__(call)
-        self.attention = stepwise(self.layer)
-        self.window = sliding_window(self.layer)
+        self.past = OwnPast(stepwise(self.layer), sliding_window(self.layer))
 
     def require_any_length(self):
         """These know nothing of lengths."""
@@ -88,7 +88,7 @@ class ListToPastStepper(SelfAttentionStepper):
 
     def __init__(self, call):
         super().__init__(call)
-        self.attention = stepwise(self.layer)
+        self.past = OwnPast(stepwise(self.layer))
 
     def require_any_length(self):
         """These know nothing of lengths."""

@@ -1,5 +1,7 @@
 """Functional models within the model."""
 
+import copy
+
 import keras
 from keras import ops
 
@@ -43,6 +45,12 @@ class NestedStepper(Stepper):
         self.attends = self.path.attends
         self.longest = self.path.longest
 
+    def with_path(self, path):
+        """Returns the stepper with another path."""
+        stepper = copy.copy(self)
+        stepper.path = path
+        return stepper
+
     def prepare(self, constants):
         given = given_to(self.layer, (), constants)
         masks = constants.get("mask")
@@ -58,9 +66,6 @@ class NestedStepper(Stepper):
                 set_keras_mask(value, mask)
                 found.append(value)
         return self.path.prepare(found)
-
-    def hoist(self, prepared, tables, compiled):
-        return self.path.hoist(prepared, compiled)
 
     def start(self, prepared, batch, beams, max_length):
         return self.path.start(prepared, batch, beams, max_length)

@@ -6,13 +6,7 @@ from keras import ops
 
 from keras_attn import cells
 from keras_attn.incremental.registry import stepper_for
-from keras_attn.incremental.stepper import TOKENS
 from keras_attn.incremental.stepper import Stepper
-from keras_attn.incremental.steppers.hoisted import Hoisted
-from keras_attn.incremental.steppers.hoisted import Prepared
-from keras_attn.incremental.steppers.hoisted import faster_of
-from keras_attn.incremental.steppers.hoisted import few
-from keras_attn.incremental.steppers.hoisted import flat
 
 
 @stepper_for(layers.RNN, layers.GRU, layers.LSTM, layers.SimpleRNN)
@@ -20,7 +14,6 @@ class RecurrentStepper(Stepper):
     """A `keras.layers.RNN`, `GRU`, `LSTM` or `SimpleRNN` runs its cell."""
 
     recurrent = True
-    hoists = True
     only_first = (
         "returns its last states, which are those of the whole target; "
         "only its outputs are there at each position"
@@ -55,24 +48,11 @@ class RecurrentStepper(Stepper):
         self.outputs = call.outputs[:1]
 
     def prepare(self, constants):
-        return Prepared((), flat(constants.get("initial_state")))
-
-    def hoist(self, prepared, tables, compiled):
-        table = tables.get(id(self.reads["sequences"]))
-        cell = self.layer.cell
-        if table is None or not cells.is_tabulable(cell):
-            return prepared
-        looked_up = cells.TabulatedCell(cell, table)
-
-        def step(inputs, ids, state):
-            return looked_up.run(ids, None, state)
-
-        least = few(table) if compiled else 0
-        return prepared._replace(hoisted=Hoisted(step, least))
+        return flat(constants.get("initial_state"))
 
     def start(self, prepared, batch, beams, max_length):
         layer = self.layer
-        states = prepared.states or keras.tree.flatten(
+        states = prepared or keras.tree.flatten(
             cells.initial_state(layer.cell, batch, layer.cell.compute_dtype)
         )
         return tuple(
@@ -85,19 +65,18 @@ class RecurrentStepper(Stepper):
         )
 
     def step(self, inputs, prepared, state, position):
-        layer, hoisted = self.layer, prepared.hoisted
+        layer = self.layer
         given = ops.cast(inputs["sequences"], layer.compute_dtype)
-        tokens = inputs.get(TOKENS)
-        if not hoisted:
-            found = cells.run(layer.cell, given, state, training=False)
-        elif not hoisted.few:
-            found = hoisted.step(given, tokens, state)
-        else:
-            found = faster_of(
-                hoisted.few,
-                given,
-                lambda: cells.run(layer.cell, given, state, training=False),
-                lambda: hoisted.step(given, tokens, state),
-            )
+        return self.returned(
+            cells.run(layer.cell, given, state, training=False)
+        )
+
+    def returned(self, found):
+        """Returns what `step()` does, of the cell's output and states."""
         output, state = found
-        return ops.cast(output, layer.compute_dtype), None, state
+        return ops.cast(output, self.layer.compute_dtype), None, state
+
+
+def flat(states):
+    """Returns states as a tuple of tensors, () where none are given."""
+    return () if states is None else tuple(keras.tree.flatten(states))

@@ -7,7 +7,7 @@ disagree. What a request may ask for beside its sources, a dictionary:
 - `"seed"`: int32 `(batch,)`, of which the random draws of a row are made
 - `"options"`: name -> `(batch,)`, in place of the search's own options
 
-A request without any has the plain graph, which knows nothing of them.
+A request without any has the plain pipeline, which knows nothing of them.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Scored(NamedTuple):
 
 
 @dataclasses.dataclass
-class Graph:
+class Pipeline:
     """Models, texts and a search, joined in TensorFlow functions."""
 
     models: tuple  # the whole models, which score
@@ -175,12 +175,13 @@ class Graph:
         """What `search_inputs` compiles."""
         with self.scope():
             encoded = self.cut.encode(*inputs)
-            encoded = self.cut.hoist(encoded, self.jit_compile)
-            found = self.search(self.task(inputs, encoded, request))
+            cut, encoded = self.cut.hoist(encoded, self.jit_compile)
+            pipeline = dataclasses.replace(self, cut=cut)
+            found = self.search(pipeline.task(inputs, encoded, request))
             columns = ()
             if not self.sources.columns_are_tokens:
                 width = tf.shape(found.alignments)[3]
-                columns = self.columns(inputs, encoded, width)
+                columns = pipeline.columns(inputs, encoded, width)
             return Found(found, columns)
 
     def task(self, inputs: tuple, encoded, request: dict) -> Task:
