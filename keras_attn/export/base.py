@@ -8,8 +8,7 @@ import shutil
 import tempfile
 import warnings
 
-import keras
-
+from keras_attn.export.archive import Archive
 from keras_attn.export.lengths import Measured
 from keras_attn.export.lengths import open_axes
 from keras_attn.export.lengths import warn_of_padding
@@ -120,7 +119,7 @@ def _check_lengths(translator, lengths):
 
 
 def _write(translator, directory, names, jit_compile, weights, lengths):
-    archive = keras.export.ExportArchive()
+    archive = Archive()
     with tempfile.TemporaryDirectory() as assets:
         texts = {}
         for name in ("source_text", "target_text"):
@@ -128,12 +127,10 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
             if text is not None:
                 file = pathlib.Path(assets, name.replace("_text", ".txt"))
                 texts[name] = text.reading(file)
-                for resource in texts[name].resources():
-                    archive.track(resource)
+                archive.track_resources(texts[name].resources())
         changes = {"jit_compile": jit_compile}
         if weights != "float32":
             stored = StoredWeights(translator.models, weights)
-            archive.track(stored)
             changes["scope"] = stored.scope
         pipeline = translator.pipeline.with_texts(**texts, **changes)
         if lengths:
@@ -142,15 +139,11 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
             )
         signatures = Signatures(pipeline)
         with _without_cudnn(translator.models):
-            endpoints = {}
-            for name in names:
-                endpoints[name] = archive.add_endpoint(
-                    name, signatures.function(name), signatures.specs(name)
-                )
-                if name == "encode":  # `step` takes what it gives
-                    endpoints[name].get_concrete_function()
-            archive.write_out(directory, verbose=False)  # traces the others
-        write_warm_up(directory, endpoints, signatures)
+            for name in names:  # `step` after `encode`, whose outputs it takes
+                function = signatures.function(name)
+                archive.add(name, function, signatures.specs(name))
+            archive.write(directory)
+        write_warm_up(directory, archive.functions, signatures)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,57 @@
+"""What a SavedModel holds: functions, and the objects that they use.
+
+`keras.export.ExportArchive` does the same but traces every function twice,
+which is most of the time of an export: once to find its variables and once,
+in another context, to save it.
+"""
+
+import tensorflow as tf
+from tensorflow.saved_model.experimental import TrackableResource
+
+
+class Archive:
+    """Collects functions, each traced once, and writes them.
+
+    Attributes:
+        functions: The concrete functions by the names of their signatures.
+    """
+
+    def __init__(self):
+        self.functions = {}
+        self._resources = []
+
+    def track_resources(self, roots) -> None:
+        """Adds the tables, models and files that objects hold.
+
+        Args:
+            roots: Objects that TensorFlow tracks, such as a `tf.Module`.
+        """
+        kept = TrackableResource, tf.saved_model.Asset
+        for root in roots:
+            self._resources += [
+                x
+                for x in tf.train.TrackableView(root).descendants()
+                if isinstance(x, kept)
+            ]
+
+    def add(self, name, function, specs) -> None:
+        """Adds a signature.
+
+        Args:
+            name: Its name.
+            function: A function of tensors to a dictionary of them.
+            specs: A `tf.TensorSpec` for each argument.
+        """
+        traced = tf.function(function, input_signature=specs, autograph=False)
+        self.functions[name] = traced.get_concrete_function()
+
+    def write(self, directory) -> None:
+        """Writes the SavedModel, each variable once."""
+        module = tf.Module()
+        module.resources = self._resources
+        # A server restores no variable that nothing tracks.
+        variables = {
+            x.ref(): x for f in self.functions.values() for x in f.variables
+        }
+        module.all_variables = list(variables.values())
+        tf.saved_model.save(module, str(directory), signatures=self.functions)
