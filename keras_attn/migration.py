@@ -48,8 +48,8 @@ def load_tf_addons_weights(
     """Gives a layer the weights of its counterpart in TensorFlow Addons.
 
     The layer then computes what `tfa.seq2seq` did. Which layer and options
-    are the counterpart is in the README's table; the arrays do not tell all
-    of it. A layer that is not built yet is built to fit.
+    are the counterpart is in the tables of `from_tf_addons.md`; the arrays do
+    not tell all of it. A layer that is not built yet is built to fit.
 
     Args:
         layer: An `Attention` for one of TF Addons' attention mechanisms, or

@@ -33,7 +33,7 @@ def mask(arrays):
 
 
 def counterpart(class_name, options):
-    """The README's table."""
+    """The tables of `keras_attn/from_tf_addons.md`."""
     if class_name.startswith("Bahdanau"):
         normalize = options.get("normalize", False)
         score = keras_attn.AdditiveScore(
