@@ -4,58 +4,45 @@ Date created: 2026/11/21
 Description: Letters to phonemes without recurrence, decoded and served alike.
 
 `pronounce.py` reads and writes with recurrent layers. This program does the
-same task, on the same words, with a Transformer (Vaswani et al., 2017) of
-`keras.layers.MultiHeadAttention`: an ordinary functional model again. The
-`Translator` finds the causal attentions in it, keeps their keys and values
-from step to step and computes those of the source once; beam search, scores,
-export, server and heat map are as they are for any other model.
+same task with a Transformer (Vaswani et al., 2017) of Keras's own layers, again
+an ordinary functional model. The `Translator` finds its causal attentions,
+keeps their keys and values from step to step, and computes those of the source
+once. Search, export, server and heat map work as for any other model.
 
     python examples/transformer.py         # trains, exports, serves, draws
 
 It needs keras-attn with its extra `examples`, and keras-attn-serving with its
-extra `server`.
+extra `server`. What all examples share is in `common/`.
 """
 
-import argparse
 import math
-import os
-import sys
 import time
-from pathlib import Path
 
-# Before TensorFlow starts: its notes on this machine's hardware are no errors.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import common  # before Keras, as it silences TensorFlow's notes
+import keras
+from keras import layers
 
-import keras  # noqa: E402
-import pronounce  # noqa: E402
-from keras import layers  # noqa: E402
-from pronounce import Progress  # noqa: E402
-from pronounce import Split  # noqa: E402
-from pronounce import first  # noqa: E402
-from pronounce import positive  # noqa: E402
-
-import keras_attn  # noqa: E402
+import keras_attn
 
 """
 ## The model
 
-Layer normalisation comes first in each sublayer, which trains without ado
-(Xiong et al., 2020). Three things make it one that can be decoded a token at
-a time: self-attention over the target says `use_causal_mask=True`; positions
-come from a layer that is told where it is, by `start_index`; and everything
-else treats each position alone. Nothing else is special, and nothing is
-written twice.
+Each sublayer normalises its input first, which makes training easier (Xiong
+et al., 2020). Three things let the model be decoded a token at a time. The
+self-attention of the target has `use_causal_mask=True`. The layer that adds
+positions takes `start_index`, so it can be told where it is. All other layers
+treat each position alone.
 """
 
 DROPOUT = 0.1
 
 
 def attend(x, memory=None, *, units: int, heads: int, causal: bool = False):
-    """A sublayer: to itself, or to what the encoder says."""
+    """Attends to `x` itself, or to what the encoder wrote."""
     query = value = layers.LayerNormalization()(x)
     if memory is not None:
-        # Each sublayer its own tensor: Keras's layer takes the mask off its
-        # value, and a second one that read the same would see the padding.
+        # Keras's layer takes the mask off its value. A second layer with the
+        # same value would see the padding, so each has a value of its own.
         value = layers.LayerNormalization()(memory)
     attention = layers.MultiHeadAttention(
         heads, units // heads, dropout=DROPOUT
@@ -65,7 +52,7 @@ def attend(x, memory=None, *, units: int, heads: int, causal: bool = False):
 
 
 def think(x, *, units: int):
-    """The other sublayer: two dense layers, for each position."""
+    """Applies two dense layers to each position."""
     hidden = layers.LayerNormalization()(x)
     hidden = layers.Dense(4 * units, activation="relu")(hidden)
     hidden = layers.Dense(units)(hidden)
@@ -99,26 +86,26 @@ def build_model(letters, phonemes, units: int, depth: int, heads: int = 4):
 
 
 """
-## Training
+## Data and training
 
-As in `pronounce.py`, but for a longer warm-up and a smoothed loss, which
-Transformers want.
+As in `pronounce.py`, but with a longer warm-up and a smoothed loss, which
+Transformers need.
 """
 
 
-def train(split: Split, options):
-    keras.utils.set_random_seed(options.seed)
-    words = [w for w, several in split.train.items() for _ in several]
-    spoken = [one for several in split.train.values() for one in several]
+def fit(split, options):
+    epochs, seed = options.epochs, options.seed
+    keras.utils.set_random_seed(seed)
+    words, spoken = common.cmudict.as_lines(split.train)
     letters = keras_attn.Text.from_lines(
         words, split="characters", lowercase=True
     )
     phonemes = keras_attn.Text.from_lines(spoken, split="whitespace")
     model = build_model(letters, phonemes, options.units, options.depth)
     data = keras_attn.pairs(
-        words, spoken, letters, phonemes, batch_size=128, seed=options.seed
+        words, spoken, letters, phonemes, batch_size=128, seed=seed
     )
-    steps = options.epochs * len(data)
+    steps = epochs * len(data)
     rate = keras.optimizers.schedules.CosineDecay(
         0.0, steps, warmup_target=2e-3, warmup_steps=min(1000, steps // 4)
     )
@@ -127,75 +114,46 @@ def train(split: Split, options):
         loss=keras_attn.SequenceCrossentropy(label_smoothing=0.1),
     )
     keras_attn.check(model, data)  # mistakes show now, not after training
-    print(
-        f"Training on {len(split.train):,} words, "
-        f"{model.count_params():,} parameters, {options.epochs} epochs."
-    )
-    greedy = keras_attn.Translator(
-        model, letters, phonemes, keras_attn.GreedySearch(pronounce.LONGEST)
-    )
-    model.fit(
-        data,
-        epochs=options.epochs,
-        shuffle=False,  # as `pairs` does that
-        callbacks=[Progress(greedy, first(split.validation, 500))],
-        verbose=0,
+    progress = common.report.Progress(split, letters, phonemes)
+    model.fit(  # `pairs` shuffles
+        data, epochs=epochs, shuffle=False, callbacks=[progress], verbose=0
     )
     search = keras_attn.BeamSearch(
-        5, num_hypotheses=3, max_length=pronounce.LONGEST
+        5, num_hypotheses=3, max_length=common.cmudict.LONGEST
     )
     return keras_attn.Translator(model, letters, phonemes, search)
 
 
 """
-## All of it
+## Export, server, client and picture
 """
 
 
 def main(arguments: list[str] | None = None):
-    options = parse(arguments)
-    sys.stdout.reconfigure(line_buffering=True)  # progress, through pipes too
-    split = pronounce.split_by_hash(pronounce.read_dictionary())
-    if options.words:
-        split = Split(*(first(part, options.words) for part in split))
+    options = common.command_line.parse(
+        arguments,
+        "Learns to pronounce English words with a Transformer of Keras "
+        "layers, exports it, serves it and draws what it attends to.",
+        output="build/transformer",
+        epochs=(8, "passes over the words"),
+        units=(128, "width of the model"),
+        depth=(2, "layers on either side"),
+        words=(None, "use only so many, for a quick trial"),
+    )
+    words = common.cmudict.read()
+    split = common.cmudict.split_by_hash(words).first(options.words)
     started = time.monotonic()
-    translator = train(split, options)
-    seconds = time.monotonic() - started
-    rates = pronounce.score(translator, split.test)
-    print(
-        f"\nTrained in {seconds:.0f} s. On {len(split.test):,} words held out:"
-        f"\n  word error rate {rates.sequence:.2%}, "
-        f"phoneme error rate {rates.token:.2%}"
-    )
-    pronounce.show(translator, split.test)
+    translator = fit(split, options)
+    common.report.evaluate(translator, split.test, started)
 
-    folder = options.output / "models" / "pronounce"
+    folder, shown = options.output / "models/pronounce", common.cmudict.SHOWN
     print(f"\nExported to {translator.export(folder)}. The server says:")
-    with pronounce.running_server(folder) as address:
-        pronounce.query(address, pronounce.SHOWN)
+    answer = common.serving.ask(folder, list(shown), signature="nbest")
+    common.report.print_alternatives(shown, answer)
     picture = options.output / "attention.png"
-    pronounce.plot(translator, pronounce.SHOWN[-1], picture)
-
-
-def parse(arguments):
-    parser = argparse.ArgumentParser(
-        description="Learns to pronounce English words with a Transformer of "
-        "Keras layers, exports it, serves it and draws what it attends to.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--epochs", type=positive, default=8, help="passes over the words")
-    add("--units", type=positive, default=128, help="width of the model")
-    add("--depth", type=positive, default=2, help="layers on either side")
-    add("--words", type=positive, help="use only so many, for a quick trial")
-    add("--seed", type=int, default=1, help="of weights and batches")
-    add(
-        "--output",
-        type=Path,
-        default=Path("build/transformer"),
-        help="folder of the export and the picture",
-    )
-    return parser.parse_args(arguments)
+    result = translator([shown[-1]])[0]
+    keras_attn.plot_attention(result).savefig(picture)
+    print(f"{shown[-1]}: {result.text}. Its attention is drawn in {picture}.")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+
+from keras_attn.metrics import ErrorRates
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "examples" / "pronounce.py"
@@ -27,10 +30,11 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def run(*arguments, program=PROGRAM):
+def run(*arguments, program=PROGRAM, folder=None):
     finished = subprocess.run(
         [sys.executable, program, *map(str, arguments)],
         env=ENVIRONMENT,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
@@ -43,13 +47,34 @@ def run(*arguments, program=PROGRAM):
 def load(program):
     spec = importlib.util.spec_from_file_location(program.stem, program)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(program.parent)  # as Python does for a program
+        spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(scope="module")
 def pronounce():
     return load(PROGRAM)
+
+
+@pytest.fixture(scope="module")
+def cmudict(pronounce):
+    return pronounce.common.cmudict
+
+
+@pytest.mark.parametrize(
+    ("program", "most"),
+    [(PROGRAM, 250), (YOUR_OWN_SCORE, 120), (TRANSFORMER, 160)],
+    ids=lambda value: getattr(value, "stem", None),
+)
+def test_a_program_is_read_in_one_go(program, most):
+    assert len(program.read_text().splitlines()) <= most
+
+
+def test_the_programs_share_small_files_only():
+    for file in PROGRAM.parent.glob("common/*.py"):
+        assert len(file.read_text().splitlines()) <= 250, file
 
 
 @pytest.fixture(scope="module")
@@ -134,39 +159,51 @@ def test_every_attention_by_name_builds_a_model(pronounce):
 
 
 def test_a_preset_that_misses_its_promise_fails(pronounce, capsys):
-    promise = pronounce.PRESETS["demo"].promise
-    assert pronounce.judge(35.9, 8.9, promise) == 0
-    assert pronounce.judge(36.1, 8.9, promise) == 1
-    assert pronounce.judge(35.9, 9.1, promise) == 1
+    def status(word, phoneme, preset="demo"):
+        rates = ErrorRates(word, phoneme)
+        return pronounce.common.report.judge(rates, preset, "bahdanau")
+
+    assert status(0.359, 0.089) == 0
+    assert "As promised" in capsys.readouterr().out
+    assert status(0.361, 0.089) == 1
+    assert status(0.359, 0.091) == 1
     assert "NOT AS PROMISED" in capsys.readouterr().err
-    assert pronounce.judge(99.0, 99.0, None) == 0
+    assert status(0.99, 0.99, preset="small") == 0
 
 
 @pytest.mark.parametrize(
     "changed",
-    ["--words=5", "--epochs=1", "--units=8", "--attention=luong-dot"],
+    [
+        "--words=5",
+        "--epochs=1",
+        "--units=8",
+        "--attention=luong-dot",
+        "--split=folder",
+    ],
 )
 def test_a_run_other_than_the_preset_promises_nothing(
-    pronounce, monkeypatch, changed
+    pronounce, cmudict, monkeypatch, tmp_path, changed
 ):
-    monkeypatch.setattr(pronounce, "read_dictionary", lambda: {"a": ["AH"]})
-    preset, _ = pronounce.prepare(pronounce.parse(["train"]))
-    assert preset.promise == (36.0, 9.0)
-    preset, _ = pronounce.prepare(pronounce.parse(["train", changed]))
-    assert preset.promise is None
+    report, nothing = pronounce.common.report, cmudict.Split({}, {}, {})
+    monkeypatch.setattr(pronounce, "read_data", lambda *_: nothing)
+    monkeypatch.setattr(pronounce, "fit", lambda *_: Mock(spec=["save"]))
+    monkeypatch.setattr(report, "evaluate", lambda *_: ErrorRates(1.0, 1.0))
+    train = ["train", "--output", str(tmp_path)]
+    assert pronounce.main([*train, "--seed=3"]) == 1
+    assert pronounce.main([*train, changed]) == 0
 
 
-def test_the_dictionary_is_that_of_the_package_and_has_its_licence(pronounce):
-    text = lzma.decompress(pronounce.DICTIONARY.read_bytes())
+def test_the_dictionary_is_that_of_the_package_and_has_its_licence(cmudict):
+    text = lzma.decompress(cmudict.FILE.read_bytes())
     digest = hashlib.sha256(text).hexdigest()
-    folder = pronounce.DICTIONARY.parent
+    folder = cmudict.FILE.parent
     assert digest in (folder / "README.md").read_text()
     licence = (folder / "CMUDICT-LICENSE.txt").read_text()
     assert "Carnegie Mellon University" in licence
 
 
-def test_the_dictionary_is_read_without_stress_and_doubles(pronounce):
-    words = pronounce.read_dictionary()
+def test_the_dictionary_is_read_without_stress_and_doubles(cmudict):
+    words = cmudict.read()
     assert words["tomato"] == ["T AH M EY T OW", "T AH M AA T OW"]
     assert words["aalborg"][0] == "AO L B AO R G"  # a comment ends its line
     assert len(words) == 124_926
@@ -176,33 +213,35 @@ def test_the_dictionary_is_read_without_stress_and_doubles(pronounce):
     assert len(phonemes) == 39
 
 
-def test_the_split_is_a_function_of_the_words(pronounce):
-    words = pronounce.read_dictionary()
-    split = pronounce.split_by_hash(words)
-    again = pronounce.split_by_hash(dict(reversed(words.items())))
+def test_the_split_is_a_function_of_the_words(cmudict):
+    words = cmudict.read()
+    split = cmudict.split_by_hash(words)
+    again = cmudict.split_by_hash(dict(reversed(words.items())))
     assert list(split.test) == list(again.test)
     assert [len(part) for part in split] == [117_585, 1_209, 6_132]
     assert split.train | split.validation | split.test == words
-    assert set(pronounce.SHOWN) <= set(split.test)
+    assert set(cmudict.SHOWN) <= set(split.test)
 
 
-def test_the_published_split_is_read(pronounce, tmp_path):
+def test_the_published_split_is_read(cmudict, tmp_path):
     with gzip.open(tmp_path / "train.tsv.gz", "wt") as file:
         file.write("TOMATO\tT AH M EY T OW\nTOMATO\tT AH M AA T OW\nA\tAH\n")
     with gzip.open(tmp_path / "test.tsv.gz", "wt") as file:
         file.write("CAT'S\tK AE T S\n")
     (tmp_path / "dev-words.seed0.txt").write_text("A\n")
-    split = pronounce.read_split(tmp_path)
+    split = cmudict.read_published_split(tmp_path)
     assert split.train == {"tomato": ["T AH M EY T OW", "T AH M AA T OW"]}
     assert split.validation == {"a": ["AH"]}
     assert split.test == {"cat's": ["K AE T S"]}
 
 
 def test_a_transformer_is_trained_exported_and_served_likewise(tmp_path):
-    toy = *TOY, "--depth", "1"
-    printed = run(*toy, "--output", tmp_path, program=TRANSFORMER).stdout
+    # From a folder of its own, with a path relative to that.
+    toy = *TOY, "--depth", "1", "--output", "here"
+    printed = run(*toy, program=TRANSFORMER, folder=tmp_path).stdout
+    tmp_path = tmp_path / "here"
     assert re.search(r"epoch 1/1   loss [\d.]+   validation phoneme", printed)
-    assert re.search(r"word error rate [\d.]+%, phoneme error", printed)
+    assert re.search(r"word error rate [\d.]+ %, phoneme error", printed)
     assert re.search(r"neighborhood\n +-[\d.]+  ", printed)  # from the server
     assert (tmp_path / "models/pronounce/1/saved_model.pb").exists()
     assert (tmp_path / "attention.png").read_bytes()[:4] == b"\x89PNG"
@@ -236,7 +275,8 @@ def test_the_score_of_one_s_own_falls_off_from_the_diagonal(your_own_score):
 
 
 def test_the_numbers_are_said_as_one_says_them(your_own_score):
-    assert [your_own_score.say(x) for x in (0, 15, 100, 20_026, 317_440)] == [
+    say = your_own_score.common.numbers.say
+    assert [say(x) for x in (0, 15, 100, 20_026, 317_440)] == [
         "zero",
         "fifteen",
         "one hundred",

@@ -1,0 +1,147 @@
+"""Reports on models that pronounce words: progress, error rates, tables."""
+
+import sys
+import time
+from collections.abc import Sequence
+
+import keras
+
+import keras_attn
+from common import cmudict
+
+# For each preset, the highest rates of wrong words and of wrong phonemes that
+# it may have on our own split, in percent.
+PROMISES = {"demo": (36.0, 9.0)}
+
+
+def error_rates(translator, pronunciations: dict[str, list[str]]):
+    """Returns the shares of wrong words and of wrong phonemes.
+
+    A word is right if the translator gives any of its pronunciations. If it
+    gives none, the nearest one counts.
+    """
+    hypotheses = translator(list(pronunciations)).text
+    return keras_attn.error_rates(
+        [hypothesis.split() for hypothesis in hypotheses],
+        [
+            [one.split() for one in several]
+            for several in pronunciations.values()
+        ],
+    )
+
+
+class Progress(keras.callbacks.Callback):
+    """Prints a line an epoch: loss, error rate on words held out, time.
+
+    Args:
+        split: The `Split` that has the words, of which it takes the first 500.
+        letters: `Text` of the words.
+        phonemes: `Text` of the pronunciations.
+        note: Text to follow the number of words in the first line.
+    """
+
+    def __init__(self, split, letters, phonemes, note: str = ""):
+        super().__init__()
+        self.title = f"Training on {len(split.train):,} words{note}"
+        self.held_out = split.first(500).validation
+        self.texts = letters, phonemes
+
+    def on_train_begin(self, logs=None):
+        print(
+            f"{self.title}, {self.model.count_params():,} parameters, "
+            f"{self.params['epochs']} epochs."
+        )
+        search = keras_attn.GreedySearch(cmudict.LONGEST)
+        self.translator = keras_attn.Translator(
+            self.model, *self.texts, search=search
+        )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        rates = error_rates(self.translator, self.held_out)
+        print(
+            f"epoch {epoch + 1}/{self.params['epochs']}   "
+            f"loss {logs['loss']:.4f}   "
+            f"validation phoneme error rate {rates.token:.1%}   "
+            f"{time.monotonic() - self.start:.0f} s"
+        )
+
+
+def evaluate(
+    translator,
+    pronunciations: dict[str, list[str]],
+    started: float,
+    note: str = "",
+):
+    """Prints the error rates on words held out, and some of these words.
+
+    Args:
+        translator: The trained translator.
+        pronunciations: The words held out.
+        started: When the training started, by `time.monotonic()`.
+        note: Text to follow the number of words.
+
+    Returns:
+        What `error_rates` returns.
+    """
+    seconds = time.monotonic() - started
+    rates = error_rates(translator, pronunciations)
+    print(
+        f"\nTrained in {seconds:.0f} s. On {len(pronunciations):,} words held "
+        f"out{note}:\n  word error rate {100 * rates.sequence:.2f} %, "
+        f"phoneme error rate {100 * rates.token:.2f} %"
+    )
+    words = list(cmudict.SHOWN)
+    if not set(words) <= set(pronunciations):
+        words = list(pronunciations)[: len(words)]
+    print("\nWords it has never seen:")
+    for word, result in zip(words, translator(words), strict=True):
+        wanted = pronunciations[word]
+        verdict = "as in" if result.text in wanted else "but in"
+        print(
+            f"  {word:14} {result.text:32} {result.score:7.3f}   {verdict} the "
+            f"dictionary: {', '.join(wanted)}"
+        )
+    return rates
+
+
+def print_alternatives(words: Sequence[str], answer: dict):
+    """Prints a server's answer to `nbest`: each word's best hypotheses."""
+    for word, texts, scores in zip(
+        words, answer["texts"], answer["scores"], strict=True
+    ):
+        print(f"  {word}")
+        for text, score in zip(texts, scores, strict=True):
+            if score > float("-inf"):  # a row that is not used has -inf
+                print(f"    {score:7.3f}  {text}")
+
+
+def judge(rates, preset: str, attention: str, *changes) -> int:
+    """Compares error rates with those promised, and returns an exit status.
+
+    Args:
+        rates: What `error_rates` returned.
+        preset: Name of the preset.
+        attention: Name of the attention.
+        *changes: Other options. If one was given, nothing is promised.
+    """
+    promise = promised(preset, attention, *changes)
+    if promise is None:
+        return 0
+    limits = (
+        f"word error rate <= {promise[0]} %, phoneme error rate <= "
+        f"{promise[1]} %"
+    )
+    if 100 * rates.sequence <= promise[0] and 100 * rates.token <= promise[1]:
+        print(f"As promised: {limits}.")
+        return 0
+    print(f"NOT AS PROMISED: {limits}.", file=sys.stderr)
+    return 1
+
+
+def promised(preset: str, attention: str, *changes):
+    """Returns the promise of a preset, or `None` if there is none."""
+    usual = attention == "bahdanau" and not any(changes)
+    return PROMISES.get(preset) if usual else None
