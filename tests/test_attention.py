@@ -245,7 +245,7 @@ def test_a_presets_dtype_is_that_of_its_parts(preset, arguments):
         ),
         (
             lambda: LuongAttention("concat"),
-            r'needs `units`.*as in `LuongAttention\("concat", units=128\)`',
+            r'needs `units`.*example `LuongAttention\("concat", units=128\)`',
         ),
         (
             lambda: LuongAttention("dot", units=8),

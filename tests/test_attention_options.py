@@ -225,7 +225,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 
 def test_heads_that_do_not_share_a_query_evenly_are_refused():
-    with pytest.raises(ValueError, match="width 4 .* 3 heads.*`head_dim`"):
+    with pytest.raises(ValueError, match="query_dim=4, heads=3.*`head_dim`"):
         Attention(GeneralScore(), heads=3)(QUERY, VALUE)
 
 

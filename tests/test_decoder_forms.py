@@ -541,7 +541,7 @@ def test_a_residual_cell_in_an_rnn_of_keras_draws_dropout_anew():
 
 
 def test_a_residual_cell_goes_around_one_cell():
-    with pytest.raises(ValueError, match="goes around one cell"):
+    with pytest.raises(ValueError, match="wraps a single cell"):
         keras_attn.ResidualCell(layers.StackedRNNCells([gru(), gru()]))
 
 

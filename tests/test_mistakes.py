@@ -271,7 +271,7 @@ MISTAKES = {
     ),
     "keys longer than values": (
         lambda at: attention()(QUERY, VALUE, ones(2, 6, 4)),
-        ["`key` and `value` must be as long", "(2, 5, 4)", "(2, 6, 4)"],
+        ["must have the same length", "(2, 5, 4)", "(2, 6, 4)"],
     ),
     "batches that differ": (
         lambda at: attention()(QUERY, ones(3, 5, 4)),
@@ -291,7 +291,7 @@ MISTAKES = {
     ),
     "a layer in a residual cell": (
         lambda at: keras_attn.ResidualCell(layers.GRU(4)),
-        ["goes around a Keras RNN cell", "GRU", "GRUCell(256)"],
+        ["wraps a Keras RNN cell", "GRU", "GRUCell(256)"],
     ),
     # The decoder
     "no memory": (
@@ -316,13 +316,13 @@ MISTAKES = {
     ),
     "all states of an encoder for its last": (
         lambda at: decoder()(QUERY, VALUE, initial_state=VALUE),
-        ["`initial_state` has one vector a row", "return_state=True"],
+        ["`initial_state` must have one vector per row", "return_state=True"],
     ),
     "a condition with a time axis": (
         lambda at: decoder(query=("state", "condition"))(
             QUERY, VALUE, condition=ones(2, 1, 4)
         ),
-        ["`condition` has one vector a row", "(2, 1, 4)"],
+        ["`condition` must have one vector per row", "(2, 1, 4)"],
     ),
     "a query of nothing": (
         lambda at: decoder(query=None),

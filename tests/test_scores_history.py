@@ -55,8 +55,8 @@ def test_location_scores_are_one_number_a_position_whatever_stands_there():
 
 
 LONGER = (
-    "a weight for each source position, for 3 of them. Received: a source{} "
-    "that is longer. Pass a larger `max_source`"
+    "weights for 3 source positions, so a source must not be longer. "
+    "Received: a longer source{}. Train with a larger `max_source`"
 )
 
 
