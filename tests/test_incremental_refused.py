@@ -230,7 +230,7 @@ SAID = {
         lambda x, memory: layers.MultiHeadAttention(**MULTI_HEAD)(
             x, x, use_causal_mask=True, attention_mask=ops.ones_like(x)
         ),
-        "`use_causal_mask=True` alone is enough",
+        "`use_causal_mask=True` is enough",
     ),
     "a causal mask over the source": (
         lambda x, memory: layers.MultiHeadAttention(**MULTI_HEAD)(
@@ -260,7 +260,7 @@ SAID = {
                 )[1]
             )
         ),
-        "returns its scores by head",
+        "returns scores by head",
     ),
     "a window that the length of the target moves": (
         lambda x, memory: keras_attn.Attention(
@@ -268,7 +268,7 @@ SAID = {
             keras_attn.LocalPredictiveAlignment(1),
             name="culprit",
         )(x, x, use_causal_mask=True),
-        "a target whose length is not known yet",
+        "in a target that is still growing",
     ),
     "KerasHub's decoder without its mask": (
         lambda x, memory: keras_hub.layers.TransformerDecoder(
