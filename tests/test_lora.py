@@ -180,13 +180,12 @@ def test_a_quantized_model_is_refused_by_its_layer(action, quantized, tmp_path):
     with pytest.raises(ValueError) as error:
         ACTIONS[action](translator, tmp_path)
     message = str(error.value)
-    assert message.startswith("The layer '")
+    assert message.startswith("Decoding needs float weights, but the layer '")
     assert (
-        "is quantized, which a decoder is not: it needs float weights. "
-        f"Received: quantization_mode='{mode}'. Leave out "
-        "`model.quantize(...)`, and have the export store 8 bits a weight, "
-        '`translator.export(directory, weights="int8")`. Float weights come '
-        "back from where they were saved before." in message
+        f"is quantized. Received: quantization_mode='{mode}'. Leave out "
+        "`model.quantize(...)`, or load the float weights from a file saved "
+        "before it. To store 8 bits per weight, export with "
+        '`translator.export(directory, weights="int8")`.' in message
     )
     assert not list(tmp_path.iterdir())
 
