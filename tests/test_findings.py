@@ -556,7 +556,8 @@ WRONG_DATA = {
     "an id without a logit": (
         arrays(target_out=changed(IDS[:, 1:], (0, 0), 9)),
         "vocabulary",
-        "'last' returns logits for the ids 0 to 8, but 'target_out' has the id 9",
+        "'last' returns logits for the ids 0 to 8, but 'target_out' has the "
+        "id 9",
     ),
     "targets longer than inputs": (
         arrays(target_out=IDS),
@@ -705,7 +706,8 @@ def test_a_target_that_is_not_the_last_input_is_found():
     memory, x = embedded(source, target)
     logits = layers.Dense(TARGETS)(attend(x, memory))
     model = keras.Model([target, source], logits)
-    assert_wrong(model, "inputs", "as long as 'target'", "Make the target the last")
+    said = "as long as 'target'", "Make the target the last"
+    assert_wrong(model, "inputs", *said)
 
 
 def test_the_first_of_several_outputs_is_looked_at():

@@ -302,7 +302,7 @@ def additive(**options):
             additive,
             "bahdanau_monotonic_parallel",
             lambda x: None,
-            "'attention_score_bias', which has none.*MonotonicAlignment",
+            "'attention_score_bias', which belongs.*MonotonicAlignment",
             id="of a monotonic one",
         ),
         pytest.param(
@@ -323,7 +323,7 @@ def additive(**options):
             additive,
             "bahdanau",
             lambda x: x.update({"BahdanauAttention/kernel:0": np.ones(3)}),
-            "names that a checkpoint gives.*tf.train.Checkpoint",
+            "must have their names in a checkpoint.*tf.train.Checkpoint",
             id="names of variables",
         ),
         pytest.param(
@@ -339,7 +339,7 @@ def additive(**options):
             ),
             "bahdanau",
             lambda x: None,
-            "Every weight of the layer must have its counterpart",
+            "Every weight of the layer must have a counterpart",
             id="option without counterpart",
         ),
         pytest.param(
@@ -420,7 +420,7 @@ def test_arguments_for_a_decoder_do_not_go_with_an_attention():
     with pytest.raises(ValueError, match="cell='_cell'"):
         load_tf_addons_weights(additive(), weights, cell="_cell")
     config, _, weights = read("wrapper_gru")
-    with pytest.raises(ValueError, match="Pass as many"):
+    with pytest.raises(ValueError, match="Pass a list of 1"):
         load_tf_addons_weights(
             make_decoder(config), weights, attention=["a", "b"]
         )

@@ -254,8 +254,8 @@ def _check_loss(runs, objective, batch, probes, findings):
             "finite",
             None,
             f"The loss of the first batch is {loss}, by {objective.name}, "
-            "before any training. Are there rows without a token, weights of "
-            "zero alone, or a division in the loss?",
+            "before any training. Look for rows without a token, weights that "
+            "are all zero, and divisions in the loss.",
         )
     elif mask is None and batch.target.ndim == 2 and probes is not None:
         _check_padding_in_loss(objective, batch, logits, loss, probes, findings)
