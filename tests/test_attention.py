@@ -321,7 +321,7 @@ def test_a_mechanism_that_does_not_look_back_keeps_no_history():
 
 
 def test_memory_and_history_leave_no_trace_on_the_layer():
-    # Two sources in turn: nothing of the first shows in the second.
+    # Two sources in turn: the first must not change the second's results.
     attention = keras_attn.Attention(mechanisms.TiredScore())
     query, value = mechanisms.draw(2, 3, 4), mechanisms.draw(2, 5, 6, seed=1)
     before = mechanisms.values(attention(query, value))

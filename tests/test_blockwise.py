@@ -30,13 +30,13 @@ tensorflow_only = pytest.mark.skipif(
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """What is large, and what a block holds, as if memory were scarce."""
+    """Sets small limits for large tensors and blocks, to test on small data."""
     monkeypatch.setattr(blockwise, "LARGE", 0)
     monkeypatch.setattr(blockwise, "BLOCK", 30)
 
 
 def draw(batch, target, source, units, dtype="float32"):
-    """A query, keys, v and a gradient of the scores."""
+    """Returns a query, keys, v and a gradient of the scores."""
     random = np.random.default_rng(0)
     shapes = (
         (batch, target, units),

@@ -1,7 +1,7 @@
-"""What a decoder looks at and how it is built, in all its forms.
+"""All forms of a decoder: what it attends to and how it is built.
 
-Each form is a model that is trained, cut and decoded step by step, saved and
-loaded; what sets it apart is then held against numbers worked out otherwise.
+Each form is a model that is trained, cut, decoded step by step, saved and
+loaded. Its own results are then compared with numbers from another computation.
 """
 
 import keras

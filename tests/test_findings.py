@@ -19,7 +19,7 @@ from keras import ops
 
 import keras_attn
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -29,7 +29,7 @@ WHOLE = {"return_sequences": True}
 
 
 def look(model, data=None):
-    """What `check` warns of and returns, and its error or ""."""
+    """Returns the findings that `check` warns of, and its error or ""."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -62,7 +62,7 @@ def assert_doubtful(model, kind, layer, *parts, data=None):
 
 
 def attend(x, memory, **options):
-    """What a decoder does, in one go: these models are looked at sooner."""
+    """Attends for all positions at once, so that checks take less time."""
     return keras_attn.ScaledDotAttention(**options)(x, memory)
 
 
@@ -298,7 +298,7 @@ class Ahead(layers.Layer):
 
 
 class Ending(layers.Layer):
-    """Adds how many tokens there will be, which nobody knows yet."""
+    """Adds the number of tokens, which decoding does not know yet."""
 
     def call(self, x, mask=None):
         count = ops.sum(ops.cast(mask, x.dtype), axis=1)
@@ -440,7 +440,7 @@ def test_what_is_not_finite_is_named():
 
 
 class Positive(layers.Layer):
-    """Has a weight that no other value than its own is sure to suit."""
+    """Has a weight that a disturbance may make invalid."""
 
     def build(self, shape):
         self.supports_masking = True
@@ -933,7 +933,7 @@ def test_models_that_cannot_be_looked_at_are_refused():
 
 @keras.saving.register_keras_serializable("test_findings")
 class Counting(layers.Layer):
-    """Counts its calls, whatever for."""
+    """Counts its calls."""
 
     def build(self, shape):
         self.calls = self.add_weight(initializer="zeros", trainable=False)
@@ -1031,7 +1031,7 @@ def test_a_dataset_of_pairs_is_looked_at():
     assert_wrong(model, "shift", "is 'target' itself", data=itself)
 
 
-# The models of other tests: none is refused, and what is warned of is true.
+# The models of other tests: none is refused, and all warnings are right.
 
 
 def models():
@@ -1053,7 +1053,7 @@ def models():
 
 MODELS = models()
 
-# Padding does change what these compute.
+# Padding does change the results of these models.
 MIND_PADDING = {
     # Frames without `Masking`.
     "memory_straight_from_the_input": "attention_decoder",
@@ -1062,7 +1062,7 @@ MIND_PADDING = {
     "convolutional_encoder": "conv1d",
     # Keras's attention takes the mask off the memory that both blocks read.
     "path transformer": "multi_head_attention",
-    # The mask that is given by hand is true everywhere.
+    # The mask that is passed as an argument is true everywhere.
     "path masks_given": "multi_head_attention",
 }
 
@@ -1071,7 +1071,7 @@ MIND_PADDING = {
 def test_the_models_that_are_decoded_have_no_false_findings(name):
     model = MODELS[name]()
     if name == "layers_between" and keras.backend.backend() == "tensorflow":
-        # Its `TimeDistributed` gives one position in a graph: Keras's bug.
+        # In a graph its `TimeDistributed` returns one position: a Keras bug.
         assert_wrong(model, "graph", "'time_distributed' (TimeDistributed)")
     elif name in MIND_PADDING:
         found, error = look(model)

@@ -1,6 +1,7 @@
-"""What a new user gets wrong: each is told what is needed and what would work.
+"""Mistakes of a new user: errors say what is needed and what would work.
 
-The first tests hold whole messages; the table below the words that matter.
+The first tests compare whole messages, the table below only the words that
+matter.
 """
 
 import keras
@@ -204,8 +205,8 @@ def test_a_decoder_in_which_nothing_remembers():
     assert message_of(lambda: Incremental(model)) == (
         "The model has no `AttentionDecoder`, recurrent layer or attention "
         "between its last input, 'target', and its output, so there is "
-        "nothing to decode: no token depends on the tokens before it. Received "
-        "there: 'embed' (Embedding), 'inner' (Dense), 'joined' (Add), "
+        "nothing to decode: no token depends on the tokens before it. "
+        "Received: 'embed' (Embedding), 'inner' (Dense), 'joined' (Add), "
         "'logits' (Dense). Make the target's ids the last input, and put a "
         "layer that remembers tokens behind it: an `AttentionDecoder`, a "
         "recurrent layer or self-attention with `use_causal_mask=True`."
@@ -248,7 +249,7 @@ def test_a_model_without_attention_has_none_to_replace_unknown_words_by():
 
 QUERY, VALUE = ones(2, 3, 4), ones(2, 5, 4)
 
-# name -> what a user does (given the fixture `at`), and the words to expect.
+# name -> what a user does (with the fixture `at`), and the expected words.
 MISTAKES = {
     # Layers
     "no value": (
@@ -512,7 +513,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def at(toys):
-    """The toys, and a cut of one with what it needs for a step."""
+    """The toys, and a cut of one with the arguments of a step."""
 
     class At(dict):
         def __missing__(self, name):

@@ -86,7 +86,7 @@ def test_in_a_window_positions_keep_their_numbers():
 
 
 def test_filters_see_the_last_alignments_around_a_position():
-    # The filter takes what lies one position before.
+    # The filter takes the previous position.
     score = LocationSensitiveScore(
         1, filters=1, kernel_size=3, cumulative=False
     )

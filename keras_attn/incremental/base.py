@@ -98,7 +98,7 @@ class Incremental:
                 "attention between its last input, "
                 f"'{model.inputs[-1].name}', and its output, so there is "
                 "nothing to decode: no token depends on the tokens before it. "
-                f"Received there: {self.between}{self._unlike()}. Make the "
+                f"Received: {self.between}{self._unlike()}. Make the "
                 "target's ids the last input, and put a layer that remembers "
                 "tokens behind it: an `AttentionDecoder`, a recurrent layer "
                 "or self-attention with `use_causal_mask=True`."
