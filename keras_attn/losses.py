@@ -17,8 +17,8 @@ _MESSAGE = (
     "of shape (batch, target, vocabulary)."
 )
 _ADVICE = (
-    " Pass as targets the ids of the decoder's inputs moved by one token: of "
-    "the same length, and not one-hot."
+    " Pass as targets the ids of the decoder input moved by one token: of the "
+    "same length, and not one-hot."
 )
 
 

@@ -257,7 +257,8 @@ def test_a_presets_dtype_is_that_of_its_parts(preset, arguments):
         ),
         (
             lambda: LuongAttention("dot", alignment="local"),
-            "`alignment` 'global', 'local-m', 'local-p'.*'local'",
+            "`alignment` .* must be one of 'global', 'local-m', 'local-p'.*"
+            "'local'",
         ),
         (
             lambda: LuongAttention("dot", window=3),

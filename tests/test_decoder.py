@@ -219,9 +219,9 @@ def test_a_cells_own_first_state_is_taken():
 @pytest.mark.parametrize(
     "cell, widths, received",
     [
-        ("gru", [3], r"1 state\(s\) of width \[4\].*widths: \[3\]"),
-        ("lstm", [4], r"2 state\(s\) of width \[4, 4\].*widths: \[4\]"),
-        ("gru", [4, 4], r"1 state\(s\).*widths: \[4, 4\]"),
+        ("gru", [3], r"1 state\(s\), of widths \[4\].*of widths \[3\]"),
+        ("lstm", [4], r"2 state\(s\), of widths \[4, 4\].*of widths \[4\]"),
+        ("gru", [4, 4], r"1 state\(s\).*of widths \[4, 4\]"),
         ("stack", [4, 4, 3], r"\[3, 4, 4\].*in this order.*\[4, 4, 3\]"),
     ],
 )
@@ -235,7 +235,8 @@ def test_an_initial_state_that_does_not_fit_is_refused(
         decoder.build(inputs.shape, source.shape)
     states = [draw(2, width) for width in widths]
     states = states[0] if len(states) == 1 else states
-    with pytest.raises(ValueError, match=received + r"[\s\S]*`Dense` layer"):
+    remedy = r"[\s\S]*`bridge=\"dense\"`"
+    with pytest.raises(ValueError, match=received + remedy):
         decoder(inputs, source, initial_state=states)
 
 

@@ -436,11 +436,11 @@ def test_keras_s_own_layer_and_our_loop_compute_the_same(make):
         ({"self_attention": "mine"}, "must be a `keras_attn.Attention`"),
         (
             {"self_attention": LuongAttention("general", alignment="local-m")},
-            "needs past alignments or positions",
+            "must not need past alignments or positions",
         ),
         (
             {"self_attention": LuongAttention("location", max_source=9)},
-            "needs past alignments or positions",
+            "must not need past alignments or positions",
         ),
         (
             {
@@ -552,5 +552,5 @@ def test_a_past_needs_to_know_its_length():
     inputs, memory = draw(2, 4, 3), draw(2, 5, 4)
     built(decoder, inputs.shape, memory.shape)
     source = decoder.prepare(ops.convert_to_tensor(memory))
-    with pytest.raises(ValueError, match="longest length of an output"):
+    with pytest.raises(ValueError, match="length of the longest output"):
         decoder.start(source)

@@ -119,7 +119,7 @@ REFUSED = {
         lambda x: layers.Conv1D(6, 3, name="culprit")(
             layers.ZeroPadding1D((0, 2))(x)
         ),
-        "moves them",
+        "moves positions",
     ),
     "zeros for nobody": (
         lambda x: layers.Lambda(lambda x: x[:, 1:])(

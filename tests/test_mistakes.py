@@ -130,8 +130,8 @@ COMPARES = (
     "of shape (batch, target, vocabulary)."
 )
 ADVICE = (
-    " Pass as targets the ids of the decoder's inputs moved by one token: of "
-    "the same length, and not one-hot."
+    " Pass as targets the ids of the decoder input moved by one token: of the "
+    "same length, and not one-hot."
 )
 
 
@@ -463,11 +463,11 @@ MISTAKES = {
     # The cut
     "an ensemble of models": (
         lambda at: keras_attn.Ensemble([at["greedy"].model]),
-        ["at least one `Incremental`", "[Incremental(model) for model"],
+        ["at least one member", "[Incremental(model) for model"],
     ),
     "an ensemble of none": (
         lambda at: keras_attn.Ensemble([]),
-        ["at least one `Incremental`", "Received: None"],
+        ["at least one member", "Received: None"],
     ),
     "a source too many": (
         lambda at: Incremental(at["greedy"].model).encode(ids(1, 2), ids(1, 2)),
@@ -498,7 +498,7 @@ MISTAKES = {
         lambda at: keras_attn.load_tf_addons_weights(
             decoder(order="post"), "nowhere"
         ),
-        ["path of a TensorFlow checkpoint", "'nowhere'", "It says"],
+        ["path of a TensorFlow checkpoint", "'nowhere'", "cannot read ("],
     ),
     "an address of the web": (
         lambda at: Client("http://localhost:8500"),

@@ -68,7 +68,8 @@ class Batches:
                 None,
                 "All arrays of a batch must have the same number of rows. "
                 f"Received: inputs of shape {[x.shape for x in batch.inputs]}, "
-                f"targets of shape {batch.target.shape}.",
+                f"targets of shape {batch.target.shape}. Cut all arrays at the "
+                "same rows.",
             )
             return
         target, given = batch.target, batch.inputs[-1]
@@ -92,7 +93,7 @@ class Batches:
                 self._last,
                 f"target_out must be ids (batch, target), or one-hot over the "
                 f"{self._vocabulary} ids of the logits of '{self._last}'. "
-                f"Received: shape {target.shape}.",
+                f"Received: shape {target.shape}. Pass the ids.",
             )
         weight = batch.weight
         if weight is not None and not (
@@ -104,7 +105,7 @@ class Batches:
                 None,
                 "Sample weights must be one per row or one per token, of "
                 f"shape {target.shape[:1]} or {target.shape[:2]}. Received: "
-                f"{weight.shape}.",
+                f"{weight.shape}. Reshape the weights, or leave them out.",
             )
 
     @property

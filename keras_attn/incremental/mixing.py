@@ -47,12 +47,12 @@ _RESIZING = {
 _ALWAYS = {
     layers.Bidirectional: "it reads later tokens, which a search does not "
     "have yet; a recurrent layer that runs forwards works",
-    layers.Flatten: "it works on the source",
-    layers.RepeatVector: "it works on the source",
+    layers.Flatten: "use it on the source only",
+    layers.RepeatVector: "use it on the source only",
     layers.GroupNormalization: "it normalises over all positions; "
     "`LayerNormalization` normalises each position alone",
 } | {
-    kind: "pooling works on the source"
+    kind: "use pooling on the source only"
     for kind in vars(layers).values()
     if isinstance(kind, type)
     and kind.__name__.startswith(("Global", "Adaptive"))
@@ -145,14 +145,14 @@ def _layer_mixes(layer):
     if is_plain(layer, *_POOLING):
         if layer.pool_size[0] == layer.strides[0] == 1 and _last(layer):
             return None
-        return "pooling works on the source"
+        return "use pooling on the source only"
     for kind, (name, nothing) in _RESIZING.items():
         if is_plain(layer, kind):
             value = getattr(layer, name)  # for one axis, or one for each
             first = value[0] if isinstance(value, tuple) else value
             if nothing in (value, first) and _last(layer):
                 return None
-            return "it moves positions; it works on the source"
+            return "it moves positions; use it on the source only"
     for kind, advice in _ALWAYS.items():
         if is_plain(layer, kind):
             return advice
