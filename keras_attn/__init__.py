@@ -1,8 +1,8 @@
 """Attention for sequence-to-sequence models in Keras.
 
-Layers, losses and the decoder run on every Keras backend and are imported
-at once, so that Keras finds them when it loads a saved model. Text, search,
-export and `Translator` are TensorFlow's and are imported on first use.
+Layers, losses and the decoder run on every Keras backend. They are imported
+eagerly, so that Keras finds them when it loads a saved model. Text, search,
+export and `Translator` need TensorFlow and are imported on first use.
 """
 
 import importlib

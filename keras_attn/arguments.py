@@ -1,7 +1,7 @@
-"""Holds what callers pass against what layers take.
+"""Checks the arguments that callers pass to layers.
 
-Keras binds the arguments of a layer by itself, and says of a wrong one only
-that the signature does not fit.
+Keras checks them too, but of a wrong argument it says only that the signature
+does not fit.
 """
 
 import functools
@@ -9,7 +9,7 @@ import inspect
 
 
 def takes(function, name):
-    """Whether a function names an argument."""
+    """Whether a function's signature names an argument."""
     return name in inspect.signature(function).parameters
 
 
@@ -17,29 +17,30 @@ def positive(value, name, remedy=""):
     """Returns a positive integer; refuses anything else.
 
     Args:
-        value: What the caller gave.
+        value: The value of the argument.
         name: Name of the argument.
-        remedy: A sentence on what would work, or "".
+        remedy: A sentence that says what would work, or "" for a general one.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}"
-            + (f". {remedy}" if remedy else "")
+            f"`{name}` must be a positive integer. Received: {name}={value!r}. "
+            + (remedy or "Pass an integer of at least 1.")
         )
     return value
 
 
 def bind(layer, args, given, example):
-    """The arguments by name.
+    """Returns the arguments of a call by name.
 
     Args:
         layer: The layer that is called.
-        args: Its positional arguments.
-        given: Its keyword arguments.
-        example: A call that would be right.
+        args: Positional arguments of the call.
+        given: Keyword arguments of the call.
+        example: A right call, for the error.
 
     Raises:
-        ValueError: If they are what Keras's own attentions take, or unknown.
+        ValueError: If an argument is unknown, or has the form that Keras's
+            own attentions take.
     """
     name, (known, takes_more) = type(layer).__name__, _known(type(layer).call)
     if "mask" in given and "mask" not in known:
@@ -47,20 +48,21 @@ def bind(layer, args, given, example):
         raise ValueError(
             f"`{name}` takes each mask by a name of its own: "
             f"{', '.join(masks[:3])}, boolean tensors (batch, length). "
-            f"Received: mask={_shown(given['mask'])}. Masks that Keras knows "
-            "of, from `Embedding(mask_zero=True)`, come by themselves."
+            f"Received: mask={_shown(given['mask'])}. Pass it by one of these "
+            "names, or leave it to Keras, which passes the masks of "
+            "`Embedding(mask_zero=True)` by itself."
         )
     unknown = [x for x in given if x not in known]
     if unknown and not takes_more:
         raise ValueError(
             f"`{name}` has no call argument {unknown[0]!r}. Received: "
-            f"{unknown[0]}={_shown(given[unknown[0]])}. Its arguments are "
+            f"{unknown[0]}={_shown(given[unknown[0]])}. Pass only "
             f"{', '.join(known)}."
         )
     if args and isinstance(args[0], (list, tuple)):
         raise ValueError(
-            f"`{name}` takes {' and '.join(known[:2])} as arguments of their "
-            "own, and not in one list as Keras's own attentions do. "
+            f"`{name}` takes {' and '.join(known[:2])} as separate arguments, "
+            "and not in one list like Keras's own attentions. "
             f"Received: {_shown(args[0])}. Call `{example}`."
         )
     if len(args) > len(known) and not takes_more:
@@ -72,7 +74,7 @@ def bind(layer, args, given, example):
 
 
 def check_mask(name, mask, of, x, broadcasts=False):
-    """Refuses a mask `(batch, length)` that is not that of `x`."""
+    """Checks that a mask `(batch, length)` fits a tensor `x`."""
     shape, wanted = shape_of(mask), shape_of(x)
     if shape is None or wanted is None:
         return
@@ -85,12 +87,12 @@ def check_mask(name, mask, of, x, broadcasts=False):
     raise ValueError(
         f"`{name}` says which positions of `{of}` are real, so it must have "
         f"the shape (batch, length), here {wanted}. Received: {name} of shape "
-        f"{shape}."
+        f"{shape}. Pass the mask of `{of}`."
     )
 
 
 def check_batches(tensors, broadcasts=False):
-    """Refuses tensors, by name, whose batches differ in size."""
+    """Checks that all tensors of a dictionary have the same batch size."""
     shapes = {name: shape_of(x) for name, x in tensors.items()}
     shapes = {name: shape for name, shape in shapes.items() if shape}
     sizes = {shape[0] for shape in shapes.values()} - {None}
@@ -99,14 +101,14 @@ def check_batches(tensors, broadcasts=False):
     if len(sizes) > 1:
         shown = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ValueError(
-            "Axis 0 is the batch, a row for each source, so it must be as "
-            f"long everywhere. Received shapes: {shown}. `keras.ops.repeat(x, "
-            "n, axis=0)` makes n rows of each."
+            "Axis 0 is the batch, a row for each source, so it must have the "
+            f"same size in all tensors. Received: {shown}. To make n rows of "
+            "each row, use `keras.ops.repeat(x, n, axis=0)`."
         )
 
 
 def shape_of(x):
-    """The shape as a tuple, or `None` of what has none."""
+    """Returns the shape of `x` as a tuple, or `None` if it has no shape."""
     shape = getattr(x, "shape", None)
     return None if shape is None else tuple(shape)
 
@@ -120,7 +122,7 @@ def _shown(x):
 
 @functools.lru_cache(maxsize=64)
 def _known(call):
-    """The names that a method takes, and whether it takes any others."""
+    """Returns the names that a method takes, and whether it takes others."""
     _, *parameters = inspect.signature(call).parameters.values()
     more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     names = tuple(x.name for x in parameters if x.kind not in more)

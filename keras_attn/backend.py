@@ -1,11 +1,11 @@
-"""What `keras.ops` lacks, for every backend."""
+"""Operations that `keras.ops` lacks, for every backend."""
 
 import keras
 from keras import ops
 
 
 def take_rows(x, positions):
-    """Takes entries of axis 1, others in each row.
+    """Gathers entries of axis 1, with different positions in each row.
 
     Args:
         x: Tensor of shape `(batch, length, ...)`.
@@ -15,9 +15,9 @@ def take_rows(x, positions):
     Returns:
         Tensor of shape `(*positions.shape, *x.shape[2:])`.
     """
-    # One index into all rows laid end to end: `take_along_axis` would repeat
-    # the positions for every entry, and its gradient fails within `cond`
-    # under XLA.
+    # Indexes all rows laid end to end. `take_along_axis` would repeat the
+    # positions for every entry, and its gradient fails inside `cond` under
+    # XLA.
     batch, length, *trailing = ops.shape(x)
     first = ops.reshape(
         ops.arange(batch, dtype="int32") * length,
@@ -29,10 +29,11 @@ def take_rows(x, positions):
 
 
 def take_beams(structure, beams):
-    """Takes entries of axis 1 of every tensor of a structure.
+    """Gathers entries of axis 1 of every tensor of a structure.
 
     Args:
-        structure: Tensors of shape `(batch, beams, ...)`, and `None`.
+        structure: Structure of tensors of shape `(batch, beams, ...)`, and of
+            `None`.
         beams: Integer tensor of shape `(batch, new_beams)`.
 
     Returns:
@@ -55,7 +56,7 @@ def take_beams(structure, beams):
 
 
 def zero_where_masked(x, mask):
-    """Zeroes `x (batch, length, ...)` where the mask is False."""
+    """Sets `x (batch, length, ...)` to zero where the mask is False."""
     if mask is None:
         return x
     shape = (*ops.shape(mask), *(1,) * (len(x.shape) - 2))
@@ -63,7 +64,7 @@ def zero_where_masked(x, mask):
 
 
 def cumulative_logsumexp(x):
-    """`log(exp(x[0]) + ... + exp(x[i]))` along the last axis, stably."""
+    """Returns `log(exp(x[0]) + ... + exp(x[i]))` along the last axis."""
     name = keras.backend.backend()
     if name == "tensorflow":
         import tensorflow as tf
@@ -79,7 +80,7 @@ def cumulative_logsumexp(x):
 
 
 def tanh_gradient(y, upstream):
-    """The gradient of `x`, given that of `y = tanh(x)`."""
+    """Returns the gradient of `x`, given that of `y = tanh(x)`."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -89,10 +90,9 @@ def tanh_gradient(y, upstream):
 
 
 def as_one_operation(function):
-    """A function of tensors that a graph calls, instead of taking it in.
+    """Makes a graph call a function instead of inlining its operations.
 
-    A branch of `cond` that is not taken costs time for every operation in
-    it.
+    In a branch of `cond` that is not taken, every operation costs time.
     """
     if keras.backend.backend() != "tensorflow":
         return function
@@ -106,14 +106,14 @@ def as_one_operation(function):
 
 
 def as_graph(function, inputs):
-    """A function traced for inputs of unknown sizes, as a search is.
+    """Returns a function that is traced for unknown sizes, as a search is.
 
-    Where the backend has no such graphs it is the function itself.
+    On a backend without such graphs it returns the function itself.
 
     Args:
         function: Function of tensors.
-        inputs: Symbolic tensors, of the shapes and dtypes of its arguments.
-            A size of `None` is unknown, and so is the first.
+        inputs: Symbolic tensors with the shapes and dtypes of its arguments.
+            Sizes of `None` and the first size are unknown in the graph.
     """
     if keras.backend.backend() != "tensorflow":
         return function
@@ -129,11 +129,12 @@ def as_graph(function, inputs):
 
 
 def require(condition, message):
-    """Raises `message` where a condition on tensors does not hold.
+    """Raises an error with `message` unless a condition on tensors holds.
 
     Args:
         condition: A Python bool, or a boolean scalar tensor whose value is
-            not known yet. XLA does not check the latter.
+            known only when the graph runs. XLA does not check a tensor.
+        message: Text of the error.
     """
     if isinstance(condition, bool):
         if not condition:
@@ -146,11 +147,11 @@ def require(condition, message):
 
 
 def required(x, condition, message, shown=()):
-    """Returns `x`, once a condition on tensors is known to hold.
+    """Returns `x` after it has checked a condition on tensors.
 
-    As `require`, but what is computed from `x` waits for it, so that no
-    other error comes first. The message is followed by what is `shown`,
-    tensors.
+    Like `require`, but computations on the returned `x` wait for the check,
+    so that no other error comes first. The error shows the tensors `shown`
+    after the message.
     """
     if keras.backend.backend() != "tensorflow" or isinstance(condition, bool):
         require(condition, message)
@@ -166,14 +167,14 @@ def required(x, condition, message, shown=()):
 def fold(step, state, inputs, outputs=1):
     """Runs `step` over axis 0 of the inputs, carrying a state.
 
-    Nothing differentiates through it: it is for use within a custom gradient.
+    It need not be differentiable, because it is used in custom gradients.
 
     Args:
-        step: Function from `(state, inputs_i)` to `(state, outputs_i)`, where
+        step: Function from `(state, inputs_i)` to `(state, outputs_i)`. The
             outputs are a tuple of tensors of the first input's dtype.
         state: Tuple of tensors, possibly empty.
         inputs: Tuple of tensors of shape `(steps, ...)`.
-        outputs: How many outputs a step has.
+        outputs: Number of a step's outputs.
 
     Returns:
         The last state, and a tuple of outputs stacked along axis 0.
@@ -207,7 +208,7 @@ def _fold_tensorflow(step, state, inputs, outputs):
         )
         return i + 1, state, tuple(written)
 
-    # One step at a time: several at once would hold several blocks.
+    # One step at a time, because parallel steps would hold several blocks.
     _, state, writers = tf.while_loop(
         lambda i, *_: i < steps,
         body,
@@ -219,10 +220,10 @@ def _fold_tensorflow(step, state, inputs, outputs):
 
 
 def has_fused_attention():
-    """Whether `keras.ops.dot_product_attention` has a kernel of its own.
+    """Whether `keras.ops.dot_product_attention` has a fast fused kernel.
 
-    On TensorFlow it has none, on JAX only on accelerators: on a CPU it takes
-    1.3 times as long as a softmax between two products.
+    It has none on TensorFlow, and on JAX only on accelerators. On a CPU JAX's
+    takes 1.3 times as long as a softmax between two products.
     """
     name = keras.backend.backend()
     if name == "jax":
@@ -233,9 +234,10 @@ def has_fused_attention():
 
 
 def replicas():
-    """How many replicas train together under `tf.distribute`.
+    """Returns how many replicas train together under `tf.distribute`.
 
-    Keras adds up their gradients, and expects losses divided by this.
+    Keras adds up their gradients, so it expects losses divided by this
+    number.
     """
     if keras.backend.backend() != "tensorflow":
         return 1

@@ -1,4 +1,4 @@
-"""`pairs()`: from two lists of lines to batches that `model.fit` takes."""
+"""`pairs()`: turns two lists of lines into batches for `model.fit`."""
 
 import warnings
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_attn.text import Text
 from keras_attn.text import encode_lines
 
-_CHUNK = 10_000  # lines turned into ids at a time
+_CHUNK = 10_000  # number of lines that are turned into ids at a time
 
 
 def pairs(
@@ -24,28 +24,29 @@ def pairs(
 ) -> tf.data.Dataset:
     """Turns pairs of lines into padded batches for `model.fit`.
 
-    Rows of like length share a batch, so that little of it is padding. The
-    last batches may be smaller; no pair is left out. Lines longer than their
-    `Text`'s `max_length` are cut to it, and a warning says how many.
+    Rows of similar length share a batch, so that batches have little padding.
+    The last batches may be smaller. No pair is left out. Lines longer than
+    their `Text`'s `max_length` are cut to it, and a warning says how many
+    were cut.
 
     Args:
         sources: Source lines.
         targets: Target lines, one for each source.
         source_text: `Text` of the sources.
         target_text: `Text` of the targets.
-        batch_size: Rows a batch.
-        shuffle: Whether every epoch brings the pairs in another order.
-        seed: Integer that makes the orders repeat, or `None`.
-        buckets: Number of classes of length; 1 mixes all lengths.
+        batch_size: Number of rows per batch.
+        shuffle: Whether to shuffle the pairs anew in every epoch.
+        seed: Integer that makes the shuffles reproducible, or `None`.
+        buckets: Number of groups of similar length. 1 mixes all lengths.
 
     Returns:
         A `tf.data.Dataset` of `((source, target_in), target_out)`, int32 ids
         of shape `(batch, length)` padded with 0. Sources end with the end
-        token; `target_in` begins with the start token where `target_out`
-        ends with the end token.
+        token. `target_in` begins with the start token, and `target_out` ends
+        with the end token.
 
     Raises:
-        ValueError: If there are not as many targets as sources, or none.
+        ValueError: If the numbers of sources and targets differ or are zero.
 
     Example:
 
@@ -59,8 +60,8 @@ def pairs(
     """
     if isinstance(sources, str) or isinstance(targets, str):
         raise ValueError(
-            "`sources` and `targets` must be lists of lines. Received a "
-            "single string; pass a list of one."
+            "`sources` and `targets` must be lists of lines. Received: a "
+            "single string. Pass a list of one line."
         )
     for name, text in {
         "source_text": source_text,
@@ -69,8 +70,9 @@ def pairs(
         if not isinstance(text, Text):
             raise ValueError(
                 f"`{name}` must be a `Text`. Received: {name}={text!r:.80}. "
-                "`Text.from_lines(lines, split=...)` makes one; the order is "
-                "`pairs(sources, targets, source_text, target_text)`."
+                "Make one by `Text.from_lines(lines, split=...)`, and call "
+                "`pairs(sources, targets, source_text, target_text)`, in this "
+                "order."
             )
     sizes = batch_size, buckets
     if any(not isinstance(x, int) or isinstance(x, bool) for x in sizes) or (
@@ -78,14 +80,15 @@ def pairs(
     ):
         raise ValueError(
             "`batch_size` and `buckets` must be integers, at least 1. "
-            "Received: "
-            f"batch_size={batch_size!r}, buckets={buckets!r}"
+            f"Received: batch_size={batch_size!r}, buckets={buckets!r}. Leave "
+            "them out for the defaults."
         )
     sources, targets = _lines(sources, "sources"), _lines(targets, "targets")
     if len(sources) != len(targets) or not len(sources):
         raise ValueError(
-            "`sources` and `targets` must be as many, at least one. "
-            f"Received: {len(sources)} sources, {len(targets)} targets."
+            "There must be as many `targets` as `sources`, and at least one "
+            f"of both. Received: {len(sources)} sources, {len(targets)} "
+            "targets. Pass a target for each source."
         )
     source = _ids(sources, source_text, "sources")
     target = _ids(targets, target_text, "targets", start=True)
@@ -101,7 +104,8 @@ def pairs(
         bucket_batch_sizes=[batch_size] * (len(boundaries) + 1),
         padded_shapes=([None], [None]),
     )
-    # Keras shows progress, and ends an epoch in silence, if it knows the size.
+    # With a known size Keras shows progress, and does not warn at the end of
+    # an epoch.
     _, rows = np.unique(np.digitize(lengths, boundaries), return_counts=True)
     batches = int(np.ceil(rows / batch_size).sum())
     data = data.apply(tf.data.experimental.assert_cardinality(batches))
@@ -109,24 +113,25 @@ def pairs(
 
 
 def _lines(lines, name):
-    """The lines as a list of bytes."""
+    """Returns the lines as a list of bytes."""
     if isinstance(lines, Text) or not hasattr(lines, "__iter__"):
         raise ValueError(
-            f"`{name}` must be a list of lines. Received: {lines!r:.80}. The "
-            "order is `pairs(sources, targets, source_text, target_text)`."
+            f"`{name}` must be a list of lines. Received: {lines!r:.80}. Call "
+            "`pairs(sources, targets, source_text, target_text)`, in this "
+            "order."
         )
     return encode_lines(lines, name)
 
 
 def _ids(lines, text, name, start=False):
-    """Ids of all lines as one ragged tensor; warns of lines that were cut."""
+    """Returns the ids of all lines, ragged; warns of lines that were cut."""
     chunks, cut = [], 0
     special = 2 if start else 1
     for i in range(0, len(lines), _CHUNK):
         chunk = tf.constant(lines[i : i + _CHUNK])
         ids = text.ragged_ids(chunk, start)
         chunks.append(ids)
-        # Only full rows can have been cut, and they are few.
+        # Only rows of full length can have been cut, so only these are checked.
         full = ids.row_lengths() == text.max_length + special
         full = tf.boolean_mask(chunk, full)
         cut += int(np.sum(text.is_truncated(full)))
@@ -144,13 +149,13 @@ def _length(source, target):
 
 
 def _boundaries(lengths, buckets):
-    """Lengths that part the pairs into buckets of about equal size."""
+    """Returns lengths that divide the pairs into buckets of similar size."""
     parts = np.quantile(lengths, np.linspace(0, 1, buckets + 1)[1:-1])
     return sorted({int(part) + 1 for part in parts})
 
 
 def _shift(source, target):
-    # The end token stays out of the inputs, also where padding follows it.
+    # Removes the end token from the inputs, also if padding follows it.
     inputs = target[:, :-1]
     is_last = tf.equal(target[:, 1:], 0) & tf.not_equal(inputs, 0)
     return (source, tf.where(is_last, 0, inputs)), target[:, 1:]

@@ -1,7 +1,7 @@
 """All names of Keras and KerasHub in use that are not their public API.
 
-Each name here is one thing that a new version may change. A test in
-`tests/test_keras_internals.py` says what of it has to stay.
+A new version may change each of these names. `tests/test_keras_internals.py`
+tests the properties that this package relies on.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from keras.src.layers.rnn.dropout_rnn_cell import (
 from keras.src.models.functional import Functional as Functional
 from keras.src.models.functional import operation_fn
 
-# The attributes that `compile` gives a model and a saved file would hold.
+# Attributes that `compile` sets on a model and that a saved file would hold.
 COMPILED = (
     "optimizer",
     "loss",
@@ -29,14 +29,14 @@ COMPILED = (
 
 
 def layers_within(layer) -> list:
-    """Returns a layer, or model, and all layers within it at any depth."""
+    """Returns a layer or model, and all layers inside it at any depth."""
     return list(layer._flatten_layers())
 
 
 def own_variables(layer) -> list:
-    """Returns a layer's variables without those of the layers within it.
+    """Returns a layer's variables without those of the layers inside it.
 
-    `layer.variables` walks through all layers within, which takes long.
+    `layer.variables` walks through all inner layers, which takes long.
     """
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
@@ -47,7 +47,7 @@ def is_seed(variable) -> bool:
 
 
 def is_functional(operation) -> bool:
-    """Whether a layer is a model whose graph says what it computes."""
+    """Whether a layer is a model that computes what its graph says."""
     return isinstance(operation, (Functional, keras.Sequential)) and type(
         operation
     ).call in (Functional.call, keras.Sequential.call)
@@ -56,7 +56,7 @@ def is_functional(operation) -> bool:
 def graph_of(operation):
     """Returns the functional model behind an operation, or `None`.
 
-    A `keras.Sequential` keeps one within.
+    A `keras.Sequential` has an inner functional model.
     """
     if not is_functional(operation):
         return None
@@ -66,16 +66,16 @@ def graph_of(operation):
 
 
 def in_graph(tensor) -> bool:
-    """Whether a tensor is one that a functional graph remembers."""
+    """Whether a tensor belongs to a functional graph."""
     return hasattr(tensor, "_keras_history")
 
 
 def producer(tensor):
-    """Returns Keras's node of the call that gave a symbolic tensor.
+    """Returns Keras's node of the call that returned a symbolic tensor.
 
     A node has the `operation` that was called, its `arguments` (with `args`,
     `kwargs` and `fill_in(values by id)`), `input_tensors`, `outputs`,
-    `parent_nodes`, and `is_input`, which is true of an input of a model.
+    `parent_nodes`, and `is_input`, which is true for an input of a model.
     """
     history = tensor._keras_history
     return history.operation._inbound_nodes[history.node_index]
@@ -93,9 +93,9 @@ def nodes_in_order(model) -> list:
 
 
 def without_training(operation):
-    """Returns a function that calls an operation as `training=False` does.
+    """Returns a function that calls an operation with `training=False`.
 
-    Only operations that know the argument, at any depth, are given it.
+    The argument reaches only operations that take it, at any depth.
     """
     return operation_fn(operation, training=False)
 
@@ -106,7 +106,7 @@ def is_operation_of_keras(operation) -> bool:
 
 
 class Projections(NamedTuple):
-    """The layers that a built `MultiHeadAttention` projects with."""
+    """The projection layers of a built `MultiHeadAttention`."""
 
     query: Any
     key: Any
@@ -116,7 +116,7 @@ class Projections(NamedTuple):
 
 
 def projections(attention) -> Projections:
-    """Returns those of a `MultiHeadAttention` or `GroupQueryAttention`."""
+    """Returns the layers of a `MultiHeadAttention` or `GroupQueryAttention`."""
     return Projections(
         attention._query_dense,
         attention._key_dense,
@@ -138,7 +138,7 @@ class HubDecoderParts(NamedTuple):
 
     self_attention: Any
     self_attention_norm: Any
-    cross_attention: Any  # `None` where it was called without an encoder
+    cross_attention: Any  # `None` if it was called without an encoder
     cross_attention_norm: Any
     intermediate_dense: Any
     output_dense: Any
@@ -146,7 +146,7 @@ class HubDecoderParts(NamedTuple):
 
 
 def hub_decoder_parts(block) -> HubDecoderParts:
-    """Returns those of a block of KerasHub's."""
+    """Returns the layers of a block of KerasHub."""
     return HubDecoderParts(
         block._self_attention_layer,
         block._self_attention_layer_norm,

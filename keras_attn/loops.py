@@ -1,8 +1,8 @@
 """One loop over time for every backend.
 
-`keras.layers.RNN` cannot carry a memory, and `keras.ops.scan` cannot be
-compiled by XLA on TensorFlow, so TensorFlow gets a `tf.while_loop` with
-buffers of fixed size. JAX scans; PyTorch loops in Python.
+`keras.layers.RNN` cannot carry a memory, and XLA cannot compile
+`keras.ops.scan` on TensorFlow. So TensorFlow gets a `tf.while_loop` with
+buffers of fixed size. JAX scans, and PyTorch loops in Python.
 """
 
 import keras
@@ -12,19 +12,19 @@ from keras_attn.backend import take_rows
 
 
 def unroll(step, inputs, state, output_dtypes, mask=None):
-    """Runs `step` over axis 1 of the inputs and stacks what it returns.
+    """Runs `step` over axis 1 of the inputs and stacks its outputs.
 
     Args:
         step: Function from `(inputs_t, state)` to `(outputs_t, state)`. The
-            returned state has the structure, shapes and dtypes of the one
-            that came in; outputs are a structure of tensors.
+            returned state has the structure, shapes and dtypes of the given
+            state. The outputs are a structure of tensors.
         inputs: Structure of tensors of shape `(batch, time, ...)`. A step
             receives the same structure with tensors `(batch, ...)`.
-        state: Structure of tensors whose first axis is the batch, possibly
-            empty: what the first step receives.
-        output_dtypes: Structure of dtype names, that of a step's outputs.
+        state: The state for the first step, a structure of tensors whose
+            first axis is the batch, possibly empty.
+        output_dtypes: Dtype names in the structure of a step's outputs.
         mask: Boolean tensor of shape `(batch, time)`, or `None`. Positions
-            where it is False do not touch the state; their outputs mean
+            where it is False do not change the state, and their outputs mean
             nothing.
 
     Returns:
@@ -41,16 +41,17 @@ def unroll(step, inputs, state, output_dtypes, mask=None):
 
 
 def _time_major(x):
-    """Swaps axes 0 and 1, either way."""
+    """Swaps axes 0 and 1, in either direction."""
     return ops.swapaxes(x, 0, 1)
 
 
 class Order:
     """Moves real positions before padding, and back.
 
-    Padding at the end touches no real position, so that the loop need not
-    hold the state there, which would cost a copy of it at every step. Where
-    all padding is at the end already, as in most batches, nothing moves.
+    Padding at the end cannot change the state of a real position. So the loop
+    need not hold the state at padding, which would copy the state at every
+    step. In most batches all padding is at the end already, and nothing
+    moves.
 
     Args:
         mask: Boolean tensor of shape `(batch, time)`, or `None`.
@@ -63,7 +64,7 @@ class Order:
         mask = ops.cast(mask, "int32")
         time = ops.shape(mask)[1]
         self._padded_last = ops.all(mask[:, 1:] <= mask[:, :-1])
-        # Where each position goes, and from where each place is taken.
+        # The new place of each position, and the position at each new place.
         real = ops.cumsum(mask, axis=1)
         padding = ops.cumsum(1 - mask, axis=1) + real[:, -1:]
         goes_to = ops.where(mask == 1, real, padding) - 1
@@ -74,13 +75,13 @@ class Order:
         self._goes_to, self._comes_from = goes_to, comes_from
 
     def real_first(self, structure):
-        """Moves a structure of tensors `(batch, time, ...)`."""
+        """Moves the real positions of tensors `(batch, time, ...)` first."""
         if self._mask is None:
             return structure
         return self._take(structure, self._comes_from)
 
     def as_before(self, structure):
-        """Moves it back."""
+        """Moves the positions of tensors back to their old places."""
         if self._mask is None:
             return structure
         return self._take(structure, self._goes_to)

@@ -1,9 +1,8 @@
-"""What a sequence model is trained on: the cross-entropy of the next token.
+"""The loss of a sequence model: the cross-entropy of the next token.
 
-The loss decides what is padding by looking at the targets, not at a Keras
-mask: a mask can get lost on its way through a model (most `keras.ops` drop
-it), and padding would then count in silence. For the same reason a mask that
-does arrive is not applied a second time.
+The loss finds padding in the targets, not in a Keras mask. A mask can get lost
+on its way through a model (most `keras.ops` drop it), and padding would then
+count without a warning. A mask that does arrive is ignored.
 """
 
 import keras
@@ -18,8 +17,8 @@ _MESSAGE = (
     "of shape (batch, target, vocabulary)."
 )
 _ADVICE = (
-    " Targets are the inputs of the decoder moved by one token: as long, and "
-    "not one-hot."
+    " Pass as targets the ids of the decoder input moved by one token: of the "
+    "same length, and not one-hot."
 )
 
 
@@ -27,14 +26,14 @@ _ADVICE = (
 class SequenceCrossentropy(keras.losses.Loss):
     """Cross-entropy between token ids and logits, with padding left out.
 
-    The loss of a batch is the sum over its real tokens (those whose target is
-    not the padding id 0) divided by their number, so that a token weighs the
-    same in a short row and in a long one. A batch of padding alone has loss 0.
-    It is computed in float32 whatever the dtype of the logits.
+    The loss of a batch is the mean over its real tokens, whose target is not
+    the padding id 0. So a token weighs the same in a short row and in a long
+    row. A batch that is all padding has the loss 0. The loss is computed in
+    float32 for logits of every dtype.
 
     With `label_smoothing` ε the target of a token is Keras's mixture
-    `(1 - ε) · one_hot(y) + ε / V` over a vocabulary of `V` ids, padding id and
-    the other special ids included.
+    `(1 - ε) · one_hot(y) + ε / V`. The vocabulary has `V` ids, with the
+    padding id and the other special ids.
 
     Args:
         label_smoothing: Float in `[0, 1)`, the ε above. Defaults to `0.0`.
@@ -44,13 +43,14 @@ class SequenceCrossentropy(keras.losses.Loss):
         y_true: Integer ids of shape `(batch, target)`, padded with 0.
         y_pred: Logits (no softmax) of shape `(batch, target, vocabulary)`.
         sample_weight: Optional weights of shape `(batch,)` for rows or
-            `(batch, target)` for tokens. They multiply the loss of the tokens;
-            the divisor stays the number of real tokens, as with Keras's own
+            `(batch, target)` for tokens. They multiply the loss of the tokens.
+            The divisor stays the number of real tokens, as in Keras's own
             losses.
 
     Output shape:
-        A float32 scalar, in nats per token. `loss.call(y_true, y_pred)` gives
-        the tokens' losses apart, of shape `(batch, target)`, zero at padding.
+        A float32 scalar, in nats per token. `loss.call(y_true, y_pred)`
+        returns the loss of each token, of shape `(batch, target)`, zero at
+        padding.
 
     Example:
 
@@ -64,17 +64,17 @@ class SequenceCrossentropy(keras.losses.Loss):
         is_number = isinstance(label_smoothing, (int, float))
         if not is_number or not 0 <= label_smoothing < 1:
             raise ValueError(
-                "`label_smoothing` is the share of the target spread over the "
-                "vocabulary and must be in [0, 1). Received: "
-                f"label_smoothing={label_smoothing!r}. `0.1` is the usual "
-                "choice."
+                "`label_smoothing` is the share of the target that is spread "
+                "over the vocabulary, so it must be in [0, 1). Received: "
+                f"label_smoothing={label_smoothing!r}. Pass for example "
+                "`0.1`, the usual choice."
             )
         super().__init__(name=name, dtype="float32")
         self.label_smoothing = label_smoothing
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        # Keras's own `__call__` would apply the mask of `y_pred`, which comes
-        # from the decoder's inputs, on top of ours.
+        # Keras's `__call__` would also apply the mask of `y_pred`, which comes
+        # from the decoder's inputs.
         with keras.name_scope(self.name):
             y_true = ops.convert_to_tensor(y_true)
             losses = self.call(y_true, y_pred)  # (B, T)
@@ -92,18 +92,19 @@ class SequenceCrossentropy(keras.losses.Loss):
             y_pred = required(
                 y_pred,
                 ops.equal(ops.shape(y_true)[1], ops.shape(y_pred)[1]),
-                _MESSAGE + _ADVICE + " Received the shapes:",
+                _MESSAGE + _ADVICE + " Received: shapes",
                 (ops.shape(y_true), ops.shape(y_pred)),
             )
         losses = ops.sparse_categorical_crossentropy(
             y_true, y_pred, from_logits=True
         )
         if self.label_smoothing:
-            # The mean over the vocabulary of -log softmax, without the tensor.
+            # The mean of -log softmax over the vocabulary, computed without
+            # the tensor (batch, target, vocabulary).
             uniform = ops.logsumexp(y_pred, axis=-1) - ops.mean(y_pred, axis=-1)
             smoothing = self.label_smoothing
             losses = (1 - smoothing) * losses + smoothing * uniform
-        # `where` and not a product: padding may hold anything, NaN included.
+        # `where` and not a product, because losses at padding may be NaN.
         return ops.where(ops.not_equal(y_true, PAD), losses, 0.0)
 
     def get_config(self):
@@ -116,10 +117,10 @@ def _per_token(sample_weight, losses):
         weight = ops.expand_dims(weight, -1)
     if len(weight.shape) != 2:
         raise ValueError(
-            "`sample_weight` weighs rows or tokens, so it must have shape "
+            "`sample_weight` weighs rows or tokens, so it must have the shape "
             "(batch,) or (batch, target). Received: sample_weight of shape "
             f"{tuple(sample_weight.shape)} for losses of shape "
-            f"{tuple(losses.shape)}."
+            f"{tuple(losses.shape)}. Pass one weight per row or per token."
         )
     return weight
 

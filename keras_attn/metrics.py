@@ -1,4 +1,4 @@
-"""How wrong decoded sequences are: edit distance and the rates made of it."""
+"""Error rates of decoded sequences, by edit distance."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class ErrorRates(NamedTuple):
-    """What `error_rates` measured, as shares: 0.25 is 25 %.
+    """The result of `error_rates`, as shares: 0.25 is 25 %.
 
     `sequence` is the share of wrong rows, `token` the edits per token of the
-    references. The field's names for them depend on what a row is: letters to
-    phonemes calls them word error rate (WER) and phoneme error rate (PER),
-    speech recognition sentence error rate and word error rate.
+    references. Their usual names depend on the task: for letters to phonemes
+    they are word error rate (WER) and phoneme error rate (PER), in speech
+    recognition sentence error rate and word error rate.
     """
 
     sequence: float
@@ -25,33 +25,33 @@ def error_rates(
 ) -> ErrorRates:
     """Scores each hypothesis against the nearest of its references.
 
-    A word may be pronounced, a sentence translated, in more than one right
-    way. Of the references of a row the one that takes the fewest edits counts
-    (the first, where several do). A row is wrong if that takes any edit; the
-    token error rate is all edits over the summed lengths of the references
-    that counted. It can exceed 1, as hypotheses may be too long.
+    A word may have several right pronunciations, a sentence several right
+    translations. In each row the reference with the fewest edits counts, the
+    first in a tie. A row is wrong if this reference needs any edit. The token
+    error rate is the number of all edits divided by the total length of the
+    references that count. It can exceed 1 if hypotheses are too long.
 
-    Two tokens are equal if their code points are, after `normalization` of
-    both sides. With the default, an accented letter is the same letter
-    whether it is written as one code point or as two, and nothing else is
-    made equal: `k` differs from `kʰ`, `A` from `a`. References should be the
-    text as it was written: what a `Text` normalises away on both sides, as
-    `normalization="NFKC"` does, no rate can show.
+    Two tokens are equal if their code points are equal, after `normalization`
+    of both sides. By default an accented letter written as one code point
+    equals the same letter written as two. No other tokens become equal: `k`
+    differs from `kʰ`, `A` from `a`. References should be the text as it was
+    written: an error rate cannot show differences that a `Text` removes from
+    both sides, as with `normalization="NFKC"`.
 
     Args:
         hypotheses: A sequence of tokens for each row.
-        references: For each row a list of references, each one a sequence of
-            tokens. At least one a row.
-        normalization: Unicode normal form that strings are brought to before
-            they are compared, each token by itself: `"NFC"`, `"NFKC"`, or
-            `None` for code points as they are.
+        references: For each row a list of at least one reference, each a
+            sequence of tokens.
+        normalization: Unicode normal form to apply to each token before the
+            comparison: `"NFC"`, `"NFKC"`, or `None` to compare code points as
+            they are.
 
     Returns:
-        `ErrorRates(sequence, token)`. Where all references are empty, `token`
-        is 0 or infinite.
+        `ErrorRates(sequence, token)`. If all references are empty, `token` is
+        0 or infinite.
 
     Reference:
-        - Scored as in [Toshniwal and Livescu, 2016](
+        - Rates as in [Toshniwal and Livescu, 2016](
           https://arxiv.org/abs/1610.06540)
 
     Example:
@@ -66,26 +66,27 @@ def error_rates(
     """
     if normalization not in ("NFC", "NFKC", None):
         raise ValueError(
-            '`normalization` must be "NFC", "NFKC" or None, which compares '
-            "code points as they are. Received: "
-            f"normalization={normalization!r}"
+            '`normalization` must be "NFC", "NFKC" or None. Received: '
+            f"normalization={normalization!r}. Pass None to compare code "
+            "points as they are."
         )
     if isinstance(hypotheses, str):
         raise ValueError(
             "`hypotheses` must be a list of strings or of lists of tokens. "
-            f"Received the string {hypotheses!r:.80}. For one pass a list of "
-            "one."
+            f"Received: the string {hypotheses!r:.80}. Pass a single "
+            "hypothesis in a list."
         )
     if len(hypotheses) != len(references):
         raise ValueError(
             "`error_rates` needs a list of references for each hypothesis. "
             f"Received: {len(hypotheses)} hypotheses and {len(references)} "
-            "lists of references."
+            "lists of references. Pass one list per hypothesis, also for a "
+            "single reference."
         )
     if not len(hypotheses):
         raise ValueError(
-            "`error_rates` needs at least one row: the rates of none are not "
-            "defined. Received: no hypotheses."
+            "`error_rates` needs at least one row, because rates of no rows "
+            "are undefined. Received: no hypotheses. Pass the decoded rows."
         )
     edits = wrong = length = 0
     pairs = zip(hypotheses, references, strict=True)
@@ -103,12 +104,13 @@ def error_rates(
 
 
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
-    """The fewest insertions, deletions and substitutions from `a` to `b`.
+    """Returns the Levenshtein distance between two sequences.
 
-    Known as the Levenshtein distance. A `str` is the sequence of its
-    characters. Tokens are compared as they are: an accented letter written
-    as two code points differs from the same written as one. `error_rates`
-    normalises first.
+    That is the least number of insertions, deletions and substitutions that
+    turn `a` into `b`. A `str` is the sequence of its characters. Tokens are
+    compared as they are: an accented letter written as two code points
+    differs from the same letter written as one. `error_rates` normalises
+    first.
 
     Args:
         a: Sequence of tokens.
@@ -129,7 +131,8 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
         if not hasattr(x, "__len__"):
             raise ValueError(
                 f"`{name}` must be a sequence of tokens, or a string of "
-                f"characters. Received: {name}={x!r:.80}"
+                f"characters. Received: {name}={x!r:.80}. Pass for example "
+                '`["K", "AE", "T"]`.'
             )
     try:
         from rapidfuzz.distance import Levenshtein
@@ -157,19 +160,19 @@ def _check_row(row, hypothesis, candidates):
         if not hasattr(each, "__len__"):
             raise ValueError(
                 f"`{name}` must hold strings or lists of tokens. Received: "
-                f"{name}[{row}]={each!r:.80}. Of the results of a "
-                "`Translator` take `result.text`, or each row's `tokens`."
+                f"{name}[{row}]={each!r:.80}. From the result of a "
+                "`Translator`, pass `result.text` or each row's `tokens`."
             )
     if isinstance(candidates, str) or not len(candidates):
         raise ValueError(
             "Each row needs a list of at least one reference. Received: "
-            f"references[{row}]={candidates!r}. A single reference still "
-            "stands in a list: [reference]."
+            f"references[{row}]={candidates!r}. Put a single reference in a "
+            "list too: [reference]."
         )
     if {isinstance(each, str) for each in (hypothesis, *candidates)} == {0, 1}:
         raise ValueError(
             "A hypothesis and its references must be sequences of the same "
-            "tokens. Received strings on one side and lists on the other: "
+            "tokens. Received: strings on one side and lists on the other, "
             f"hypotheses[{row}]={hypothesis!r}, "
             f"references[{row}]={candidates!r}. Split the strings, and put a "
             "single reference in a list: [reference]."

@@ -1,8 +1,9 @@
-"""Weights of TensorFlow Addons' `tfa.seq2seq` for our layers.
+"""Loads weights of TensorFlow Addons' `tfa.seq2seq` into our layers.
 
-TF Addons ended in 2024 and its checkpoints live on. Names of arrays here are
-those that a TensorFlow checkpoint has, the path of attributes to a variable:
-TF Addons' own variable names do not tell the query's kernel from the cell's.
+TF Addons ended in 2024, but its checkpoints still exist. Arrays have the names
+of a TensorFlow checkpoint here, the path of attributes to a variable. TF
+Addons' own variable names do not distinguish the query's kernel from the
+cell's.
 """
 
 import os
@@ -23,8 +24,8 @@ from keras_attn.scores import GeneralScore
 _CELLS = layers.GRUCell, layers.LSTMCell, layers.SimpleRNNCell
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
-# What an array that nobody asked for, or that is not there, says of the old
-# layer.
+# Hints for an array that is missing or left over: the option of the old layer
+# that had it.
 _HINTS = {
     "attention_g": "TF Addons has it with `normalize=True` or `scale=True`, "
     "which here is `AdditiveScore(units, use_bias=True, normalize=True)` or "
@@ -47,41 +48,42 @@ def load_tf_addons_weights(
 ):
     """Gives a layer the weights of its counterpart in TensorFlow Addons.
 
-    The layer then computes what `tfa.seq2seq` did. Which layer and options
-    are the counterpart is in the tables of `from_tf_addons.md`; the arrays do
-    not tell all of it. A layer that is not built yet is built to fit.
+    The layer then computes the same as the `tfa.seq2seq` layer. `from_tf_addons.md`
+    lists which layer and options are the counterpart. The arrays alone do not
+    tell all options. A layer that is not built yet is built to fit.
 
     Args:
         layer: An `Attention` for one of TF Addons' attention mechanisms, or
             an `AttentionDecoder` for its `AttentionWrapper`, with
-            `order="post"` and
+            `order="post"` and one of these:
 
-            - `emit="attentional"` if it was given `attention_layer=
+            - `emit="attentional"` if the wrapper had `attention_layer=
               Dense(units, activation="tanh", use_bias=False)` and its cell
-              has as many units;
-            - `emit="concatenated"` if it was given `attention_layer_size`,
-              which has no tanh, or neither. The decoder's outputs `[state;
-              context]` times that layer's kernel are then what the wrapper
-              emitted; with neither, it emitted the context, or with
-              `output_attention=False` the state.
+              has as many units.
+            - `emit="concatenated"` if the wrapper had
+              `attention_layer_size`, a layer without tanh, or neither. With
+              `attention_layer_size` the wrapper emitted the decoder's
+              outputs `[state; context]` times that layer's kernel. With
+              neither it emitted the context, or the state with
+              `output_attention=False`.
         weights: The path of a TensorFlow checkpoint, as `Model.save_weights`
             or `tf.train.Checkpoint` wrote it, or the `variables/variables`
-            of a SavedModel; or a mapping of names to arrays. Read a
-            checkpoint once with `tf.train.load_checkpoint(path)` to see its
-            names.
-        attention: Where the names of the mechanism begin, such as
-            `"decoder/attention"`; for several mechanisms a list. Defaults to
-            what a checkpoint of the layer itself has: nothing for an
+            of a SavedModel; or a mapping of names to arrays. To see the names
+            in a checkpoint, read it with `tf.train.load_checkpoint(path)`.
+        attention: Prefix of the names of the mechanism's arrays, such as
+            `"decoder/attention"`; a list for several mechanisms. Defaults to
+            the prefix in a checkpoint of the layer itself: none for an
             `Attention`, `"_attention_mechanisms/0"` for a decoder.
-        cell: Where those of the wrapped cell begin. Defaults to `"_cell"`.
-        attention_layer: Where those of the attention layer begin, for several
-            mechanisms a list. Defaults to `"_attention_layers/0"`; with
-            `emit="concatenated"` there need be nothing.
+        cell: Prefix of the names of the wrapped cell's arrays. Defaults to
+            `"_cell"`.
+        attention_layer: Prefix of the names of the attention layer's arrays;
+            a list for several mechanisms. Defaults to
+            `"_attention_layers/0"`. With `emit="concatenated"` such arrays
+            are optional.
 
     Raises:
-        ValueError: If an array is missing, has another shape, or stands
-            beside them and belongs to an option that the layer lacks. The
-            layer then keeps its weights.
+        ValueError: If an array is missing, has another shape, or belongs to
+            an option that the layer lacks. The layer then keeps its weights.
 
     Example:
 
@@ -100,7 +102,8 @@ def load_tf_addons_weights(
                 "`cell` and `attention_layer` belong to an `AttentionWrapper`"
                 ", which is an `AttentionDecoder` here. Received: an "
                 f"`Attention`, cell={cell!r}, attention_layer="
-                f"{attention_layer!r}. Leave them out, or pass the decoder."
+                f"{attention_layer!r}. Leave them out, or pass an "
+                "`AttentionDecoder`."
             )
         folder = _Folder(arrays, attention or "")
         query_dim, memory_dim, values = _attention(layer, folder)
@@ -109,23 +112,23 @@ def load_tf_addons_weights(
     else:
         raise ValueError(
             "`layer` must be an `Attention` or an `AttentionDecoder`. "
-            f"Received: {layer!r}. Of other layers the weights are "
-            "Keras's own, for `layer.set_weights()`."
+            f"Received: {layer!r}. Give other layers their weights by "
+            "`layer.set_weights()`."
         )
     _assign(layer, values)
 
 
 class _Value(NamedTuple):
-    """An array, and the weight that it is for."""
+    """An array, and the weight that gets it."""
 
     owner: keras.layers.Layer
     weight: str  # attribute of the owner
     array: np.ndarray
-    name: str  # what it was called
+    name: str  # name of the array in the checkpoint
 
 
 class _Folder:
-    """Arrays whose names begin alike, each to be taken once."""
+    """The arrays whose names have one prefix; each is taken once."""
 
     def __init__(self, arrays, path):
         self.path = f"{path.strip('/')}/" if path.strip("/") else ""
@@ -146,8 +149,8 @@ class _Folder:
                 f"{_listed(self.path + x for x in self.arrays)}. "
                 + _HINTS.get(
                     name,
-                    "If it stands under another name, pass where that begins, "
-                    "as `attention`, `cell` or `attention_layer`.",
+                    "If its name has another prefix, pass that as "
+                    "`attention`, `cell` or `attention_layer`.",
                 )
             )
         self.left.discard(name)
@@ -155,15 +158,15 @@ class _Folder:
         if rank is not None and array.ndim != rank:
             raise ValueError(
                 f"{self.path + name!r} must be of rank {rank}. Received: an "
-                f"array of shape {array.shape}. Pass it as TF Addons had it."
+                f"array of shape {array.shape}. Pass it in TF Addons' shape."
             )
         return array
 
     def finish(self):
         for name in sorted(self.left):
             raise ValueError(
-                "Every array must have its place in the layer. Received: "
-                f"{self.path + name!r}, which has none. "
+                "Every array must belong to a weight of the layer. Received: "
+                f"{self.path + name!r}, which belongs to none. "
                 + _HINTS.get(
                     name, "Leave it out if it belongs to another layer."
                 )
@@ -179,11 +182,11 @@ def _read(weights):
         for name in weights:
             if name.endswith(":0"):
                 raise ValueError(
-                    "Arrays must have the names that a checkpoint gives them, "
-                    "as names of variables do not tell one kernel from "
-                    f"another. Received: {name!r}. Write "
-                    "`tf.train.Checkpoint(root=layer).write(path)` where the "
-                    "old layer is, and pass the path."
+                    "Arrays must have their names in a checkpoint, because "
+                    "names of variables do not distinguish the kernels. "
+                    f"Received: {name!r}. Write a checkpoint of the old layer "
+                    "with `tf.train.Checkpoint(root=layer).write(path)`, and "
+                    "pass the path."
                 )
         return {
             name.removesuffix(_SUFFIX): np.asarray(array)
@@ -203,8 +206,8 @@ def _read(weights):
         raise ValueError(
             "`weights` must be the path of a TensorFlow checkpoint, without "
             "`.index` or `.data-...`, or a mapping of names to arrays. "
-            f"Received: {os.fspath(weights)!r}, which TensorFlow cannot read. "
-            f"It says: {error}"
+            f"Received: {os.fspath(weights)!r}, which TensorFlow cannot read "
+            f"({error}). Check that the path names an existing checkpoint."
         ) from error
     return {
         name.removesuffix(_SUFFIX): reader.get_tensor(name)
@@ -214,15 +217,16 @@ def _read(weights):
 
 
 def _attention(attention, folder):
-    """Reads a mechanism: width of queries, of the memory, and the values."""
+    """Reads a mechanism: the query's width, the memory's, and its values."""
     score, alignment = attention.score, attention.alignment
-    # Exactly these: a subclass computes something else.
+    # Subclasses are refused, because they may compute something else.
     read = _SCORES.get(type(score))
     if read is None:
         raise ValueError(
             "TF Addons' scores are `AdditiveScore`, `ConcatScore` and "
-            f"`GeneralScore` here. Received: {type(score).__name__}. Its "
-            "BahdanauAttention is the first, its LuongAttention the last."
+            f"`GeneralScore` here. Received: {type(score).__name__}. Use "
+            "`AdditiveScore` for its BahdanauAttention and `GeneralScore` for "
+            "its LuongAttention."
         )
     query_dim, memory_dim, values = read(score, folder)
     if type(alignment) is MonotonicAlignment:
@@ -262,7 +266,7 @@ def _v(score, folder):
 
 
 def _bias(score, folder):
-    """All that is added inside the tanh, whoever adds it there."""
+    """Reads the sum of all biases inside the tanh."""
     if not score.use_bias:
         return []
     names = "attention_b", "query_layer/bias", "memory_layer/bias"
@@ -274,7 +278,7 @@ def _bias(score, folder):
 def _general(score, folder):
     kernel = folder.take("memory_layer/kernel", 2)
     if "attention_g" in folder:
-        # `scale * (query · key)`: the projection of the keys takes it over.
+        # The scale in `scale * (query · key)` goes into the keys' projection.
         kernel = folder.take("attention_g", 0) * kernel
     name = "memory_layer/kernel"
     value = _Value(score, "kernel", kernel, name)
@@ -317,19 +321,21 @@ def _decoder(decoder, arrays, attention, cell, attention_layer):
     if decoder.emit == "attentional":
         name = ", ".join(f"{path.strip('/')}/kernel" for path in layer_paths)
         values.append(_Value(decoder.attentional, "kernel", mixing, name))
-    # The first is the bottom cell's kernel, whose last rows meet what is fed.
+    # The first value is the bottom cell's kernel, whose last rows multiply the
+    # fed output.
     kernel = values_of_cell[0].array
     fed = mixing.shape[1] if decoder.input_feeding else 0
     input_dim = kernel.shape[0] - fed
     if input_dim < 1:
         raise ValueError(
-            f"The cell reads its input and {fed} numbers that are fed back. "
-            f"Received: a kernel of shape {kernel.shape}. If a `cell_input_fn`"
-            " left the attention out, pass `input_feeding=False`."
+            "The cell's kernel needs more rows than the "
+            f"{fed} numbers that are fed back. Received: a kernel of shape "
+            f"{kernel.shape}. If a `cell_input_fn` left the attention out, "
+            "pass `input_feeding=False`."
         )
     if fed and decoder.emit == "concatenated":
-        # The decoder feeds `[state; context]`, of which the wrapper's
-        # attention is a product: the cell's kernel takes that over.
+        # The decoder feeds `[state; context]`. The wrapper fed a product of
+        # it, whose matrix goes into the cell's kernel.
         kernel = np.concatenate(
             [kernel[:input_dim], mixing @ kernel[input_dim:]]
         )
@@ -362,23 +368,23 @@ def _require_order_of_the_wrapper(decoder):
     if wrong or not decoder.attentions:
         received = ", ".join(f"{k}={v!r}" for k, v in wrong.items())
         raise ValueError(
-            "TF Addons' `AttentionWrapper` runs the cell and then attends "
-            "with its output, and nothing else. Received: an "
-            f"`AttentionDecoder` with {received or 'attention=None'}. Make an "
+            "TF Addons' `AttentionWrapper` only runs the cell and then "
+            "attends with its output. Received: an `AttentionDecoder` with "
+            f"{received or 'attention=None'}. Pass an "
             '`AttentionDecoder(cell, attention, order="post")`.'
         )
 
 
 def _paths(argument, given, default, count):
-    """Where each mechanism's names begin."""
+    """Returns the prefix of each mechanism's names."""
     if given is None:
         return [f"{default}/{i}" for i in range(count)]
     given = [given] if isinstance(given, str) else list(given)
     if len(given) != count:
         raise ValueError(
-            f"`{argument}` must say for each of the decoder's {count} "
-            f"attention(s) where its names begin. Received: {argument}="
-            f"{given!r}. Pass as many."
+            f"`{argument}` must have a prefix for each of the decoder's "
+            f"{count} attention(s). Received: {argument}={given!r}. Pass a "
+            f"list of {count}."
         )
     return given
 
@@ -389,9 +395,9 @@ def _cell(cell, folder):
     for i, one in enumerate(cell.cells if stack else [cell]):
         if not isinstance(one, _CELLS):
             raise ValueError(
-                "TF Addons' weights are for the cells that Keras has too: "
+                "TF Addons' weights can be loaded into these cells of Keras: "
                 f"{', '.join(kind.__name__ for kind in _CELLS)}. Received: "
-                f"{one!r}. Give the attention its weights by itself, by "
+                f"{one!r}. Load only the attention's weights, by "
                 "`load_tf_addons_weights(decoder.attention, ...)`."
             )
         weights = ["kernel", "recurrent_kernel", *["bias"] * one.use_bias]
@@ -405,10 +411,10 @@ def _cell(cell, folder):
 
 
 def _mixing(folders, width, memory_dims, required):
-    """What makes the wrapper's attention of `[state; contexts]`.
+    """Returns the matrix from `[state; contexts]` to the wrapper's attention.
 
-    Each mechanism's attention is `attention_layer([state; context])`, or the
-    context itself, and they are laid end to end.
+    The attention of a mechanism is `attention_layer([state; context])`, or
+    the context itself. Those of several mechanisms are laid end to end.
     """
     start, blocks = width, []
     for folder, dim in zip(folders, memory_dims, strict=True):
@@ -417,8 +423,9 @@ def _mixing(folders, width, memory_dims, required):
             if "bias" in folder:
                 raise ValueError(
                     "The attention layer here has no bias. Received: "
-                    f"{folder.path + 'bias'!r}. Such a wrapper has no exact "
-                    "counterpart; without the bias, train on from there."
+                    f"{folder.path + 'bias'!r}. A wrapper with a bias has no "
+                    "exact counterpart. Leave the array out, and train "
+                    "further."
                 )
             kernel = folder.take("kernel", 2)
             folder.finish()
@@ -426,8 +433,8 @@ def _mixing(folders, width, memory_dims, required):
                 raise ValueError(
                     f"The attention layer reads a state of width {width} and "
                     f"a context of width {dim}. Received: "
-                    f"{folder.path + 'kernel'!r} of shape {kernel.shape}. Is "
-                    "the cell as wide as the old one?"
+                    f"{folder.path + 'kernel'!r} of shape {kernel.shape}. Use "
+                    "a cell of the old cell's width."
                 )
         block = np.zeros((width + sum(memory_dims), kernel.shape[1]))
         block[:width] = kernel[:width]
@@ -445,16 +452,16 @@ def _assign(layer, values):
             raise ValueError(
                 f"The weight {weight!r} of {type(owner).__name__} has the "
                 f"shape {tuple(variable.shape)}. Received: {name!r}, which "
-                f"makes the shape {array.shape}. Widths must be those of "
-                "the old layer, and of inputs and memory."
+                f"makes the shape {array.shape}. Use the widths of the old "
+                "layer, of its inputs and of its memory."
             )
         given.add(id(variable))
     left = [x.path for x in layer.weights if id(x) not in given]
     if left:
         raise ValueError(
-            "Every weight of the layer must have its counterpart in TF "
-            f"Addons. Received: a layer with {', '.join(left)}, which have "
-            "none. Leave out the options that need them."
+            "Every weight of the layer must have a counterpart in TF Addons. "
+            f"Received: a layer with {', '.join(left)}, without counterpart. "
+            "Leave out the options that need these weights."
         )
     for owner, weight, array, _ in values:
         getattr(owner, weight).assign(array)

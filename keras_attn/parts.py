@@ -1,4 +1,4 @@
-"""What scores and alignments have in common."""
+"""`Part`: the base class of scores and alignments."""
 
 import keras
 
@@ -6,24 +6,24 @@ from keras_attn import arguments
 
 
 class Part(keras.layers.Layer):
-    """A piece of an `Attention`, which gives it what its `call` names.
+    """A part of an `Attention`: a score or an alignment.
 
-    A part is not called by itself. Beside its first two arguments, `call`
-    may name any of these, and `Attention` passes them:
+    A part is not called by itself. After its first two arguments, `call` may
+    name any of these, and `Attention` passes the named ones:
 
     - `query`: Tensor of shape `(batch, target, query_dim)`.
-    - `history`: `History` of the alignments so far. An attention of which a
-      part takes it attends for one target position after another; where no
-      part does, none is kept.
+    - `history`: `History` of the alignments so far. If a part takes it, the
+      attention attends for one target position after another. Otherwise no
+      history is kept.
     - `position`: int32 tensor `(batch, target)`, the number of each query in
       its sequence, from 0.
     - `training`: Whether the model trains.
 
-    and an alignment also:
+    An alignment may also name these:
 
-    - `draws`: What its `draw()` returned for these queries, in training; else
+    - `draws`: Result of its `draw()` for these queries in training, else
       `()`.
-    - `window`: What its `choose()` returned.
+    - `window`: Result of its `choose()`.
     """
 
     def takes(self, name):
@@ -31,8 +31,8 @@ class Part(keras.layers.Layer):
         return arguments.takes(self.call, name)
 
     def named(self, known):
-        """Returns those of a dictionary that `call` names."""
+        """Returns the entries of a dictionary that `call` names."""
         return {name: x for name, x in known.items() if self.takes(name)}
 
     def compute_mask(self, inputs, previous_mask):
-        """None: `Attention` minds the masks, parts carry none."""
+        """Returns `None`: only `Attention` handles masks."""

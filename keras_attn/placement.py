@@ -1,4 +1,4 @@
-"""Placing parts of a model on devices of their own."""
+"""Places parts of a model on different devices."""
 
 import contextlib
 import contextvars
@@ -6,30 +6,32 @@ import functools
 
 import keras
 
-# What runs a layer; a scope around a symbolic call would move weights only.
+# The methods that run a layer. They are wrapped one by one, because a device
+# scope around a symbolic call would move only the weights.
 _METHODS = "build", "call", "prepare", "start", "step", "attend", "attend_step"
 
 _anywhere = contextvars.ContextVar("keras_attn_anywhere", default=False)
 
 
 def on_device(layer, device):
-    """Has a layer keep its weights and compute on one device.
+    """Places a layer's weights and its computation on one device.
 
-    A model too large for one GPU may have its encoder on one, the decoder on
-    another and the attention on a third:
+    A model that is too large for one GPU may have its encoder on one GPU, the
+    decoder on another and the attention on a third:
 
         encoder = keras_attn.on_device(encoder, "gpu:0")
         attention = keras_attn.on_device(BahdanauAttention(512), "gpu:1")
         decoder = keras_attn.on_device(
             AttentionDecoder(cell, attention), "gpu:2")
 
-    The innermost wins. A placement belongs to the process, not to the model:
-    it is neither saved nor exported, so that either loads on one device. A
-    model with placed parts trains without XLA, which compiles for one device.
+    The innermost placement counts. A placement belongs to the process, not to
+    the model. It is neither saved nor exported, so that saved and exported
+    models load on one device. A model with placed parts trains without XLA,
+    which compiles for one device.
 
     Args:
-        layer: A Keras layer or model, not yet built for its weights to go
-            there too.
+        layer: A Keras layer or model. If it is already built, its weights
+            stay where they are.
         device: The device's name, as `keras.device` takes it.
 
     Returns:
@@ -44,8 +46,8 @@ def on_device(layer, device):
     """
     if not isinstance(layer, keras.layers.Layer):
         raise ValueError(
-            f"`on_device` places a Keras layer. Received: {layer!r}. A "
-            "function becomes one by `keras.layers.Lambda(function)`."
+            f"`on_device` places a Keras layer. Received: {layer!r}. Wrap a "
+            "function by `keras.layers.Lambda(function)`."
         )
     if not isinstance(device, str):
         raise ValueError(
@@ -62,7 +64,7 @@ def on_device(layer, device):
 
 @contextlib.contextmanager
 def anywhere():
-    """Has what is traced meanwhile run on any device, whatever was said."""
+    """Turns placements off for everything that is traced in this context."""
     token = _anywhere.set(True)
     try:
         yield
@@ -71,16 +73,16 @@ def anywhere():
 
 
 def keeps(layer, method):
-    """Whether a layer has its class's own method, and runs it anywhere.
+    """Whether a layer has its class's own method.
 
-    Neither `on_device` nor anybody else put another in its place, so that
-    what the class computes may be computed in another way.
+    `False` if `on_device` or a user replaced the method on the instance. If
+    `True`, the result of the method may be computed in another way.
     """
     return method not in vars(layer)
 
 
 def is_placed(method):
-    """Whether a method is what `on_device` put in the place of a layer's."""
+    """Whether a method is a wrapper that `on_device` put on a layer."""
     return getattr(method, "is_placed", False)
 
 

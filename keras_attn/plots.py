@@ -1,8 +1,8 @@
-"""Pictures of attention: which source tokens each target token was made of.
+"""Plots of attention: which source tokens each target token attended to.
 
-The drawing goes through Matplotlib's objects and not through `pyplot`, so
-that it keeps no global list of figures, needs no display and may run in
-several threads, as in a server.
+The plots use Matplotlib's objects and not `pyplot`. So they keep no global
+list of figures, need no display and may run in several threads, as in a
+server.
 """
 
 import textwrap
@@ -12,9 +12,9 @@ from functools import lru_cache
 import numpy as np
 
 END_TOKENS = {"</s>", "<end>", "<eos>", "[END]", "[EOS]"}
-CELL = 0.36  # inches, while that fits into:
-LONGEST = 12.0  # inches of cells along the longer side
-LETTER = 0.62 / 72  # inches a letter is wide at one point of size, roughly
+CELL = 0.36  # inches, width of a cell, unless the cells exceed `LONGEST`
+LONGEST = 12.0  # inches, largest length of all cells along the longer side
+LETTER = 0.62 / 72  # inches, rough width of a letter per point of font size
 INK, FAINT, GRID = "#222222", "#767676", "#e3e6ea"
 
 
@@ -29,24 +29,24 @@ def plot_attention(
 ):
     """Draws the attention of one decoded sequence as a heat map.
 
-    A row of the picture is a target token, a column a source token; the
-    darker their crossing, the more the decoder attended to the one when it
-    wrote the other. The colours always run from 0 to 1, so that pictures
-    compare. An end token appears as `⏎`, a space as `␣`. Characters that
-    Matplotlib's default font lacks are taken from any installed font that has
-    them.
+    A row of the plot is a target token, a column a source token. The darker
+    their cell, the more the decoder attended to the source token when it
+    wrote the target token. The colours always run from 0 to 1, so that plots
+    can be compared. An end token appears as `⏎`, a space as `␣`. Characters
+    that Matplotlib's default font lacks are taken from another installed
+    font.
 
     Args:
         translation: One result of a `Translator`, as `result[0]`: an object
-            with `alignment`, `source_tokens` and `tokens`, and `text` and
-            `score` if they are to stand above the picture.
+            with `alignment`, `source_tokens` and `tokens`. If it has `text`
+            and `score`, they become the title.
         ax: Matplotlib axes to draw into. Defaults to those of a new figure,
             whose size follows the number of tokens.
         alignment: Array of shape `(target, source)` with values in `[0, 1]`.
-            This and the next two draw what is no result of a `Translator`.
+            Pass this and the next two in the place of `translation`.
         source_tokens: List of `source` strings.
         tokens: List of `target` strings.
-        title: String above the picture, instead of text and score.
+        title: Title of the plot, in the place of text and score.
 
     Returns:
         The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.
@@ -67,8 +67,9 @@ def plot_attention(
         alignment, source_tokens, tokens = _fields(translation)
     elif translation is not None:
         raise ValueError(
-            "Pass either one result or `alignment`, `source_tokens` and "
-            "`tokens`, not both."
+            "`plot_attention` takes either one result, or `alignment`, "
+            "`source_tokens` and `tokens`. Received: both. Leave one of them "
+            "out."
         )
     alignment = _checked(alignment, source_tokens, tokens)
     if title is None:
@@ -77,19 +78,19 @@ def plot_attention(
     rows = [_legible(token) for token in tokens]
     cell = _cell(alignment.shape, ax)
     size = max(5.0, min(11.0, 30.0 * cell))  # points
-    # Column labels lie flat as long as they fit above their cell.
+    # Column labels are horizontal if they fit above their cell.
     widest = max(len(label) for label in columns) * LETTER * size
     turned = widest > 0.95 * cell
     if ax is None:
         ax = _new_axes(alignment.shape, cell, size, rows, columns, turned)
     font = {
         "family": _families("".join([*rows, *columns, title])),
-        "parse_math": False,  # a token may well be a dollar sign
+        "parse_math": False,  # a token may be a dollar sign
         "usetex": False,
     }
     _draw_cells(ax, alignment, cell)
     _draw_labels(ax, rows, columns, turned, font | {"size": size})
-    # About as wide as cells and colour bar.
+    # Wraps the title to about the width of cells and colour bar.
     title = _wrapped(title, (alignment.shape[1] * cell + 1) / LETTER / 11)
     ax.set_title(title, loc="left", size=11, color=INK, **font)
     return ax.get_figure(root=True)
@@ -106,9 +107,9 @@ def _fields(translation):
         raise ValueError(
             "`plot_attention` draws one result, an object with `alignment`, "
             "`source_tokens` and `tokens`. Received: "
-            f"{type(translation).__name__}. Of the results of several "
-            "sources take one, as in `plot_attention(results[0])`, or pass "
-            "`alignment=`, `source_tokens=` and `tokens=` by name."
+            f"{type(translation).__name__}. Pass one result of several, as "
+            "in `plot_attention(results[0])`, or pass `alignment=`, "
+            "`source_tokens=` and `tokens=` by name."
         ) from None
 
 
@@ -117,7 +118,7 @@ def _checked(alignment, source_tokens, tokens):
         raise ValueError(
             "`alignment`, `source_tokens` and `tokens` go together. Received: "
             f"alignment={alignment}, source_tokens={source_tokens}, "
-            f"tokens={tokens}."
+            f"tokens={tokens}. Pass all three."
         )
     alignment = np.asarray(alignment, "float32")
     expected = (len(tokens), len(source_tokens))
@@ -126,7 +127,7 @@ def _checked(alignment, source_tokens, tokens):
             "`alignment` needs a row for each target token and a column for "
             "each source token, and at least one of both. Received: alignment "
             f"of shape {alignment.shape} for {len(tokens)} tokens and "
-            f"{len(source_tokens)} source tokens. Padding must be cut off."
+            f"{len(source_tokens)} source tokens. Cut off its padding."
         )
     return alignment
 
@@ -147,7 +148,7 @@ def _wrapped(title, width):
 
 
 def _cell(shape, ax):
-    """Width of a cell in inches, roughly if the axes are not ours."""
+    """Returns a cell's width in inches, approximate for given axes."""
     if ax is None:
         return min(CELL, LONGEST / max(shape))
     box, dpi = ax.get_window_extent(), ax.get_figure(root=True).dpi
@@ -159,7 +160,7 @@ def _legible(token):
         return "⏎"
     if token and not token.strip(" "):
         return "␣" * len(token)
-    if unicodedata.combining(token[:1] or " "):  # needs a letter to stand on
+    if unicodedata.combining(token[:1] or " "):  # needs a base letter
         return "◌" + token
     if not token.isprintable():
         return token.encode("unicode_escape").decode()
@@ -208,7 +209,7 @@ def _draw_cells(ax, alignment, cell):
     ax.set_aspect("equal")
     ax.invert_yaxis()
     ax.spines[:].set_visible(False)
-    # The bar stands in the frame of the cells, to be as high as they are.
+    # The colour bar is an inset of these axes, so it is as high as the cells.
     width = source * cell
     bar = ax.inset_axes([1 + 0.14 / width, 0, 0.12 / width, 1])
     bar = ax.figure.colorbar(image, cax=bar, ticks=[0, 0.5, 1])
@@ -231,7 +232,7 @@ def _draw_labels(ax, rows, columns, turned, font):
 
 
 def _families(text):
-    """The default fonts, and those installed that have what these lack."""
+    """Returns the default fonts, and installed ones for missing characters."""
     import matplotlib
     from matplotlib import font_manager
 

@@ -1,7 +1,7 @@
-"""Telling positions apart, where attention alone would not.
+"""Position embeddings, without which attention sees no order.
 
-`call` takes `start_index`, the number of the first position, which is how
-decoding step by step says where it stands. KerasHub's layers take it too.
+`call` takes `start_index`, the number of the first position. Decoding step by
+step passes the number of the step. KerasHub's layers take it too.
 """
 
 import keras
@@ -15,11 +15,11 @@ from keras_attn.backend import require
 class PositionEmbedding(keras.layers.Layer):
     """Adds a learned vector for each position.
 
-    KerasHub's layer of this name returns the vectors alone. This one returns
-    the sum, so that the mask of the inputs is kept.
+    KerasHub's layer of this name returns the vectors alone. This layer
+    returns the sum, so that the mask of the inputs is kept.
 
     Args:
-        max_length: How many positions there are vectors for. No sequence may
+        max_length: Number of positions that have a vector. No sequence may
             be longer.
         embeddings_initializer: Initializer of the vectors. Defaults to
             `"uniform"`.
@@ -33,8 +33,9 @@ class PositionEmbedding(keras.layers.Layer):
         Tensor like `inputs`.
 
     Raises:
-        ValueError: If a sequence ends past the last position. Where lengths
-            are not known before, TensorFlow raises it when it runs.
+        ValueError: If a sequence ends after position `max_length`. If lengths
+            are unknown when the graph is built, TensorFlow raises an error
+            when the graph runs.
 
     Reference:
         - [Gehring et al., 2017](https://arxiv.org/abs/1705.03122), section
@@ -70,8 +71,9 @@ class PositionEmbedding(keras.layers.Layer):
         require(
             start_index + length <= self.max_length,
             f"'{self.name}' (PositionEmbedding) has vectors for "
-            f"{self.max_length} positions, and a sequence is longer. Build "
-            "it with a higher `max_length`.",
+            f"{self.max_length} positions, so a sequence must not be longer. "
+            "Received: a longer sequence. Build the layer with a higher "
+            "`max_length`.",
         )
         positions = ops.slice(
             ops.cast(self.embeddings, self.compute_dtype),
@@ -98,12 +100,13 @@ class SinePositionEncoding(keras.layers.Layer):
     """Adds sines and cosines of the position, for any length.
 
     Even dimensions `2i` get `sin(position / max_wavelength^(2i / dim))`, odd
-    ones `2i + 1` the cosine of the same angle. KerasHub's layer of this name
-    returns them alone. This one returns the sum, so that the mask of the
-    inputs is kept.
+    dimensions `2i + 1` get the cosine of the same angle. KerasHub's layer of
+    this name returns them alone. This layer returns the sum, so that the mask
+    of the inputs is kept.
 
     Args:
-        max_wavelength: What the angles of the last dimensions approach.
+        max_wavelength: Number whose powers divide the position. The last
+            dimensions' divisor is almost this number.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, dim)`.
@@ -152,8 +155,8 @@ class SinePositionEncoding(keras.layers.Layer):
 def _require_vectors(layer, shape, dtype):
     if len(shape) != 3 or "int" in keras.backend.standardize_dtype(dtype):
         raise ValueError(
-            f"`{type(layer).__name__}` tells the positions of vectors apart, "
-            "(batch, length, dim), of a float dtype. Received: inputs of "
+            f"`{type(layer).__name__}` takes vectors (batch, length, dim) of "
+            "a float dtype. Received: inputs of "
             f"shape {tuple(shape)}, {keras.backend.standardize_dtype(dtype)}. "
-            "Token ids become vectors by `keras.layers.Embedding`."
+            "Turn token ids into vectors by `keras.layers.Embedding`."
         )

@@ -1,7 +1,7 @@
-"""Losses on alignments: what a model should attend to, whatever it writes.
+"""Losses on alignments: where a model should attend.
 
-An `Attention` or `AttentionDecoder` that is given one adds it to the model's
-loss.
+An `Attention` with a `regularizer` adds its loss to the model's loss, alone or
+inside an `AttentionDecoder`.
 """
 
 import keras
@@ -9,14 +9,14 @@ from keras import ops
 
 
 class _Regularizer:
-    """What both have in common: a weight."""
+    """The base of both regularizers, with their weight."""
 
     def __init__(self, weight):
         is_number = isinstance(weight, (int, float)) and weight is not True
         if not is_number or not weight > 0:
             raise ValueError(
                 f"`weight` of a `{type(self).__name__}` must be above 0. "
-                f"Received: weight={weight!r}. For no such loss pass no "
+                f"Received: weight={weight!r}. To have no such loss, pass no "
                 "regularizer."
             )
         self.weight = weight
@@ -31,10 +31,11 @@ class _Regularizer:
 
 @keras.saving.register_keras_serializable("keras_attn")
 class DoublyStochastic(_Regularizer):
-    """Asks that each source position get weight one in all.
+    """Penalises source positions whose total weight is not one.
 
     The loss of a sentence is `Σ_s (1 - Σ_t a[t, s])²` over its real
-    positions, that of a batch the mean of its sentences', times the weight.
+    positions. The loss of a batch is the mean over its sentences, times the
+    weight.
 
     Args:
         weight: The paper's `λ`, above 0.
@@ -43,7 +44,8 @@ class DoublyStochastic(_Regularizer):
         alignments: Tensor of shape `(batch, target, source)`.
         query_mask: Boolean tensor of shape `(batch, target)`, True = real,
             or `None`.
-        value_mask: Boolean tensor of shape `(batch, source)`, likewise.
+        value_mask: Boolean tensor of shape `(batch, source)`, True = real,
+            or `None`.
 
     Output:
         A float32 scalar.
@@ -70,22 +72,23 @@ class DoublyStochastic(_Regularizer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class CoverageLoss(_Regularizer):
-    """Asks that a query not look where earlier ones have looked.
+    """Penalises queries that look where earlier queries have looked.
 
-    The loss of a query is `Σ_s min(a[t, s], c[t, s])`, `c` being the sum of
-    the weights of the queries before it; that of a batch the mean over its
-    real queries, times the weight. It is at most 1 a query, and the first
-    query of a sentence has none.
+    The loss of a query is `Σ_s min(a[t, s], c[t, s])`, where `c` is the sum
+    of the weights of the queries before it. The loss of a batch is the mean
+    over its real queries, times the weight. The loss of a query is at most 1,
+    and that of a sentence's first query is 0.
 
     Args:
         weight: The paper's `λ`, above 0. The paper takes `1.0`, and adds the
-            loss only after the model has learned without.
+            loss only after a first training without it.
 
     Call arguments:
         alignments: Tensor of shape `(batch, target, source)`.
         query_mask: Boolean tensor of shape `(batch, target)`, True = real,
             or `None`.
-        value_mask: Boolean tensor of shape `(batch, source)`, likewise.
+        value_mask: Boolean tensor of shape `(batch, source)`, True = real,
+            or `None`.
 
     Output:
         A float32 scalar.
@@ -97,7 +100,7 @@ class CoverageLoss(_Regularizer):
 
     >>> loss = keras_attn.CoverageLoss(1.0)
     >>> twice_and_never = np.array([[[1.0, 0.0], [1.0, 0.0]]])
-    >>> float(loss(twice_and_never))  # of the two queries the second
+    >>> float(loss(twice_and_never))  # the second query looks there again
     0.5
     """
 
@@ -118,7 +121,7 @@ class CoverageLoss(_Regularizer):
 
 
 def _real_queries(alignments, query_mask):
-    """float32 alignments, zero where the query is padding."""
+    """Returns float32 alignments, zero for queries that are padding."""
     alignments = ops.cast(alignments, "float32")
     if query_mask is None:
         return alignments

@@ -1,9 +1,13 @@
 """Training hard attention by REINFORCE: a model that rewards good draws.
 
-A drawn position has no gradient. But drawing it can be made more likely
-where it helped: the gradient of the expected `log p(y)` over the draws `s` is
-that of `log p(y | s) + (log p(y | s) - b) · log p(s)` on average over draws,
-the factor being held fixed, for any `b` that does not depend on them.
+A drawn position has no gradient, but a draw that helped can be made more
+likely. The gradient of the expected `log p(y | s)` over draws `s` is the mean
+over draws of the gradient of
+
+    log p(y | s) + (log p(y | s) - b) · log p(s)
+
+where the factor in brackets is held fixed. This holds for any baseline `b`
+that does not depend on the draws.
 """
 
 import keras
@@ -17,32 +21,31 @@ from keras_attn.special_tokens import PAD
 class ReinforceModel(keras.Model):
     """A functional model that teaches a `ReinforceAlignment` what to draw.
 
-    To the loss that it is compiled with, `training` adds Xu et al.'s
-    estimator. For the sentences `n` of a batch with `N` real target tokens
-    in all it is
+    In training it adds Xu et al.'s estimator to its compiled loss. For the
+    sentences `n` of a batch with `N` real target tokens the estimator is
 
         -1 / N · Σ_n λ_r · (log p(y_n | s_n) - b) · log p(s_n) + λ_e · H_n
 
-    with the baseline `b` a moving average of `log p(y | s)`, and `H` the
-    entropy of what was drawn from. Compiled with `SequenceCrossentropy`,
-    which is `-1 / N · Σ_n log p(y_n | s_n)`, its gradient is on average that
-    of the expected log-likelihood. Its value means nothing, and is part of
-    the loss that `fit` shows: watch a metric, or the loss of the validation,
-    which leaves the estimator out.
+    The baseline `b` is a moving average of `log p(y | s)`, and `H` is the
+    entropy of the distribution of the draws. Together with the loss
+    `SequenceCrossentropy`, which is `-1 / N · Σ_n log p(y_n | s_n)`, the mean
+    gradient is that of the expected log-likelihood. The estimator's value
+    means nothing, but it is part of the loss that `fit` shows. So watch a
+    metric, or the validation loss, which leaves the estimator out.
 
-    Compile it with one loss and metrics of the logits; they see no other
-    output. To decode, take the logits alone: `keras.Model(model.inputs,
-    model.outputs[0])` shares all weights.
+    Compile the model with one loss and metrics of the logits. They do not see
+    the other outputs. To decode, use a model of the logits alone:
+    `keras.Model(model.inputs, model.outputs[0])` shares all weights.
 
     Args:
         inputs: The model's inputs, as for `keras.Model`.
-        outputs: A list of three. The logits, of shape `(batch, target,
-            vocabulary)`, and what an attention returns of its draws with
-            `return_samples=True`: log-probabilities and entropies, each of
-            shape `(batch, target)`.
+        outputs: A list of three tensors: the logits, of shape `(batch,
+            target, vocabulary)`, and the log-probabilities and entropies of
+            an attention with `return_samples=True`, each of shape `(batch,
+            target)`.
         reward_weight: The paper's `λ_r`. Defaults to `1.0`, with which the
             estimator is unbiased.
-        entropy_weight: The paper's `λ_e`, how much to keep draws open.
+        entropy_weight: The paper's `λ_e`, which rewards uncertain draws.
             Defaults to `0.01`.
         decay: Share of the old baseline in the new one, from 0 to below 1.
             Defaults to `0.9`.
@@ -83,16 +86,17 @@ class ReinforceModel(keras.Model):
             raise ValueError(
                 "`outputs` must be the logits (batch, target, vocabulary) "
                 "and the log-probabilities and entropies of the draws, each "
-                f"(batch, target). Received outputs of shape {shapes}. An "
-                "attention with a `ReinforceAlignment` returns the latter two "
-                "when called with `return_samples=True`."
+                f"(batch, target). Received: outputs of shape {shapes}. Get "
+                "the last two from an attention with a `ReinforceAlignment`, "
+                "called with `return_samples=True`."
             )
         if reward_weight < 0 or entropy_weight < 0 or not 0 <= decay < 1:
             raise ValueError(
                 "`reward_weight` and `entropy_weight` must be at least 0, and "
                 "`decay` at least 0 and below 1. Received: "
                 f"reward_weight={reward_weight!r}, "
-                f"entropy_weight={entropy_weight!r}, decay={decay!r}"
+                f"entropy_weight={entropy_weight!r}, decay={decay!r}. Leave "
+                "them out for the defaults."
             )
         self.reward_weight = reward_weight
         self.entropy_weight = entropy_weight
@@ -117,7 +121,7 @@ class ReinforceModel(keras.Model):
             raise ValueError(
                 "A `ReinforceModel` rewards whole sentences and takes no "
                 "sample weights. Received: `sample_weight` or `class_weight` "
-                "in `fit` or `evaluate`. Leave rows out of the data instead."
+                "in `fit` or `evaluate`. Remove rows from the data instead."
             )
         logits, log_probability, entropy = y_pred
         loss = super().compute_loss(x, y, logits, training=training)
@@ -139,7 +143,7 @@ class ReinforceModel(keras.Model):
                 y, ops.cast(ops.stop_gradient(logits), "float32"), True
             )
         )
-        # The baseline from before: not to depend on these draws.
+        # Uses the old baseline, because it must not depend on these draws.
         reward = likelihood - self.baseline
         self.baseline.assign(
             self.decay * self.baseline + (1 - self.decay) * ops.mean(likelihood)

@@ -1,6 +1,6 @@
-"""The ids that every vocabulary begins with, and how they are written.
+"""The special tokens that every vocabulary begins with: ids and strings.
 
-Losses and checks read them on every backend, so this imports nothing.
+Losses and checks use them on every backend, so this module imports nothing.
 """
 
 PAD, START, END, UNKNOWN = range(4)

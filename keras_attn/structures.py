@@ -1,18 +1,18 @@
-"""Structures of tensors and None, as flat tensors and back.
+"""Flattens structures of tensors and None, and packs them again.
 
-None and empty tuples do not cross the border of a function's signature.
+Signatures of functions cannot hold None or empty tuples.
 """
 
 import keras
 
 
 def flatten(structure) -> list:
-    """The tensors of a structure, in order."""
+    """Returns the tensors of a structure, in order."""
     return [x for x in keras.tree.flatten(structure) if x is not None]
 
 
 def pack(like, tensors):
-    """The structure again; what is None in `like` has no tensor."""
+    """Packs tensors into the structure of `like`, whose None stay None."""
     tensors = iter(tensors)
     return keras.tree.map_structure(
         lambda x: None if x is None else next(tensors), like

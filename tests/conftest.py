@@ -1,4 +1,4 @@
-"""What all tests share: seeds, and the small models that several files use.
+"""Shared fixtures: seeds, and the small models that several files use.
 
 Building a model and exporting it takes seconds, so each is made once a
 session. Tests must not change what they share.
@@ -16,7 +16,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("keras_attn")
 
 if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-    # What is TensorFlow's own, or prints its tensors.
+    # Files that need TensorFlow, or print its tensors.
     collect_ignore = [
         "test_docstrings.py",
         "test_export.py",

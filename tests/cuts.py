@@ -1,4 +1,4 @@
-"""What the tests of the cut share: small inputs, and the comparison."""
+"""Helpers of the tests of the cut: small inputs, and the comparison."""
 
 import keras
 import numpy as np
@@ -45,7 +45,7 @@ def with_path(build):
 
 
 def speak_up(model):
-    """Larger weights than a fresh model has, so that mistakes show."""
+    """Gives a model larger weights than fresh ones, so that mistakes show."""
     random = np.random.default_rng(4)
     for variable in model.weights:
         value = random.normal(scale=0.6, size=variable.shape)
@@ -61,7 +61,7 @@ def run_by_steps(cut, arrays, hoist=False):
     Args:
         cut: An `Incremental`.
         arrays: The sources, and the targets `(batch, [beams,] time)`.
-        hoist: Whether to take products before the loop.
+        hoist: Whether to hoist products out of the loop.
     """
     *sources, target = arrays
     targets = target if target.ndim == 3 else target[:, None]
@@ -86,7 +86,7 @@ def run_by_steps(cut, arrays, hoist=False):
 
 
 def sources_of(model):
-    """Something for each input of a model but the last."""
+    """Returns an array for each input of a model but the last."""
     random = np.random.default_rng(0)
 
     def source(x):
@@ -99,7 +99,7 @@ def sources_of(model):
 
 
 def assert_cut_equals_whole(model, atol=1e-5):
-    """Decodes two targets a source, each as the whole model does.
+    """Decodes two targets per source, and compares with the whole model.
 
     Returns:
         The logits `(batch, beams, time, vocabulary)`.

@@ -1,8 +1,8 @@
-"""The table: every attention once, and what the tests cross it with.
+"""The table: every attention once, and the axes that tests combine with it.
 
-A new mechanism is one more row of `MECHANISMS`, and `test_mechanisms.py`
-then holds it to everything that is promised of all. The rows at the end are
-what a user may write: they look back at past alignments, each in its way.
+A new mechanism is one more row of `MECHANISMS`. `test_mechanisms.py` then tests
+every promise for it. The rows at the end are mechanisms as a user may write
+them, which look back at past alignments.
 
 Nothing here needs TensorFlow: `test_backends.py` walks the same table on
 other backends.
@@ -70,12 +70,12 @@ class ClockAlignment(keras_attn.Alignment):
 
 
 class Mechanism(NamedTuple):
-    """A row of the table: a name, what makes it, what it is not."""
+    """A row of the table: a name, how to make it, and its exceptions."""
 
     name: str
     make: Callable
     value_dim: int = VALUE_DIM  # queries are QUERY_DIM wide
-    sums_to_one: bool = True  # its weights, where it may look anywhere
+    sums_to_one: bool = True  # its weights, without a mask
     differentiable: bool = True  # at inference
     learns: bool = True  # by gradients, in training
     random: bool = False  # in training, also without dropout
@@ -215,7 +215,7 @@ MECHANISMS = [
         "projected and gated",
         _scored(keras_attn.GeneralScore, value_dim=VALUE_DIM, gate=True),
     ),
-    # What a user may write: they look back, each in its way.
+    # Mechanisms as a user may write them, which look back.
     Mechanism("tired", _scored(TiredScore)),
     Mechanism("advancing", _aligned(AdvancingAlignment)),
     Mechanism("clock", _aligned(ClockAlignment)),
@@ -223,7 +223,7 @@ MECHANISMS = [
 
 
 def named(name):
-    """The row of this name."""
+    """Returns the row of this name."""
     return next(x for x in MECHANISMS if x.name == name)
 
 
@@ -292,7 +292,7 @@ WIRINGS = {
     "post, not fed": {"order": "post", "input_feeding": False},
 }
 
-# Which target and source positions are real, a string a row.
+# Which target and source positions are real, one string per row.
 MASKS = {
     "none": (None, None),
     "right": (["1111", "1110", "1000"], ["11111", "11000", "10000"]),
@@ -338,9 +338,9 @@ def values(structure):
 def crossing(**axes):
     """Parametrizes by all combinations of the axes.
 
-    A cover in which every two values of two axes meet runs always, but that
-    those of the first, the longest, meet only those of the second; the
-    others are marked `full`.
+    A subset runs always: in it, each value of an axis meets each value of
+    every other axis, except that the first axis, the longest, is only crossed
+    with the second. The other combinations are marked `full`.
     """
     every = list(itertools.product(*axes.values()))
     cover = set(_pairwise(every))
@@ -358,8 +358,9 @@ def crossing(**axes):
 def in_turn(every=1, **axes):
     """Parametrizes by all combinations of two axes, for costly tests.
 
-    Those that give each value of the first axis one of the second, in turn,
-    run always, or `every` so many of them; the others are marked `full`.
+    A subset runs always: it gives each value of the first axis one value of
+    the second, in turn. With `every=n` it takes only each n-th value of the
+    first axis. The other combinations are marked `full`.
     """
     first, second = (list(axis) for axis in axes.values())
     params = [
@@ -399,8 +400,8 @@ def model_of(
 ):
     """A functional model that attends as a layer and in a decoder.
 
-    From source and target ids, with 0 as padding, to the layer's context
-    and weights and the decoder's output and alignments.
+    It takes source and target ids, with 0 as padding. It returns the layer's
+    context and weights and the decoder's output and alignments.
     """
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
@@ -437,7 +438,7 @@ def trainable_model_of(mechanism, wiring="pre", **options):
 
 
 def scramble_weights_of(model, seed):
-    """As `scramble`; the state of random generators is left alone."""
+    """Like `scramble`, but keeps the state of random generators."""
     random = np.random.default_rng(seed)
     for weight in model.weights:
         weight.assign(random.normal(0, 0.7, weight.shape))
@@ -455,7 +456,7 @@ def some_ids(batch=BATCH):
     return [source, target]
 
 
-# Decoders differ in kind from model to model, so that each is saved once.
+# One model per mechanism; wirings and cells take turns.
 SAVED = [
     (mechanism, list(WIRINGS)[i % 3], list(CELLS)[i % 5])
     for i, mechanism in enumerate(MECHANISMS)

@@ -1,4 +1,4 @@
-"""How scores become weights: the softmax, and what holds for all others."""
+"""Alignments: the softmax, and promises that all alignments keep."""
 
 import math
 
@@ -21,7 +21,7 @@ from keras_attn.alignments import SparsemaxAlignment
 
 LN2, LN3 = math.log(2), math.log(3)
 
-# All that need nothing but scores.
+# All alignments that need nothing but scores.
 GLOBAL = {
     "softmax": SoftmaxAlignment(),
     "sharp": SoftmaxAlignment(temperature=0.25),
@@ -155,7 +155,7 @@ def test_a_higher_score_never_has_less_weight(name, data):
     )
     weights = values(GLOBAL[name](scores[None, None]))[0, 0]
     in_order = weights[np.argsort(scores, kind="stable")]
-    if name == "hard":  # of equal scores one has all
+    if name == "hard":  # in a tie one position gets all the weight
         assert scores[np.argmax(weights)] == scores.max()
     else:
         assert (np.diff(in_order) >= -1e-6).all()
@@ -246,7 +246,7 @@ def test_an_alignment_of_ones_own_may_hold_layers_and_weights():
             return self.softmax(scores * self.sharpness, allowed=allowed)
 
     align = Sharpened()
-    align.build((None, None, None), (None, None, 4))  # as `Attention` does
+    align.build((None, None, None), (None, None, 4))  # like `Attention`
     scores = np.array([[[0, LN2]]], "float32")
     np.testing.assert_allclose(align(scores), [[[1 / 3, 2 / 3]]], rtol=1e-6)
     align.set_weights([np.array(2.0)])

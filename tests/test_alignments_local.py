@@ -1,4 +1,4 @@
-"""Luong's local attention: what each query's window is, and what is in it."""
+"""Luong's local attention: the window of each query, and its weights."""
 
 import keras
 import numpy as np
@@ -53,7 +53,7 @@ def test_the_window_of_local_m_goes_along_with_the_queries():
     assert align.window_width == 5
     first, center = choose(align, [9.0, 9.0, 9.0], begin=0, length=4)
     assert first.tolist() == [-2, -1, 0] and center.tolist() == [0, 1, 2]
-    # Padding on the left pushes it on.
+    # Padding on the left moves the window.
     first, center = choose(align, [9.0, 9.0, 9.0], begin=3, length=4)
     assert first.tolist() == [1, 2, 3] and center.tolist() == [3, 4, 5]
 
@@ -79,7 +79,7 @@ def test_local_p_aims_at_a_share_of_the_length():
     query = np.arctanh(LN3 / 2)
     first, center = choose(align, [query, -query, 0.0], begin=0, length=9)
     np.testing.assert_allclose(center, [6.75, 2.25, 4.5], rtol=1e-6)
-    # From the least whole number that is not below p - 2.
+    # The window begins at the least whole number that is not below p - 2.
     assert first.tolist() == [5, 1, 3]
     first, center = choose(align, [query], begin=10, length=9)
     np.testing.assert_allclose(center, [16.75], rtol=1e-6)
@@ -93,7 +93,7 @@ def test_local_p_weighs_the_softmax_by_the_gaussian():
     distance = np.array([5, 6, 7, 8]) - 6.75
     expected = np.exp(-(distance**2) / (2 * 1.0**2)) / 4
     np.testing.assert_allclose(weights[0, 0], [*expected, 0], rtol=1e-5)
-    # Around a whole number all five are in, and the middle has its full part.
+    # Around a whole number all five slots count, the middle one in full.
     weights = align(np.zeros((1, 1, 5)), window=window(4, 6.0))
     edge, near = np.exp(-2) / 5, np.exp(-0.5) / 5
     np.testing.assert_allclose(
@@ -122,7 +122,7 @@ def test_the_prediction_learns_through_the_gaussian_alone():
 
 
 def test_the_gradient_of_query_and_scores_is_that_of_differences():
-    # Where the window does not change with the query by so little.
+    # At queries where so small a change does not move the window.
     align = predictive(2)
     align.set_weights([np.array([[0.7]]), np.array([[0.9]])])
     position = ops.convert_to_tensor([[0]], "int32")

@@ -1,4 +1,4 @@
-"""Monotonic attention against the walk that it is the expectation of."""
+"""Monotonic attention against the expectation of the walk."""
 
 import itertools
 
@@ -19,7 +19,7 @@ from keras_attn import MonotonicAlignment
 
 SOFT = ["recursive", "parallel"]
 each_soft = pytest.mark.parametrize("mode", SOFT)
-BIG = 40.0  # a score of which sigmoid is sure
+BIG = 40.0  # a score whose sigmoid is almost 0 or 1
 
 
 def monotonic(mode, initial_bias=0.0, **kwargs):
@@ -57,10 +57,10 @@ def logit(p):
 
 
 def expectation(stop, allowed):
-    """Weights of `(target, source)` by enumeration of all the walk's ways.
+    """Returns the expected weights by enumerating all ways of the walk.
 
-    A way is where each query stops, `source` standing for the end; each has
-    a probability, and what is expected is their sum.
+    A way is a stop for each query, where `source` means the end. The weights
+    `(target, source)` are the sums of the probabilities of the ways.
     """
     target, source = stop.shape
     expected = np.zeros((target, source))
@@ -124,7 +124,7 @@ def test_a_walk_that_is_sure_stops_where_it_should(mode):
     rows = ["-+--+", "-+--+", "+---+", "----+", "----+"]
     scores = np.array([[[BIG if c == "+" else -BIG for c in r] for r in rows]])
     weights = in_turn(monotonic(mode), scores.astype("float32"))
-    # It stays at 1, passes by the 0 that lies behind, and goes on to 4.
+    # It stays at 1, skips the 0 behind it, and goes on to 4.
     expected = np.eye(5)[[1, 1, 4, 4, 4]]
     np.testing.assert_allclose(weights, [expected], atol=1e-6)
 
@@ -201,8 +201,8 @@ def test_both_follow_the_recurrence_over_400_steps_of_400(scale):
 def test_weights_sum_to_at_most_one_and_only_move_on(mode, scores):
     weights = values(in_turn(monotonic(mode), scores))[0]
     assert (weights >= 0).all()
-    # What has reached a position or gone further never gets less, but for
-    # what walked off the end.
+    # The weight at or after a position never falls, except for the weight
+    # that walked off the end.
     passed = np.cumsum(weights, axis=-1)
     assert (passed[:, -1] <= 1 + 1e-5).all()
     assert (np.diff(passed, axis=0) <= 1e-5).all()
@@ -331,8 +331,8 @@ def test_it_is_its_config():
     [
         ({"mode": "soft"}, '"recursive", "parallel" or "hard"'),
         ({"noise": -1.0}, "at least 0"),
-        ({"mode": "hard", "noise": 1.0}, "no gradient that noise"),
-        ({"mode": "hard", "hard_inference": True}, "hard at inference anyway"),
+        ({"mode": "hard", "noise": 1.0}, "no gradient, so.*noise=1.0"),
+        ({"mode": "hard", "hard_inference": True}, "hard_inference=True"),
         ({"seed": 1}, "`seed` seeds the noise, and there is none"),
     ],
 )

@@ -13,7 +13,7 @@ from keras import ops
 from keras_attn.alignments import EntmaxAlignment
 from keras_attn.alignments import SparsemaxAlignment
 
-# What is left of a score above the threshold, and what of it is squared.
+# The scale of the scores above the threshold, and the power of the weights.
 KINDS = {
     "sparsemax": (SparsemaxAlignment(), 1, 1),
     "entmax": (EntmaxAlignment(), 2, 2),
@@ -29,7 +29,7 @@ def weights_of(name, scores, **kwargs):
 
 
 def by_bisection(name, scores):
-    """The weights by the definition: the threshold where they sum to 1."""
+    """Returns the weights by definition: at the threshold they sum to 1."""
     _, divisor, power = KINDS[name]
     scores = np.asarray(scores, "float64") / divisor
     low, high = scores.max() - 1, scores.max()
@@ -137,7 +137,7 @@ def test_scores_far_apart_make_no_nan(name):
 def test_a_model_learns_through_it(name):
     align, *_ = KINDS[name]
     inputs = keras.Input((5,))
-    # From the same scores: what starts without weight would never get any.
+    # From equal scores: a position that starts without weight never gets any.
     scores = keras.layers.Dense(4, kernel_initializer="zeros")(inputs)
     outputs = align(keras.layers.Reshape((1, 4))(scores))
     model = keras.Model(inputs, keras.layers.Flatten()(outputs))

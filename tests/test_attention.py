@@ -245,7 +245,7 @@ def test_a_presets_dtype_is_that_of_its_parts(preset, arguments):
         ),
         (
             lambda: LuongAttention("concat"),
-            r'needs `units`.*as in `LuongAttention\("concat", units=128\)`',
+            r'needs `units`.*example `LuongAttention\("concat", units=128\)`',
         ),
         (
             lambda: LuongAttention("dot", units=8),
@@ -257,7 +257,8 @@ def test_a_presets_dtype_is_that_of_its_parts(preset, arguments):
         ),
         (
             lambda: LuongAttention("dot", alignment="local"),
-            "`alignment` 'global', 'local-m', 'local-p'.*'local'",
+            "`alignment` .* must be one of 'global', 'local-m', 'local-p'.*"
+            "'local'",
         ),
         (
             lambda: LuongAttention("dot", window=3),
@@ -321,7 +322,7 @@ def test_a_mechanism_that_does_not_look_back_keeps_no_history():
 
 
 def test_memory_and_history_leave_no_trace_on_the_layer():
-    # Two sources in turn: nothing of the first shows in the second.
+    # Two sources in turn: the first must not change the second's results.
     attention = keras_attn.Attention(mechanisms.TiredScore())
     query, value = mechanisms.draw(2, 3, 4), mechanisms.draw(2, 5, 6, seed=1)
     before = mechanisms.values(attention(query, value))

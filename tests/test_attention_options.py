@@ -225,7 +225,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 
 def test_heads_that_do_not_share_a_query_evenly_are_refused():
-    with pytest.raises(ValueError, match="width 4 .* 3 heads.*`head_dim`"):
+    with pytest.raises(ValueError, match="query_dim=4, heads=3.*`head_dim`"):
         Attention(GeneralScore(), heads=3)(QUERY, VALUE)
 
 
@@ -241,7 +241,7 @@ def test_flags_without_a_meaning_are_refused():
 @pytest.mark.parametrize("mask", [None, MASK, np.zeros((2, 5), bool)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_fused_kernel_computes_the_same(heads, mask, causal, monkeypatch):
-    # Where the backend has none, Keras computes it from other operations.
+    # Without a fused kernel, Keras computes it from other operations.
     monkeypatch.setattr(
         "keras_attn.attention.fused.has_fused_attention", lambda: True
     )
@@ -321,7 +321,7 @@ def test_a_config_with_a_seed_of_version_0_1_loads():
 
 
 class PlacedScore(GeneralScore):
-    """Likes the key whose place is the query's position."""
+    """Prefers the key at the query's own position."""
 
     def call(self, query, keys, position):
         place = ops.arange(ops.shape(keys)[1])
@@ -355,7 +355,7 @@ def test_products_too_large_for_float16_make_no_nan():
 
 
 def test_a_window_reaches_to_the_last_real_position():
-    # Both real positions count, though there is padding between them.
+    # Both real positions count, although there is padding between them.
     mask = np.array([[True, False, False, True]])
     attention = LuongAttention("general", alignment="local-p", window=4)
     _, weights = attention(
@@ -407,7 +407,7 @@ def test_each_of_several_heads_walks_alone(hard):
 
 def test_an_alignment_sees_its_own_head_and_a_score_the_mean():
     class Recall(keras_attn.Alignment):
-        """What it is shown of the past, added to what it finds."""
+        """A score that adds the past alignments that it sees to its own."""
 
         def call(self, scores, allowed=None, history=()):
             past = history.previous + 10.0 * history.total

@@ -43,7 +43,7 @@ class Missing(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Missing())
 """
 
-# What of the conformance holds for every backend: always, and with the rest.
+# The conformance tests for every backend: those that run always, and all.
 ALWAYS = [
     "test_attending_step_by_step_is_attending_to_all_at_once",
     "test_training_changes_every_weight",
@@ -56,7 +56,7 @@ CONFORMANCE = [
 
 
 def run(code, *arguments, backend="jax"):
-    """What a fresh process prints in which there is no TensorFlow."""
+    """Returns the output of a fresh process without TensorFlow."""
     result = subprocess.run(
         [sys.executable, "-c", WITHOUT_TENSORFLOW + code, *arguments],
         cwd=TESTS.parent,

@@ -30,13 +30,13 @@ tensorflow_only = pytest.mark.skipif(
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """What is large, and what a block holds, as if memory were scarce."""
+    """Sets small limits for large tensors and blocks, to test on small data."""
     monkeypatch.setattr(blockwise, "LARGE", 0)
     monkeypatch.setattr(blockwise, "BLOCK", 30)
 
 
 def draw(batch, target, source, units, dtype="float32"):
-    """A query, keys, v and a gradient of the scores."""
+    """Returns a query, keys, v and a gradient of the scores."""
     random = np.random.default_rng(0)
     shapes = (
         (batch, target, units),
@@ -329,7 +329,7 @@ def test_block_size_must_be_a_positive_integer_or_all(score, block_size):
 )
 @pytest.mark.parametrize("block_size", [4, "all"])
 def test_scores_of_more_than_query_and_keys_have_no_blocks(score, block_size):
-    with pytest.raises(ValueError, match=f"alone; what {score.__name__} adds"):
+    with pytest.raises(ValueError, match=f"alone. {score.__name__} adds"):
         score(4, block_size=block_size)
     assert score.from_config(score(4).get_config()).block_size is None
 

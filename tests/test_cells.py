@@ -1,4 +1,4 @@
-"""Any Keras cell runs as Keras runs it, whatever the shortcut."""
+"""Any Keras cell computes the same as in Keras, with every shortcut."""
 
 import keras
 import numpy as np

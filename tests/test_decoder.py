@@ -219,9 +219,9 @@ def test_a_cells_own_first_state_is_taken():
 @pytest.mark.parametrize(
     "cell, widths, received",
     [
-        ("gru", [3], r"1 state\(s\) of width \[4\].*widths: \[3\]"),
-        ("lstm", [4], r"2 state\(s\) of width \[4, 4\].*widths: \[4\]"),
-        ("gru", [4, 4], r"1 state\(s\).*widths: \[4, 4\]"),
+        ("gru", [3], r"1 state\(s\), of widths \[4\].*of widths \[3\]"),
+        ("lstm", [4], r"2 state\(s\), of widths \[4, 4\].*of widths \[4\]"),
+        ("gru", [4, 4], r"1 state\(s\).*of widths \[4, 4\]"),
         ("stack", [4, 4, 3], r"\[3, 4, 4\].*in this order.*\[4, 4, 3\]"),
     ],
 )
@@ -235,7 +235,8 @@ def test_an_initial_state_that_does_not_fit_is_refused(
         decoder.build(inputs.shape, source.shape)
     states = [draw(2, width) for width in widths]
     states = states[0] if len(states) == 1 else states
-    with pytest.raises(ValueError, match=received + r"[\s\S]*`Dense` layer"):
+    remedy = r"[\s\S]*`bridge=\"dense\"`"
+    with pytest.raises(ValueError, match=received + remedy):
         decoder(inputs, source, initial_state=states)
 
 
@@ -313,12 +314,12 @@ IDS = np.array([[1, 2, 3, 0, 0], [4, 0, 0, 0, 0]])
 def test_masks_survive_an_initial_state(wiring):
     embedded = layers.Embedding(5, 4, mask_zero=True)(IDS)
     start = draw(2, 4)
-    # Keras's own layers forget the mask, and change after the last token:
+    # Keras's layers with an initial state ignore the mask and go on at padding.
     gru = layers.GRU(4, return_state=True)
     _, forgetful = gru(embedded, initial_state=start)
     _, mindful = gru(embedded, initial_state=start, mask=IDS != 0)
     assert not np.allclose(forgetful, mindful)
-    # Ours do not: what stands at the padding has no effect.
+    # Ours keep the mask: the inputs at padding have no effect.
     decoder = mechanisms.decoder(
         mechanisms.Mechanism("", lambda: BahdanauAttention(5)), wiring=wiring
     )
@@ -373,7 +374,7 @@ def test_an_empty_batch_decodes_to_an_empty_batch(wiring):
 
 
 def dropping(cell, wiring, **options):
-    """A decoder that drops in its cells, for the loops to trip over."""
+    """Makes a decoder whose cells have dropout, which loops must handle."""
     keras.utils.set_random_seed(3)
     drop = {"dropout": 0.4, "recurrent_dropout": 0.4}
     decoder = AttentionDecoder(

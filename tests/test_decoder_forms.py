@@ -1,7 +1,7 @@
-"""What a decoder looks at and how it is built, in all its forms.
+"""All forms of a decoder: what it attends to and how it is built.
 
-Each form is a model that is trained, cut and decoded step by step, saved and
-loaded; what sets it apart is then held against numbers worked out otherwise.
+Each form is a model that is trained, cut, decoded step by step, saved and
+loaded. Its own results are then compared with numbers from another computation.
 """
 
 import keras
@@ -436,11 +436,11 @@ def test_keras_s_own_layer_and_our_loop_compute_the_same(make):
         ({"self_attention": "mine"}, "must be a `keras_attn.Attention`"),
         (
             {"self_attention": LuongAttention("general", alignment="local-m")},
-            "needs past alignments or positions",
+            "must not need past alignments or positions",
         ),
         (
             {"self_attention": LuongAttention("location", max_source=9)},
-            "needs past alignments or positions",
+            "must not need past alignments or positions",
         ),
         (
             {
@@ -541,7 +541,7 @@ def test_a_residual_cell_in_an_rnn_of_keras_draws_dropout_anew():
 
 
 def test_a_residual_cell_goes_around_one_cell():
-    with pytest.raises(ValueError, match="goes around one cell"):
+    with pytest.raises(ValueError, match="wraps a single cell"):
         keras_attn.ResidualCell(layers.StackedRNNCells([gru(), gru()]))
 
 
@@ -552,5 +552,5 @@ def test_a_past_needs_to_know_its_length():
     inputs, memory = draw(2, 4, 3), draw(2, 5, 4)
     built(decoder, inputs.shape, memory.shape)
     source = decoder.prepare(ops.convert_to_tensor(memory))
-    with pytest.raises(ValueError, match="longest length of an output"):
+    with pytest.raises(ValueError, match="length of the longest output"):
         decoder.start(source)

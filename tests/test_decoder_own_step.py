@@ -26,7 +26,7 @@ class Twice(AttentionDecoder):
 
 
 class Narrow(AttentionDecoder):
-    """Has a step that knows of no training."""
+    """Has a step without the argument `training`."""
 
     def step(self, inputs, state, source):
         return super().step(inputs, state, source)

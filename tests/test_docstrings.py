@@ -12,7 +12,7 @@ import keras_attn
 
 
 def examples():
-    """Every docstring with an example, wherever in the package it stands."""
+    """Returns every docstring of the package that has an example."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     found = {}
     for module in pkgutil.walk_packages(keras_attn.__path__, "keras_attn."):

@@ -19,7 +19,7 @@ from keras import ops
 
 import keras_attn
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -29,7 +29,7 @@ WHOLE = {"return_sequences": True}
 
 
 def look(model, data=None):
-    """What `check` warns of and returns, and its error or ""."""
+    """Returns the findings that `check` warns of, and its error or ""."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -62,7 +62,7 @@ def assert_doubtful(model, kind, layer, *parts, data=None):
 
 
 def attend(x, memory, **options):
-    """What a decoder does, in one go: these models are looked at sooner."""
+    """Attends for all positions at once, so that checks take less time."""
     return keras_attn.ScaledDotAttention(**options)(x, memory)
 
 
@@ -144,7 +144,7 @@ LOSE_MASKS = {
     "an operation": (
         lambda: with_encoder(layers.Lambda(lambda x: x * 2.0, **NAMED)),
         lambda: with_encoder(layers.Rescaling(2.0)),
-        "lets the mask go, so 'scaled_dot_attention",
+        "drops the mask, so 'scaled_dot_attention",
     ),
     "a reshape": (
         lambda: with_encoder(
@@ -153,36 +153,36 @@ LOSE_MASKS = {
             )
         ),
         lambda: with_encoder(layers.Identity()),
-        "lets the mask go",
+        "drops the mask",
     ),
     "an operation in a nested model": (
         lambda: with_encoder(
             in_a_nested_model(layers.Lambda(lambda x: x * 2.0, **NAMED))
         ),
         lambda: with_encoder(in_a_nested_model(layers.Rescaling(2.0))),
-        "lets the mask go",
+        "drops the mask",
     ),
     "an attention of Keras before another": (
         lambda: with_path(two_attentions()),
         lambda: with_path(
             two_attentions(layers.Rescaling(1.0), layers.Rescaling(1.0))
         ),
-        "takes the mask off what it reads, so 'multi_head_attention",
+        "removes the mask of its input, so 'multi_head_attention",
     ),
     "a convolution": (
         lambda: with_encoder(layers.Conv1D(6, 3, padding="same", **NAMED)),
         lambda: with_encoder(layers.Dense(6)),
-        "knows of no masks",
+        "takes no mask",
     ),
     "pooling": (
         lambda: with_summary(layers.GlobalMaxPooling1D(**NAMED)),
         lambda: with_summary(layers.GlobalAveragePooling1D()),
-        "knows of no masks",
+        "takes no mask",
     ),
     "one that reads what a layer passed on as it was": (
         lambda: with_path(two_attentions(layers.Dropout(0.1))),
         lambda: with_path(two_attentions(layers.Rescaling(1.0))),
-        "takes the mask off what it reads, so 'multi_head_attention",
+        "removes the mask of its input, so 'multi_head_attention",
     ),
     "features": (
         lambda: (
@@ -233,7 +233,7 @@ def test_a_mask_that_is_given_by_hand_may_be_wrong():
         build(lambda ids: ops.not_equal(ids, 77)),
         "mask",
         "culprit",
-        "is given a mask by hand",
+        "gets a mask as an argument",
     )
 
 
@@ -298,7 +298,7 @@ class Ahead(layers.Layer):
 
 
 class Ending(layers.Layer):
-    """Adds how many tokens there will be, which nobody knows yet."""
+    """Adds the number of tokens, which decoding does not know yet."""
 
     def call(self, x, mask=None):
         count = ops.sum(ops.cast(mask, x.dtype), axis=1)
@@ -440,7 +440,7 @@ def test_what_is_not_finite_is_named():
 
 
 class Positive(layers.Layer):
-    """Has a weight that no other value than its own is sure to suit."""
+    """Has a weight that a disturbance may make invalid."""
 
     def build(self, shape):
         self.supports_masking = True
@@ -540,7 +540,7 @@ WRONG_DATA = {
     "a source's id too large": (
         arrays(source=changed(SOURCE_IDS, (1, 0), 7)),
         "ids",
-        "'of_source' knows the ids 0 to 6 (`input_dim=7`), and 'source' has "
+        "'of_source' knows the ids 0 to 6 (`input_dim=7`), but 'source' has "
         "the id 7",
     ),
     "a target's id too large": (
@@ -556,7 +556,8 @@ WRONG_DATA = {
     "an id without a logit": (
         arrays(target_out=changed(IDS[:, 1:], (0, 0), 9)),
         "vocabulary",
-        "'last' gives logits for the ids 0 to 8, and 'target_out' has the id 9",
+        "'last' returns logits for the ids 0 to 8, but 'target_out' has the "
+        "id 9",
     ),
     "targets longer than inputs": (
         arrays(target_out=IDS),
@@ -576,7 +577,7 @@ WRONG_DATA = {
     "one-hot targets of another size": (
         arrays(target_out=np.eye(TARGETS + 1)[IDS[:, 1:]]),
         "one-hot",
-        "over the 9 ids that 'last'",
+        "over the 9 ids of the logits of 'last'",
     ),
     "one-hot inputs": (
         arrays(target_in=np.eye(TARGETS)[IDS[:, :-1]]),
@@ -586,9 +587,9 @@ WRONG_DATA = {
     "broken ids": (
         arrays(source=SOURCE_IDS + 0.5),
         "dtype",
-        "values that are no whole numbers",
+        "values that are not whole numbers",
     ),
-    "no target_out": ([arrays()[0]], "inputs", "the data 1"),
+    "no target_out": ([arrays()[0]], "inputs", "the data has 1"),
     "one input": ((SOURCE_IDS, IDS[:, 1:]), "inputs", "has 2 inputs"),
     "three in a row": (
         (SOURCE_IDS, IDS[:, :-1], IDS[:, 1:]),
@@ -603,7 +604,7 @@ WRONG_DATA = {
     "other rows": (
         [arrays(source=SOURCE_IDS[:2])],
         "inputs",
-        "must have as many rows",
+        "of a batch must have the same number of rows",
     ),
     "weights of another shape": (
         (*arrays(), np.ones((3, 4))),
@@ -613,10 +614,10 @@ WRONG_DATA = {
     "arrays of other rows": (
         arrays(source=SOURCE_IDS[:2]),
         "inputs",
-        "All arrays must have as many rows",
+        "All arrays must have the same number of rows",
     ),
     "no batch": ([], "inputs", "has no batch"),
-    "a number": (7, "inputs", "must be what `model.fit` takes"),
+    "a number": (7, "inputs", "must have a form that `model.fit` takes"),
 }
 
 
@@ -640,7 +641,7 @@ DOUBTFUL_DATA = {
     "a start of id 0": (
         arrays(target_in=changed(IDS[:, :-1], (slice(None), 0), 0)),
         ("padding", "of_target"),
-        "nor the start, the id 0",
+        "also not to the start token",
     ),
     "ids as floats": (
         arrays(source=SOURCE_IDS.astype("float32")),
@@ -705,7 +706,8 @@ def test_a_target_that_is_not_the_last_input_is_found():
     memory, x = embedded(source, target)
     logits = layers.Dense(TARGETS)(attend(x, memory))
     model = keras.Model([target, source], logits)
-    assert_wrong(model, "inputs", "as long as 'target'", "Is the target the")
+    said = "as long as 'target'", "Make the target the last"
+    assert_wrong(model, "inputs", *said)
 
 
 def test_the_first_of_several_outputs_is_looked_at():
@@ -721,7 +723,7 @@ def test_the_first_of_several_outputs_is_looked_at():
     targets = {"another": np.zeros((3, 5, 3)), "logits": y}
     assert_good(model, (x, targets))
     targets["logits"] = y + 9
-    assert_wrong(model, "vocabulary", "'logits' gives", data=(x, targets))
+    assert_wrong(model, "vocabulary", "'logits' returns", data=(x, targets))
 
 
 def test_a_model_that_draws_in_training_is_looked_at():
@@ -762,7 +764,7 @@ def test_only_four_batches_are_looked_at():
 
 def test_a_generator_is_refused_and_gives_all_its_batches_to_fit():
     generator = (arrays() for _ in range(3))
-    assert_wrong(good(), "inputs", "is a generator", data=generator)
+    assert_wrong(good(), "inputs", "must not be a generator", data=generator)
     assert len(list(generator)) == 3
 
 
@@ -931,7 +933,7 @@ def test_models_that_cannot_be_looked_at_are_refused():
 
 @keras.saving.register_keras_serializable("test_findings")
 class Counting(layers.Layer):
-    """Counts its calls, whatever for."""
+    """Counts its calls."""
 
     def build(self, shape):
         self.calls = self.add_weight(initializer="zeros", trainable=False)
@@ -1029,7 +1031,7 @@ def test_a_dataset_of_pairs_is_looked_at():
     assert_wrong(model, "shift", "is 'target' itself", data=itself)
 
 
-# The models of other tests: none is refused, and what is warned of is true.
+# The models of other tests: none is refused, and all warnings are right.
 
 
 def models():
@@ -1051,7 +1053,7 @@ def models():
 
 MODELS = models()
 
-# Padding does change what these compute.
+# Padding does change the results of these models.
 MIND_PADDING = {
     # Frames without `Masking`.
     "memory_straight_from_the_input": "attention_decoder",
@@ -1060,7 +1062,7 @@ MIND_PADDING = {
     "convolutional_encoder": "conv1d",
     # Keras's attention takes the mask off the memory that both blocks read.
     "path transformer": "multi_head_attention",
-    # The mask that is given by hand is true everywhere.
+    # The mask that is passed as an argument is true everywhere.
     "path masks_given": "multi_head_attention",
 }
 
@@ -1069,7 +1071,7 @@ MIND_PADDING = {
 def test_the_models_that_are_decoded_have_no_false_findings(name):
     model = MODELS[name]()
     if name == "layers_between" and keras.backend.backend() == "tensorflow":
-        # Its `TimeDistributed` gives one position in a graph: Keras's bug.
+        # In a graph its `TimeDistributed` returns one position: a Keras bug.
         assert_wrong(model, "graph", "'time_distributed' (TimeDistributed)")
     elif name in MIND_PADDING:
         found, error = look(model)

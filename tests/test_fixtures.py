@@ -1,4 +1,4 @@
-"""What earlier versions saved is loaded, and answers as it did then."""
+"""Models saved by earlier versions load, and answer as they did then."""
 
 import json
 import pathlib

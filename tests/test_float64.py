@@ -17,7 +17,7 @@ QUERY = np.random.default_rng(0).normal(size=(3, 4, QUERY_DIM))
 
 @pytest.fixture(params=["floatx", "dtype"])
 def arguments(request):
-    """What makes a layer compute in float64."""
+    """Makes layers compute in float64."""
     if request.param == "dtype":
         yield {"dtype": "float64"}
         return
@@ -70,7 +70,7 @@ def test_a_layer_attends_learns_and_steps(mechanism, arguments):
 
 
 FIRST = "floatx", "pre"
-# What mixed float32 with `floatx`; the others are left to `make test-all`.
+# Rows that once mixed float32 with `floatx`; `make test-all` runs the others.
 ONCE_BROKEN = {
     "luong local-m",
     "luong local-p",

@@ -1,4 +1,4 @@
-"""Cutting a functional model: step by step it computes what it was trained on.
+"""Cutting a functional model: the steps compute the same as the model.
 
 These tests run on every backend that Keras runs on.
 """
@@ -21,7 +21,7 @@ from keras import ops
 import keras_attn
 from keras_attn import Incremental
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -258,7 +258,7 @@ def test_a_layer_that_trains_unless_told_otherwise_is_told():
 
 
 class ConvolvedKeys(keras_attn.Score):
-    """Uses a weight in `project` as a `call` would, in one precision."""
+    """Uses a weight in `project`, in the precision of `call`."""
 
     def build(self, query_shape, key_shape):
         self.kernel = self.add_weight(shape=(3, key_shape[-1], query_shape[-1]))

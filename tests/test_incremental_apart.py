@@ -27,7 +27,7 @@ def model(positions):
 
 
 class Told(keras.layers.Layer):
-    """Is told of its position beside a tensor that each source has one of."""
+    """Takes its position, and a tensor with one row per source."""
 
     def call(self, inputs, constant, start_index=0):
         length = keras.ops.shape(inputs)[1]
@@ -84,7 +84,7 @@ def test_hypotheses_apart_go_on_as_they_would_together(name):
         logits, _, state = cut.step(token, states[-1], encoded)
         expected.append(logits)
         states.append(state)
-    # Row by row at another position, and so are two hypotheses of a row.
+    # Rows are at different positions, and so are two hypotheses of a row.
     at = np.array([[0, 4], [2, 2], [4, 0]])
     here = keras.tree.map_structure(
         lambda *x: keras.ops.stack(

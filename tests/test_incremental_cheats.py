@@ -1,9 +1,9 @@
 """No model that is cut wrongly passes, and no good one is refused.
 
-A cheat is a layer that a step cannot imitate: it mixes positions of the
-target, or rows of the batch, or depends on how long or where something is.
-Graphs are drawn from good and cheating parts. Most cheats are layers of these
-tests, which stand on no list of refusals.
+A cheat is a layer that steps cannot imitate: it mixes positions of the target
+or rows of the batch, or it depends on lengths or positions. Graphs are drawn
+from good parts and cheats. Most cheats are layers of these tests, which no list
+of refused layers names.
 
 These tests run on every backend that Keras runs on.
 """
@@ -24,7 +24,7 @@ import keras_attn
 from keras_attn import Incremental
 from keras_attn.incremental.record import Record
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -312,7 +312,7 @@ GOOD = {
 
 
 def draw(number):
-    """A graph with a number of its own; an odd one has a cheat in it."""
+    """Returns the graph with this number; odd numbers have a cheat."""
     random = np.random.default_rng(number)
     parts = [*random.choice([*GOOD], size=random.integers(1, 4))]
     cheats = [*CHEATS, *KERAS]
@@ -361,11 +361,11 @@ def test_of_hundreds_of_graphs_the_cheats_are_refused(number):
     check_drawn(number)
 
 
-# What a first version of the check let pass, or refused wrongly.
+# Models that a first version of the check passed or refused wrongly.
 
 
 class Outlying(layers.Layer):
-    """Scores of -1e9 beside others, and a cheat behind them."""
+    """Adds scores of -1e9, which could hide a cheat."""
 
     def call(self, inputs):
         low = ops.cast(ops.arange(ops.shape(inputs)[2]) < 2, inputs.dtype)
@@ -374,7 +374,7 @@ class Outlying(layers.Layer):
 
 
 class Hiding(layers.Layer):
-    """Its mask hides a token that is none of padding."""
+    """Returns a mask that hides a token that is not padding."""
 
     def call(self, inputs):
         return ops.one_hot(inputs, TARGETS)
@@ -544,7 +544,7 @@ def test_good_graphs_that_once_were_refused_pass(name):
 
 
 class FailsInGraphs(layers.Layer):
-    """Takes many positions only where it knows the number of rows."""
+    """Takes many positions only if the number of rows is known."""
 
     def call(self, inputs):
         rows, length, _ = inputs.shape

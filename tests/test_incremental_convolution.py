@@ -21,7 +21,7 @@ from keras import ops
 
 from keras_attn import Incremental
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -119,7 +119,7 @@ REFUSED = {
         lambda x: layers.Conv1D(6, 3, name="culprit")(
             layers.ZeroPadding1D((0, 2))(x)
         ),
-        "moves them",
+        "moves positions",
     ),
     "zeros for nobody": (
         lambda x: layers.Lambda(lambda x: x[:, 1:])(

@@ -18,14 +18,14 @@ from test_incremental_layers import PATHS
 import keras_attn
 from keras_attn import Incremental
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
 
 
 def looped(cut, jit_compile, hoist=False):
-    """A function of `(source, target)` to logits: a loop within the graph."""
+    """Returns a function of `(source, target)` with the loop in its graph."""
 
     def run(source, target):
         steps, encoded = cut, cut.encode(source)
@@ -86,7 +86,7 @@ def test_a_loop_in_the_graph_computes_what_the_whole_does(jit_compile):
 @pytest.mark.parametrize("layer", ["decoder", "layer", "context alone"])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_few_and_many_hypotheses_get_the_same(layer, jit_compile):
-    """XLA leaves products in the loop for the 2 of a source, not the 6."""
+    """With XLA, products stay in the loop for 2 hypotheses, not for 6."""
     source, target = inputs()
     memory = layers.Embedding(SOURCES, 6, mask_zero=True)(source)
     size = 300 if layer == "context alone" else 64  # 300: no table

@@ -1,4 +1,4 @@
-"""Products taken before a loop: the same numbers, by fewer operations.
+"""Hoisted products: the same numbers, by fewer operations.
 
 These tests run on every backend that Keras runs on.
 """
@@ -25,7 +25,7 @@ import keras_attn
 from keras_attn import Incremental
 from keras_attn import on_device
 
-# Keras warns where a layer lets a mask go.
+# Keras warns if a layer drops a mask.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -49,7 +49,7 @@ WIRINGS = {
     "post": {"order": "post", "input_feeding": False},
     "input": {"order": "post", "query": ("state", "input")},
 }
-# What is not only emitted, or not by this layer, stays in the loop.
+# Contexts that are not only emitted, or not by this layer, are not hoisted.
 CONTEXTS_NEEDED = {
     "concatenated": {"order": "post", "emit": "concatenated"},
     "asked": {"order": "post", "query": ("state", "context")},
@@ -85,14 +85,14 @@ def model_of(**options):
 
 
 def hoisted_in(model):
-    """The steppers of the path with fewer products in a step."""
+    """Returns the path's steppers after hoisting."""
     cut = Incremental(model)
     encoded = cut.encode(ops.convert_to_tensor(SOURCE))
     return changed(cut, cut.hoist(encoded)[0])
 
 
 def changed(cut, hoisted):
-    """The steppers that take the place of others."""
+    """Returns the steppers that hoisting replaced."""
     pairs = zip(cut._path.steppers, hoisted._path.steppers, strict=True)
     return [new for old, new in pairs if new is not old]
 
@@ -166,7 +166,7 @@ def test_inputs_that_depend_on_more_are_not_looked_up(name):
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_ids_may_be_floats(nested):
-    """As those of a `keras.Input` without a dtype are."""
+    """Ids may be floats, as those of a `keras.Input` without a dtype."""
     source = keras.Input((None,), dtype="int32")
     target = keras.Input((None,))
     memory = layers.Embedding(SOURCES, 6, mask_zero=True)(source)
@@ -316,7 +316,7 @@ def test_a_model_within_the_model_is_hoisted_too():
 
 @pytest.mark.parametrize("part", ["decoder", "cell", "attention"])
 def test_what_is_placed_on_a_device_stays_there(part):
-    """A product taken out would be computed elsewhere."""
+    """On another device, a hoisted product would be computed elsewhere."""
     cell = layers.GRUCell(6)
     attention = keras_attn.BahdanauAttention(5)
     layer = decoder(cell, attention, order="post")

@@ -1,4 +1,4 @@
-"""The cut through every kind of layer: a step computes what the whole does.
+"""Every kind of layer: the steps compute the same as the whole model.
 
 These tests run on every backend that Keras runs on.
 """
@@ -23,7 +23,7 @@ from keras import ops
 import keras_attn
 from keras_attn import Incremental
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -97,12 +97,12 @@ def gru_below_decoder(x, memory):
 def three_decoders(x, memory):
     x = decoder()(x, memory)
     x = decoder(attention=keras_attn.LuongAttention("general"))(x, memory)
-    # The one at the top attends to nothing.
+    # The top decoder attends to nothing.
     return keras_attn.AttentionDecoder(layers.GRUCell(6))(x)
 
 
 def other_keys(x, memory):
-    """Queries, keys and values of three widths, from other layers each."""
+    """Queries, keys and values of three widths, each from its own layer."""
     own = keras_attn.Attention(
         keras_attn.AdditiveScore(4), heads=2, head_dim=3, value_dim=6
     )
@@ -132,14 +132,14 @@ def own_mask(x, memory):
 
 
 def masks_kept(x, memory):
-    """An attention of Keras that leaves the mask of the memory where it is."""
+    """An attention of Keras that keeps the mask of the memory."""
     x = layers.GRU(6, return_sequences=True)(x)
     x = layers.GroupQueryAttention(3, 2, 1)(x, memory)
     return keras_attn.ScaledDotAttention(heads=2)(x, memory)
 
 
 def masks_given(x, memory):
-    """Of two attentions to a memory, Keras masks only the first by itself."""
+    """Two attentions to a memory, of which Keras masks only the first."""
     real = ops.any(ops.not_equal(memory, 9.0), -1)
     for _ in range(2):
         x = layers.MultiHeadAttention(2, 3)(x, memory, value_mask=real)
@@ -196,7 +196,7 @@ PATHS = {
         layers.MultiHeadAttention(2, 3, sliding_window=2)
     ),
     "own, groups": self_attention(
-        # A name of its own: others are counted anew in other tests.
+        # A unique name: other tests make Keras number default names anew.
         layers.GroupQueryAttention(
             3, 4, 2, sliding_window=3, use_gate=True, name="own_groups"
         )
@@ -313,7 +313,7 @@ def test_several_sources_are_encoded_together():
 
 
 def test_what_is_encoded_is_tensors_and_none_alone():
-    """So it can leave one function and enter the next, masks and all."""
+    """Passes `Encoded` from one function to the next, with its masks."""
     for name in ("nested_block", "hub", "masks_kept", "gru", "keras dot"):
         model = speak_up(with_path(PATHS[name]))
         cut = Incremental(model)

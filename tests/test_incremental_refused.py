@@ -1,4 +1,4 @@
-"""What cannot be decoded token by token is refused, by the layer in the way.
+"""Models that cannot be decoded token by token are refused by layer.
 
 These tests run on every backend that Keras runs on.
 """
@@ -19,7 +19,7 @@ from keras import ops
 import keras_attn
 from keras_attn import Incremental
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
@@ -72,14 +72,14 @@ def test_a_layer_that_mixes_target_positions_is_refused_by_its_name(name):
 
 
 class Summing(layers.Layer):
-    """Mixes positions where nobody can see it from outside."""
+    """Mixes positions in a way that its class does not show."""
 
     def call(self, inputs):
         return ops.cumsum(inputs, axis=1)
 
 
 class Positions(layers.Layer):
-    """Adds each position's number, so it depends on where it stands."""
+    """Adds each position's number, so it depends on the position."""
 
     def call(self, inputs):
         count = ops.cumsum(ops.ones_like(inputs), axis=1)
@@ -177,7 +177,7 @@ def test_inputs_without_an_order_are_refused():
 
 
 def two_halves(x, memory):
-    """A model of which one output does not depend on the target."""
+    """A model with an output that does not depend on the target."""
     given = keras.Input((None, 6)), keras.Input((None, 6))
     halves = keras.Model(
         given,
@@ -190,7 +190,7 @@ def two_halves(x, memory):
 
 MULTI_HEAD = {"num_heads": 2, "key_dim": 3, "name": "culprit"}
 
-# What is on the path, and a part of what is said about it.
+# Functions that build a path, and a part of the error about it.
 SAID = {
     "a GRU's last output": (
         lambda x, memory: layers.GRU(6, name="culprit")(x),
@@ -230,7 +230,7 @@ SAID = {
         lambda x, memory: layers.MultiHeadAttention(**MULTI_HEAD)(
             x, x, use_causal_mask=True, attention_mask=ops.ones_like(x)
         ),
-        "`use_causal_mask=True` alone is enough",
+        "`use_causal_mask=True` is enough",
     ),
     "a causal mask over the source": (
         lambda x, memory: layers.MultiHeadAttention(**MULTI_HEAD)(
@@ -260,7 +260,7 @@ SAID = {
                 )[1]
             )
         ),
-        "returns its scores by head",
+        "returns scores by head",
     ),
     "a window that the length of the target moves": (
         lambda x, memory: keras_attn.Attention(
@@ -268,7 +268,7 @@ SAID = {
             keras_attn.LocalPredictiveAlignment(1),
             name="culprit",
         )(x, x, use_causal_mask=True),
-        "a target whose length is not known yet",
+        "in a target that is still growing",
     ),
     "KerasHub's decoder without its mask": (
         lambda x, memory: keras_hub.layers.TransformerDecoder(

@@ -1,7 +1,7 @@
-"""A new version of Keras has to keep these: a test for each thing we use.
+"""Internals of Keras that a new version has to keep, a test for each.
 
-A test that fails here names what has changed; `keras_attn/keras_internals.py`
-is the one place to mend.
+A failing test names the change, and `keras_attn/keras_internals.py` is the only
+file to adapt.
 """
 
 import keras
@@ -198,5 +198,5 @@ def test_kerashubs_decoder_is_made_of_these_parts(reads_source):
         assert parts.cross_attention is None
     fed = parts.output_dense(parts.intermediate_dense(y))
     y = parts.feedforward_norm(y + fed)
-    # All positions are the same, so that a mask makes no difference.
+    # All positions are equal, so that a mask makes no difference.
     np.testing.assert_allclose(y, expected, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Our layers pass the test that Keras runs on each of its own.
+"""Our layers pass the test that Keras runs on its own layers.
 
 `run_layer_test` builds, calls symbolically and eagerly, saves and revives a
 layer, and runs it in mixed precision. It is not public but ships with Keras.
@@ -19,7 +19,7 @@ class Checks(testing.TestCase):
     """Makes Keras's checks callable from a test function."""
 
     def runTest(self):
-        """Nothing by itself."""
+        """Runs no test by itself."""
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_padding_does_not_touch_the_state(name):
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("name", PADDINGS)
 def test_gradients_pass_padding_by(name, jit_compile):
-    # The last real sum is that of all real numbers and of no other.
+    # The last real sum has all real numbers and no other.
     mask = mask_of(name)
     last = mask & (np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
 

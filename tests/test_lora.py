@@ -1,4 +1,4 @@
-"""Low-rank adapters and quantization, put on after a translator was made."""
+"""Low-rank adapters and quantization, added after a translator was made."""
 
 import pathlib
 import pickle
@@ -22,7 +22,7 @@ KINDS = ["pre", "feeding", "summed", "transformer"]
 
 
 def model_of(kind):
-    """A fresh model: adapting one would change the toys for others."""
+    """Makes a fresh model, because adapters would change the shared toys."""
     if kind == "pre":
         return toy_models.pre().model
     if kind == "feeding":
@@ -45,7 +45,7 @@ def translator_of(model):
 
 
 def enable(model):
-    """LoRA on every layer that has it; returns these layers."""
+    """Enables LoRA on every layer that has it; returns these layers."""
     found = [x for x in model._flatten_layers() if hasattr(x, "enable_lora")]
     for layer in found:
         layer.enable_lora(2)
@@ -72,7 +72,7 @@ def assert_like_the_whole_model(found, model):
 
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory):
-    """For each kind a translator from before, its answers, and its export."""
+    """For each kind: a translator, its earlier answers, and its export."""
     folder = tmp_path_factory.mktemp("adapted")
     made = {}
     for kind in KINDS:
@@ -180,13 +180,12 @@ def test_a_quantized_model_is_refused_by_its_layer(action, quantized, tmp_path):
     with pytest.raises(ValueError) as error:
         ACTIONS[action](translator, tmp_path)
     message = str(error.value)
-    assert message.startswith("The layer '")
+    assert message.startswith("Decoding needs float weights, but the layer '")
     assert (
-        "is quantized, which a decoder is not: it needs float weights. "
-        f"Received: quantization_mode='{mode}'. Leave out "
-        "`model.quantize(...)`, and have the export store 8 bits a weight, "
-        '`translator.export(directory, weights="int8")`. Float weights come '
-        "back from where they were saved before." in message
+        f"is quantized. Received: quantization_mode='{mode}'. Leave out "
+        "`model.quantize(...)`, or load the float weights from a file saved "
+        "before it. To store 8 bits per weight, export with "
+        '`translator.export(directory, weights="int8")`.' in message
     )
     assert not list(tmp_path.iterdir())
 

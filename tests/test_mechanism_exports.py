@@ -1,7 +1,7 @@
 """Every mechanism and form of a decoder, in beam search, as TF Serving runs it.
 
-A decoder may have several attentions, so that one export holds several rows
-of the table; each has its part in every score that the search compares.
+A decoder may have several attentions, so one export tests several rows of the
+table: each attention contributes to every score that the search compares.
 """
 
 import pathlib
@@ -95,7 +95,7 @@ def without_attention():
 
 
 def attends_in_the_encoder():
-    """Additive attention among sources of any length, also in blocks."""
+    """Additive attention to sources of any length, also in blocks."""
     source, target, (memory,), embedding = embedded()
     for block_size in (None, 1):
         attention = keras_attn.BahdanauAttention(3, block_size=block_size)
@@ -133,7 +133,7 @@ def exports(translators, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(exports, tmp_path_factory):
-    """What TF Serving's loader answers, in a process without Keras."""
+    """Returns the answers of TF Serving's loader, without Keras."""
     folder = tmp_path_factory.mktemp("answers")
     text = np.array([x.encode() for x in LINES], object)
     requests = [

@@ -1,4 +1,4 @@
-"""What is promised of every attention, held for each row of the table."""
+"""Promises of every attention, tested for each row of the table."""
 
 import json
 import os
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def layer_and_inputs(mechanism, batch=BATCH, source=SOURCE, **options):
-    """An attention with weights that matter, a query and a value."""
+    """Returns an attention with random weights, a query and a value."""
     query = draw(batch, TARGET, QUERY_DIM, seed=3)
     value = draw(batch, source, mechanism.value_dim, seed=4)
     attention = mechanism.make(**options)
@@ -83,7 +83,7 @@ def test_attending_step_by_step_is_attending_to_all_at_once(mechanism, mask):
 
 
 def hold(new, old, real):
-    """The new state where the step was real, the old one where padding."""
+    """Returns the new state at real steps, the old state at padding."""
 
     def choose(new, old):
         rows = real.reshape((-1,) + (1,) * (len(new.shape) - 1))
@@ -308,7 +308,7 @@ def test_answers_are_the_same_with_xla(mechanism, wiring):
 
 
 def test_saved_models_answer_the_same_in_a_fresh_process(tmp_path):
-    # All mechanisms in one process: starting it is what takes the time.
+    # All mechanisms in one process, because starting it takes most time.
     mechanisms.save_models(tmp_path)
     checked = in_fresh_process(
         "import pathlib, sys, mechanisms\n"
@@ -399,8 +399,8 @@ def test_dropout_drops_weights_and_returns_those_before(mechanism):
     if not mechanism.random:
         np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
     if attention.heads == 1:
-        # Each value is one and all are weighed alike, so that the context
-        # has a share of the weights, times two, in every column.
+        # Each value is one and all weights are equal, so every column of the
+        # context is the kept share of the weights, times two.
         shares = values(context) / values(expected)
         np.testing.assert_allclose(
             shares, shares[..., :1] * ones[:, :1], rtol=1e-4
@@ -422,7 +422,7 @@ def test_dropout_is_drawn_anew_and_repeats_with_its_seed(mechanism):
 
 
 def in_fresh_process(code, *arguments):
-    """What a new Python prints that finds the tests' own modules."""
+    """Returns the output of a new Python that can import the tests' modules."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=TESTS.parent,

@@ -66,7 +66,7 @@ def test_one_text_in_two_encodings_is_no_error():
     for a, b in ((COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)):
         assert error_rates([a], [[b]]) == (0.0, 0.0)
         assert error_rates([[a, "x"]], [[[b, "x"]]]) == (0.0, 0.0)
-    # Lengths are those of what is compared: four characters, not five.
+    # Lengths are counted after normalisation: four characters, not five.
     assert error_rates(["cafs"], [[DECOMPOSED]]) == (1.0, 1 / 4)
     assert error_rates([(1, 2)], [[(1, 3)]]) == (1.0, 1 / 2)  # no strings
 

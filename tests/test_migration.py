@@ -195,7 +195,7 @@ def test_a_checkpoint_is_read_by_its_path():
 
 
 def test_a_decoder_within_a_model_is_filled_from_the_model_s_checkpoint():
-    # Where the mechanism and the layer were attributes of the model too, its
+    # If the mechanism and the layer were attributes of the model too, its
     # checkpoint has them there.
     config, arrays, weights = read("wrapper_lstm")
     decoder = make_decoder(config)
@@ -248,7 +248,7 @@ def test_on_long_sources_ours_keeps_the_weight_that_tf_addons_loses():
     _, arrays, _ = read("monotonic_long")
     assert arrays["recursive"] == pytest.approx(1.0)
     assert arrays["parallel"] == 0.0  # the same recurrence, in closed form
-    # From the first of 400 positions on, each is chosen with 1/2.
+    # From the first of 400 positions on, each is chosen with probability 1/2.
     for mode in "recursive", "parallel":
         alignment = keras_attn.MonotonicAlignment(mode, initial_bias=0.0)
         attention = keras_attn.Attention(keras_attn.DotScore(), alignment)
@@ -295,14 +295,14 @@ def additive(**options):
             additive,
             "bahdanau_normalize",
             lambda x: None,
-            "'attention_b', which has none.*use_bias=True, normalize=True",
+            "'attention_b', which belongs.*use_bias=True, normalize=True",
             id="extra",
         ),
         pytest.param(
             additive,
             "bahdanau_monotonic_parallel",
             lambda x: None,
-            "'attention_score_bias', which has none.*MonotonicAlignment",
+            "'attention_score_bias', which belongs.*MonotonicAlignment",
             id="of a monotonic one",
         ),
         pytest.param(
@@ -323,7 +323,7 @@ def additive(**options):
             additive,
             "bahdanau",
             lambda x: x.update({"BahdanauAttention/kernel:0": np.ones(3)}),
-            "names that a checkpoint gives.*tf.train.Checkpoint",
+            "must have their names in a checkpoint.*tf.train.Checkpoint",
             id="names of variables",
         ),
         pytest.param(
@@ -339,7 +339,7 @@ def additive(**options):
             ),
             "bahdanau",
             lambda x: None,
-            "Every weight of the layer must have its counterpart",
+            "Every weight of the layer must have a counterpart",
             id="option without counterpart",
         ),
         pytest.param(
@@ -420,7 +420,7 @@ def test_arguments_for_a_decoder_do_not_go_with_an_attention():
     with pytest.raises(ValueError, match="cell='_cell'"):
         load_tf_addons_weights(additive(), weights, cell="_cell")
     config, _, weights = read("wrapper_gru")
-    with pytest.raises(ValueError, match="Pass as many"):
+    with pytest.raises(ValueError, match="Pass a list of 1"):
         load_tf_addons_weights(
             make_decoder(config), weights, attention=["a", "b"]
         )

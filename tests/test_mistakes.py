@@ -1,6 +1,7 @@
-"""What a new user gets wrong: each is told what is needed and what would work.
+"""Mistakes of a new user: errors say what is needed and what would work.
 
-The first tests hold whole messages; the table below the words that matter.
+The first tests compare whole messages, the table below only the words that
+matter.
 """
 
 import keras
@@ -51,9 +52,9 @@ def message_of(call, kind=ValueError):
 def test_query_and_value_in_one_list():
     found = message_of(lambda: attention()([ones(2, 3, 4), ones(2, 5, 4)]))
     assert found == (
-        "`BahdanauAttention` takes query and value as arguments of their own, "
-        "and not in one list as Keras's own attentions do. Received: a list "
-        "of 2. Call `attention(query, value, value_mask=mask)`."
+        "`BahdanauAttention` takes query and value as separate arguments, and "
+        "not in one list like Keras's own attentions. Received: a list of 2. "
+        "Call `attention(query, value, value_mask=mask)`."
     )
 
 
@@ -64,15 +65,16 @@ def test_masks_in_one_list():
     assert found == (
         "`BahdanauAttention` takes each mask by a name of its own: "
         "`query_mask`, `value_mask`, `key_mask`, boolean tensors (batch, "
-        "length). Received: mask=a list of 2. Masks that Keras knows of, from "
-        "`Embedding(mask_zero=True)`, come by themselves."
+        "length). Received: mask=a list of 2. Pass it by one of these names, "
+        "or leave it to Keras, which passes the masks of "
+        "`Embedding(mask_zero=True)` by itself."
     )
 
 
 def test_both_in_a_functional_model_and_of_the_decoder():
     query, value = keras.Input((None, 4)), keras.Input((None, 4))
     for layer in (attention(), decoder()):
-        assert "arguments of their own" in message_of(
+        assert "separate arguments" in message_of(
             lambda layer=layer: layer([query, value])
         )
         assert "a name of its own" in message_of(
@@ -116,10 +118,10 @@ def test_batches_that_differ_in_the_decoder(name, given):
     found = message_of(lambda: decoder(**options)(ones(2, 3, 4), **given))
     shapes = {"inputs": (2, 3, 4)} | {k: v.shape for k, v in given.items()}
     assert found == (
-        "Axis 0 is the batch, a row for each source, so it must be as long "
-        "everywhere. Received shapes: "
+        "Axis 0 is the batch, a row for each source, so it must have the same "
+        "size in all tensors. Received: "
         + ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        + ". `keras.ops.repeat(x, n, axis=0)` makes n rows of each."
+        + ". To make n rows of each row, use `keras.ops.repeat(x, n, axis=0)`."
     )
 
 
@@ -128,8 +130,8 @@ COMPARES = (
     "of shape (batch, target, vocabulary)."
 )
 ADVICE = (
-    " Targets are the inputs of the decoder moved by one token: as long, and "
-    "not one-hot."
+    " Pass as targets the ids of the decoder input moved by one token: of the "
+    "same length, and not one-hot."
 )
 
 
@@ -157,7 +159,7 @@ def test_targets_of_another_length_in_fit_where_no_length_is_known(longer):
         lambda: model.fit(data, verbose=0), tf.errors.InvalidArgumentError
     )
     shapes = f"[2 {4 + longer}] [2 4 {TARGET.size}]"
-    assert f"{COMPARES}{ADVICE} Received the shapes:] {shapes}" in found
+    assert f"{COMPARES}{ADVICE} Received: shapes] {shapes}" in found
 
 
 def test_tensors_of_tensorflow_where_arrays_do(toys):
@@ -203,11 +205,11 @@ def test_a_decoder_in_which_nothing_remembers():
     assert message_of(lambda: Incremental(model)) == (
         "The model has no `AttentionDecoder`, recurrent layer or attention "
         "between its last input, 'target', and its output, so there is "
-        "nothing to decode: no token depends on those before it. Received "
-        "there: 'embed' (Embedding), 'inner' (Dense), 'joined' (Add), "
-        "'logits' (Dense). The last input must hold the target's ids; what "
-        "remembers tokens is an `AttentionDecoder`, a recurrent layer or "
-        "self-attention with `use_causal_mask=True`."
+        "nothing to decode: no token depends on the tokens before it. "
+        "Received: 'embed' (Embedding), 'inner' (Dense), 'joined' (Add), "
+        "'logits' (Dense). Make the target's ids the last input, and put a "
+        "layer that remembers tokens behind it: an `AttentionDecoder`, a "
+        "recurrent layer or self-attention with `use_causal_mask=True`."
     )
 
 
@@ -218,8 +220,9 @@ def test_a_decoder_that_reads_no_source():
     hidden = layers.GRU(4, return_sequences=True, name="gru")(hidden)
     model = keras.Model([source, target], layers.Dense(9, name="out")(hidden))
     assert message_of(lambda: Incremental(model)).endswith(
-        "by attention, or as the first state of a decoder. On the way to the "
-        "output stand 'embed' (Embedding), 'gru' (GRU), 'out' (Dense)."
+        "between target and output 'embed' (Embedding), 'gru' (GRU), 'out' "
+        "(Dense). Connect the source by attention, or as the first state of a "
+        "decoder."
     )
 
 
@@ -246,7 +249,7 @@ def test_a_model_without_attention_has_none_to_replace_unknown_words_by():
 
 QUERY, VALUE = ones(2, 3, 4), ones(2, 5, 4)
 
-# name -> what a user does (given the fixture `at`), and the words to expect.
+# name -> what a user does (with the fixture `at`), and the expected words.
 MISTAKES = {
     # Layers
     "no value": (
@@ -271,7 +274,7 @@ MISTAKES = {
     ),
     "keys longer than values": (
         lambda at: attention()(QUERY, VALUE, ones(2, 6, 4)),
-        ["`key` and `value` must be as long", "(2, 5, 4)", "(2, 6, 4)"],
+        ["must have the same length", "(2, 5, 4)", "(2, 6, 4)"],
     ),
     "batches that differ": (
         lambda at: attention()(QUERY, ones(3, 5, 4)),
@@ -279,7 +282,7 @@ MISTAKES = {
     ),
     "positions of ids": (
         lambda at: keras_attn.SinePositionEncoding()(ids(2, 3)),
-        ["tells the positions of vectors apart", "int32", "Embedding"],
+        ["takes vectors (batch, length, dim)", "int32", "Embedding"],
     ),
     "positions of a matrix": (
         lambda at: keras_attn.PositionEmbedding(9)(ones(2, 3)),
@@ -291,7 +294,7 @@ MISTAKES = {
     ),
     "a layer in a residual cell": (
         lambda at: keras_attn.ResidualCell(layers.GRU(4)),
-        ["goes around a Keras RNN cell", "GRU", "GRUCell(256)"],
+        ["wraps a Keras RNN cell", "GRU", "GRUCell(256)"],
     ),
     # The decoder
     "no memory": (
@@ -316,13 +319,13 @@ MISTAKES = {
     ),
     "all states of an encoder for its last": (
         lambda at: decoder()(QUERY, VALUE, initial_state=VALUE),
-        ["`initial_state` has one vector a row", "return_state=True"],
+        ["`initial_state` must have one vector per row", "return_state=True"],
     ),
     "a condition with a time axis": (
         lambda at: decoder(query=("state", "condition"))(
             QUERY, VALUE, condition=ones(2, 1, 4)
         ),
-        ["`condition` has one vector a row", "(2, 1, 4)"],
+        ["`condition` must have one vector per row", "(2, 1, 4)"],
     ),
     "a query of nothing": (
         lambda at: decoder(query=None),
@@ -331,7 +334,7 @@ MISTAKES = {
     # Loss and metrics
     "targets of another batch": (
         lambda at: SequenceCrossentropy()(ids(3, 4), ones(2, 4, 9)),
-        ["(3, 4)", "(2, 4, 9)", "as long"],
+        ["(3, 4)", "(2, 4, 9)", "of the same length"],
     ),
     "a smoothing that is no number": (
         lambda at: SequenceCrossentropy("0.1"),
@@ -339,7 +342,7 @@ MISTAKES = {
     ),
     "a string for a list of hypotheses": (
         lambda at: keras_attn.error_rates("ab", [["a"], ["b"]]),
-        ["`hypotheses` must be a list", "'ab'", "a list of one"],
+        ["`hypotheses` must be a list", "'ab'", "hypothesis in a list"],
     ),
     "translations for their texts": (
         lambda at: keras_attn.error_rates(at["greedy"](["a"]), [["AA"]]),
@@ -460,11 +463,11 @@ MISTAKES = {
     # The cut
     "an ensemble of models": (
         lambda at: keras_attn.Ensemble([at["greedy"].model]),
-        ["at least one `Incremental`", "[Incremental(model) for model"],
+        ["at least one member", "[Incremental(model) for model"],
     ),
     "an ensemble of none": (
         lambda at: keras_attn.Ensemble([]),
-        ["at least one `Incremental`", "Received: None"],
+        ["at least one member", "Received: None"],
     ),
     "a source too many": (
         lambda at: Incremental(at["greedy"].model).encode(ids(1, 2), ids(1, 2)),
@@ -495,7 +498,7 @@ MISTAKES = {
         lambda at: keras_attn.load_tf_addons_weights(
             decoder(order="post"), "nowhere"
         ),
-        ["path of a TensorFlow checkpoint", "'nowhere'", "It says"],
+        ["path of a TensorFlow checkpoint", "'nowhere'", "cannot read ("],
     ),
     "an address of the web": (
         lambda at: Client("http://localhost:8500"),
@@ -510,7 +513,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def at(toys):
-    """The toys, and a cut of one with what it needs for a step."""
+    """The toys, and a cut of one with the arguments of a step."""
 
     class At(dict):
         def __missing__(self, name):

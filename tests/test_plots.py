@@ -168,7 +168,7 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         ({"translation": [RESULT]}, r"`plot_attention\(results\[0\]\)`"),
         ({}, "Received: NoneType"),
         ({"alignment": [[1.0]], "tokens": ["a"]}, "go together"),
-        ({"translation": RESULT, "tokens": ["a"]}, "not both"),
+        ({"translation": RESULT, "tokens": ["a"]}, "Received: both"),
         (
             {"alignment": [[1.0]], "source_tokens": ["a"], "tokens": ["b"] * 2},
             r"shape \(1, 1\) for 2 tokens and 1 source tokens",

@@ -1,4 +1,4 @@
-"""REINFORCE: that what is estimated is the gradient, and that models learn."""
+"""REINFORCE: the estimator's mean is the gradient, and models learn."""
 
 import itertools
 
@@ -82,7 +82,7 @@ def test_the_estimator_is_the_gradient_of_the_expected_likelihood(baseline):
     model = toy(entropy_weight=0.2)
     model.compile(keras.optimizers.SGD(1.0), SequenceCrossentropy())
     of_scores, of_logits = one_step(model, *batch(200_000), baseline)
-    # Of so many draws the mean is off by 1 / 450 of a draw's deviation,
+    # The mean of so many draws is off by 1 / 450 of a draw's deviation,
     # which is less than 1.
     np.testing.assert_allclose(
         of_scores, differences(lambda x: objective(x, K, 0.2), E), atol=4e-3
@@ -150,7 +150,7 @@ def test_evaluation_is_the_compiled_loss_alone():
 def test_a_model_learns_where_to_look(jit_compile):
     model = toy()
     model.get_layer("scores").set_weights([0 * E])
-    # Answers are given; what is left to learn is where they stand.
+    # The answers are fixed, so the model only learns their positions.
     model.get_layer("logits").trainable = False
     sure = 4 * np.eye(2, 3, k=1)  # position 0 says 1, position 1 says 2
     model.get_layer("logits").set_weights([sure])
@@ -173,7 +173,7 @@ def test_a_model_learns_where_to_look(jit_compile):
     scores = model.get_layer("scores").get_weights()[0]
     p = softmax(scores)
     assert p[0, 0] > 0.9 and p[1, 1] > 0.9
-    # The baseline has gone after the likelihood of both tokens.
+    # The baseline has moved towards the likelihood of both tokens.
     assert -1.5 < float(model.baseline) < -0.01
 
 

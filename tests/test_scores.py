@@ -1,4 +1,4 @@
-"""Every score against numbers worked out by hand."""
+"""Every score against numbers computed by hand."""
 
 import math
 

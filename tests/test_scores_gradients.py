@@ -1,4 +1,4 @@
-"""Gradients, graphs and XLA: what TensorFlow makes of the scores."""
+"""Gradients, graphs and XLA: the scores on TensorFlow."""
 
 import keras
 import numpy as np

@@ -55,8 +55,8 @@ def test_location_scores_are_one_number_a_position_whatever_stands_there():
 
 
 LONGER = (
-    "a weight for each source position, for 3 of them. Received: a source{} "
-    "that is longer. Pass a larger `max_source`"
+    "weights for 3 source positions, so a source must not be longer. "
+    "Received: a longer source{}. Train with a larger `max_source`"
 )
 
 
@@ -86,7 +86,7 @@ def test_in_a_window_positions_keep_their_numbers():
 
 
 def test_filters_see_the_last_alignments_around_a_position():
-    # The filter takes what lies one position before.
+    # The filter takes the previous position.
     score = LocationSensitiveScore(
         1, filters=1, kernel_size=3, cumulative=False
     )

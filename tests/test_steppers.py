@@ -1,6 +1,6 @@
-"""Layers of a user's own, decoded token by token by steppers of their own.
+"""A user's own layers, decoded token by token by the user's steppers.
 
-Of the package only public names are used here, as a user would.
+Only public names of the package are used here.
 """
 
 import pathlib
@@ -23,13 +23,13 @@ from keras import ops
 import keras_attn
 from keras_attn import Incremental
 
-# Keras warns where a layer lets a mask go; here that is often the point.
+# Keras warns if a layer drops a mask; here that is often intended.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
 )
 
 
-# A layer that remembers, and its stepper: all that a user writes.
+# A layer that remembers positions, and its stepper, as a user writes them.
 
 
 def running_mean(inputs):
@@ -138,7 +138,7 @@ class Forgetful(CausalMean):
 
 @keras_attn.stepper_for(Forgetful)
 class DividingStepper(CausalMeanStepper):
-    """Divides, which the layer does not."""
+    """Divides, unlike its layer."""
 
 
 def test_a_wrong_stepper_is_refused_by_its_name_and_the_layers():
@@ -227,7 +227,7 @@ def test_values_reach_a_stepper_by_the_names_of_the_arguments():
 
 
 class Twofold(layers.Layer):
-    """Remembers only if it is told to."""
+    """Remembers positions only if its argument says so."""
 
     def __init__(self, remembers, **kwargs):
         super().__init__(**kwargs)

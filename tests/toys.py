@@ -1,10 +1,10 @@
 """Small translators with seeded weights, one for each shape of a model.
 
-`MAKERS` are those that read `LINES` and find the same every time; `OTHERS`
-sample, or read the arrays of `sources(name)`.
+`MAKERS` read `LINES` and return the same every time. `OTHERS` sample, or read
+the arrays of `sources(name)`.
 
-They are not trained: their outputs mean nothing, but they vary in length and
-some are cut, which is what the tests need. Each is made in about a second.
+They are not trained, so their outputs mean nothing. But the outputs vary in
+length and some are cut, as the tests need. Each is made in about a second.
 """
 
 import functools
@@ -42,7 +42,7 @@ class Toys:
 
 
 def model(decoder, encoder=None, seed=24, source_text=SOURCE):
-    """An encoder, a decoder and logits, with weights that speak up."""
+    """Returns an encoder, a decoder and logits, with large weights."""
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     memory = layers.Embedding(source_text.size, 8, mask_zero=True)(source)
@@ -56,7 +56,7 @@ def model(decoder, encoder=None, seed=24, source_text=SOURCE):
 
 
 def speak_up(made, seed):
-    """Larger weights than a fresh model has; seeds chosen for variety."""
+    """Gives a model larger weights than fresh ones, by a seed for variety."""
     random = np.random.default_rng(seed)
     made.set_weights(
         [
@@ -194,7 +194,7 @@ def sampling():
 
 
 def spectra():
-    """Frames of which those that are all zero are padding."""
+    """Frames, where all-zero frames are padding."""
     source = keras.Input((None, 3), name="frames")
     memory = layers.Masking()(source)
     memory, states = gru_encoder(memory)
@@ -207,7 +207,7 @@ def spectra():
 
 
 def images():
-    """Images of a fixed size, and numbers that tell what is wanted."""
+    """Images of a fixed size, and numbers that select the style."""
     image = keras.Input((6, 4, 1), dtype="uint8", name="image")
     style = keras.Input((2,), name="style")
     memory = layers.Rescaling(1 / 128)(image)
@@ -237,7 +237,7 @@ def _model_of(sources, memory, states, seed):
 
 
 def sources(name):
-    """What a toy reads."""
+    """Returns the sources of a toy."""
     random = np.random.default_rng(1)
     if name == "spectra":
         frames = random.normal(size=(4, 7, 3)).astype("float32")

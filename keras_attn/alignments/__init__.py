@@ -1,8 +1,8 @@
 """From scores to weights: how a query's attention is spread over the source.
 
 An alignment turns the scores of one query into weights over the source
-positions and gives masked positions none. Weights are float32 whatever the
-dtype policy: a softmax in half precision loses the tail.
+positions. Masked positions get no weight. Weights are float32 under every
+dtype policy, because a softmax in half precision loses the small weights.
 """
 
 from keras_attn.alignments.base import Alignment as Alignment

@@ -1,4 +1,4 @@
-"""The base class of alignments and what they exchange with `Attention`."""
+"""The base class of alignments, and the tuples they share with `Attention`."""
 
 from typing import NamedTuple
 
@@ -13,20 +13,21 @@ class Window(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Weights that were drawn, and how likely that was."""
+    """Weights that were drawn, with the probability of the draw."""
 
     weights: object  # (batch, target, source), float32
     log_probability: object  # (batch, target), float32
-    entropy: object  # (batch, target), float32, of what was drawn from
+    entropy: object  # (batch, target), float32, of the distribution
 
 
 class Alignment(Part):
     """Base class of all alignments; subclasses write `call`.
 
-    An alignment that looks at a part of the source only may choose it
-    before anything is scored: it sets `window_width` and writes `choose()`.
-    Only the keys in the window are scored then, and `call` sees a window for
-    a source. One that draws at random in training writes `draw()`.
+    An alignment that looks at only a part of the source may choose this
+    window before anything is scored. It sets `window_width` and writes
+    `choose()`. Then only the keys in the window are scored, and the `source`
+    axis in `call` is the window. An alignment that draws at random in
+    training writes `draw()`.
 
     Attributes:
         window_width: Number of positions in a window, or `None`.
@@ -37,11 +38,11 @@ class Alignment(Part):
         allowed: Boolean tensor that broadcasts to the scores, True where a
             query may look; `None` where it may look everywhere.
 
-    It is given any other that it names: see `Part`.
+    `call` may name further arguments: see `Part`.
 
     Output:
-        Weights of shape `(batch, target, source)`, float32; a row that may
-        look nowhere is all zeros. Or a `Sample` of them.
+        Weights of shape `(batch, target, source)`, float32, or a `Sample`
+        with such weights. A row that may look nowhere is all zeros.
     """
 
     window_width = None
@@ -54,15 +55,16 @@ class Alignment(Part):
     def build(self, scores_shape, *query_shape):
         """Creates the weights; subclasses take `scores_shape, query_shape`.
 
-        Keras, when an alignment is called by itself, knows the scores alone,
-        and accepts no other name here than those of `call`.
+        The signature has `*query_shape` for an alignment that is called by
+        itself. Keras then passes only shapes of arguments of `call`, and
+        `call` has no query.
         """
 
     def get_build_config(self):
-        """None: what holds an alignment builds it, also when loaded."""
+        """Returns `None`: its `Attention` builds it, also after loading."""
 
     def choose(self, query, position, begin, length):
-        """Chooses the window of each query, where `window_width` is set.
+        """Chooses the window of each query, if `window_width` is set.
 
         Args:
             query: Tensor of shape `(batch, target, query_dim)`.
@@ -70,7 +72,8 @@ class Alignment(Part):
                 query in its sequence, from 0.
             begin: int32 tensor `(batch, 1)`, the source's first position
                 that is not padding.
-            length: int32 tensor `(batch, 1)`, how many are not padding.
+            length: int32 tensor `(batch, 1)`, the number of source positions
+                that are not padding.
 
         Returns:
             A `Window`.
@@ -78,17 +81,17 @@ class Alignment(Part):
         raise NotImplementedError
 
     def draw(self, shape):
-        """Draws what `call` needs at random, for all steps of a batch.
+        """Draws the random numbers that `call` needs, for all steps.
 
-        It is drawn outside the loop over time: randomness inside one does
-        not work on every backend.
+        They are drawn before the loop over time, because not every backend
+        can draw inside a loop.
 
         Args:
-            shape: `(batch, target, source)`, or `(batch, target, heads,
-                source)`: that of the weights.
+            shape: Shape of the weights, `(batch, target, source)` or
+                `(batch, target, heads, source)`.
 
         Returns:
-            A structure of tensors whose axes are those of `shape`, the last
+            A structure of tensors with the axes of `shape`, but a last axis
             of any size; `()` when nothing is random.
         """
         return ()

@@ -1,8 +1,9 @@
 """Hard attention: each query looks at one position, drawn in training.
 
-What is drawn has no gradient. `HardAlignment` lends it that of the softmax,
-which is biased and needs nothing else; `ReinforceAlignment` tells how likely
-the draw was, from which `ReinforceModel` estimates the gradient unbiasedly.
+A draw has no gradient. `HardAlignment` uses the gradient of the softmax, which
+is biased but needs no other model. `ReinforceAlignment` returns the
+probability of the draw, from which `ReinforceModel` estimates the gradient
+without bias.
 """
 
 import keras
@@ -18,21 +19,22 @@ from keras_attn.alignments.softmax import masked_softmax
 class HardAlignment(Alignment):
     """Hard attention by straight-through Gumbel softmax.
 
-    In training a position is drawn with the softmax's probabilities, by the
-    highest score after Gumbel noise. Its weight is one, but the gradient is
-    that of the softmax over the noisy scores. Otherwise the position of the
-    highest score is taken, the first of equal ones.
+    In training a position is drawn with the softmax's probabilities: the one
+    with the highest score after Gumbel noise is added. Its weight is one, but
+    the gradient is that of the softmax over the noisy scores. Outside
+    training the position with the highest score is taken, the first in a
+    tie.
 
     Args:
-        temperature: Positive number that divides the noisy scores in that
-            softmax. The lower, the closer the gradient is to that of the
-            draw, and the more it varies. Defaults to `1.0`.
+        temperature: Positive number that divides the noisy scores in the
+            softmax of the gradient. The lower it is, the less biased the
+            gradient is, and the more it varies. Defaults to `1.0`.
         seed: Integer that seeds the draws, or `None`.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
         allowed: Boolean tensor that broadcasts to the scores, or `None`.
-        draws: What `draw()` returned, in training; else `()`.
+        draws: Result of `draw()` in training, else `()`.
 
     Output shape:
         `(batch, target, source)`, float32: a single one over the source, or
@@ -63,7 +65,7 @@ class HardAlignment(Alignment):
             return _best(scores, allowed)
         scores = scores + draws[0]
         soft = masked_softmax(scores / self.temperature, allowed)
-        # The difference is zero but for its gradient.
+        # The difference is zero and carries the softmax's gradient.
         return _best(scores, allowed) + (soft - ops.stop_gradient(soft))
 
     def get_config(self):
@@ -78,10 +80,10 @@ class HardAlignment(Alignment):
 class ReinforceAlignment(Alignment):
     """Hard attention that learns from a reward, for a `ReinforceModel`.
 
-    In training a position is drawn with the softmax's probabilities; its
+    In training a position is drawn with the softmax's probabilities. Its
     weight is one and has no gradient. A share of the sentences gets the
-    softmax itself instead, which is what a draw is on average, and learns
-    through it. Otherwise the position of the highest score is taken.
+    softmax instead, which is the mean of the draws and has a gradient.
+    Outside training the position with the highest score is taken.
 
     Args:
         soft_share: Probability, from 0 to 1, that a sentence gets the
@@ -91,14 +93,14 @@ class ReinforceAlignment(Alignment):
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
         allowed: Boolean tensor that broadcasts to the scores, or `None`.
-        draws: What `draw()` returned, in training; else `()`.
+        draws: Result of `draw()` in training, else `()`.
 
     Output:
         A `Sample`. `weights` has shape `(batch, target, source)`.
-        `log_probability`, of shape `(batch, target)`, is that of the
-        position taken, zero where the softmax took its place; `entropy`,
-        likewise, that of the softmax. A query that may look nowhere has
-        zeros in all three.
+        `log_probability` has shape `(batch, target)` and belongs to the
+        position taken; it is zero for sentences that got the softmax.
+        `entropy` has shape `(batch, target)` and belongs to the softmax. A
+        query that may look nowhere has zeros in all three.
 
     Reference:
         - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
@@ -120,15 +122,15 @@ class ReinforceAlignment(Alignment):
         if not 0 <= soft_share <= 1:
             raise ValueError(
                 "`soft_share` is a probability, from 0 to 1. Received: "
-                f"soft_share={soft_share!r}. `0.0` always draws, `0.5` is "
-                "the paper's."
+                f"soft_share={soft_share!r}. Pass `0.5`, the paper's choice, "
+                "or `0.0` to draw always."
             )
         self.soft_share = soft_share
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def draw(self, shape):
-        # One number a sentence, repeated for each of its queries.
+        # One number per sentence, repeated for each of its queries.
         sentence = (shape[0],) + (1,) * (len(shape) - 1)
         uniform = keras.random.uniform(sentence, seed=self.seed_generator)
         is_soft = ops.broadcast_to(uniform < self.soft_share, (*shape[:-1], 1))
@@ -159,7 +161,7 @@ class ReinforceAlignment(Alignment):
 
 
 def _best(scores, allowed):
-    """One at the highest score, the first of equal ones, zero elsewhere."""
+    """Returns one at the highest score, the first in a tie; else zero."""
     if allowed is not None:
         scores = ops.where(allowed, scores, -1e9)
     best = ops.expand_dims(ops.argmax(scores, axis=-1), -1)
@@ -170,7 +172,10 @@ def _best(scores, allowed):
 
 
 def _masked_log_softmax(scores, allowed):
-    """Zero where nothing is allowed, so that no weight times it is NaN."""
+    """Returns log-probabilities, zero at positions that are not allowed.
+
+    Zero, because a weight of zero times minus infinity would be NaN.
+    """
     if allowed is None:
         return ops.log_softmax(scores)
     logarithms = ops.log_softmax(ops.where(allowed, scores, -1e9))

@@ -1,7 +1,7 @@
 """Luong's local attention: each query looks through a window of its own.
 
-The window is chosen before anything is scored, so a query costs `2D + 1`
-scores however long the source is.
+The window is chosen before anything is scored. So a query costs `2D + 1`
+scores, for a source of any length.
 """
 
 import keras
@@ -15,7 +15,7 @@ from keras_attn.arguments import positive
 
 
 class _Local(Alignment):
-    """What both have in common: the window `[p - D, p + D]`."""
+    """The base of both local alignments: the window `[p - D, p + D]`."""
 
     def __init__(self, window, **kwargs):
         super().__init__(**kwargs)
@@ -23,12 +23,12 @@ class _Local(Alignment):
         self.window_width = 2 * self.window + 1
 
     def _inside(self, allowed, distance):
-        """Whether a slot, so far from `p`, is looked at."""
+        """Whether slots at this distance from `p` may be looked at."""
         inside = ops.abs(distance) <= self.window
         return inside if allowed is None else ops.logical_and(inside, allowed)
 
     def _distance(self, window):
-        """`s - p` for each slot, of shape `(batch, target, window)`."""
+        """Returns `s - p` for each slot: `(batch, target, window)`."""
         position = ops.expand_dims(window.first, -1) + ops.arange(
             self.window_width, dtype="int32"
         )
@@ -43,10 +43,10 @@ class _Local(Alignment):
 class LocalMonotonicAlignment(_Local):
     """Luong's local-m: query `t` looks around position `t`.
 
-    It holds that source and target run alongside: `p = t`, and the weights
-    are a softmax over the positions from `p - D` to `p + D`, as far as there
-    are such. A query past the source by more than `D` looks nowhere, and
-    its weights are zero.
+    It assumes that source and target are aligned one to one: `p = t`. The
+    weights are a softmax over the source positions from `p - D` to `p + D`. A
+    query that is past the source by more than `D` looks nowhere, and its
+    weights are zero.
 
     Args:
         window: The paper's `D`, how far a query looks to either side.
@@ -54,11 +54,11 @@ class LocalMonotonicAlignment(_Local):
     Call arguments:
         scores: Tensor of shape `(batch, target, 2 * window + 1)`.
         allowed: Boolean tensor that broadcasts to the scores, or `None`.
-        window: What `choose()` returned.
+        window: Result of `choose()`.
 
     Output shape:
-        That of the scores, float32: non-negative weights that sum to one, or
-        a row of zeros where nothing is allowed.
+        The shape of the scores, float32: non-negative weights that sum to
+        one, or a row of zeros where nothing is allowed.
 
     Reference:
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025),
@@ -88,11 +88,12 @@ class LocalMonotonicAlignment(_Local):
 class LocalPredictiveAlignment(_Local):
     """Luong's local-p: each query predicts where to look.
 
-    It aims at the real number `p = S · sigmoid(v · tanh(W h))`, `S` being
+    It aims at the real number `p = S · sigmoid(v · tanh(W h))`, where `S` is
     the length of the source without padding. The weights are a softmax over
     the positions `s` from `p - D` to `p + D`, each times `exp(-(s - p)² /
-    2σ²)` with `σ = D / 2`, so that they sum to less than one. `p` learns
-    through this Gaussian alone: where the window begins is a whole number.
+    2σ²)` with `σ = D / 2`. So they sum to less than one. `p` learns through
+    this Gaussian alone, because the window begins at a whole number, which
+    has no gradient.
 
     Args:
         window: The paper's `D`, how far a query looks to either side.
@@ -102,11 +103,11 @@ class LocalPredictiveAlignment(_Local):
     Call arguments:
         scores: Tensor of shape `(batch, target, 2 * window + 1)`.
         allowed: Boolean tensor that broadcasts to the scores, or `None`.
-        window: What `choose()` returned.
+        window: Result of `choose()`.
 
     Output shape:
-        That of the scores, float32: non-negative weights that sum to at most
-        one, or a row of zeros where nothing is allowed.
+        The shape of the scores, float32: non-negative weights that sum to at
+        most one, or a row of zeros where nothing is allowed.
 
     Reference:
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), equations
@@ -128,8 +129,8 @@ class LocalPredictiveAlignment(_Local):
         self.units = None if units is None else positive(units, "units")
 
     def build(self, scores_shape, query_shape):
-        # float32: in half precision a position beyond 256 is off by more
-        # than a token.
+        # float32: in half precision positions beyond 256 are off by more than
+        # one token.
         self.hidden = layers.Dense(
             self.units or query_shape[-1],
             activation="tanh",
@@ -143,8 +144,8 @@ class LocalPredictiveAlignment(_Local):
         self.share.build((None, self.hidden.units))
 
     def choose(self, query, position, begin, length):
-        # As rows: XLA cannot compile the gradient of a product of three axes
-        # in a loop.
+        # As rows: XLA cannot compile, in a loop, the gradient of a product
+        # with three axes.
         rows = ops.reshape(query, (-1, query.shape[-1]))
         share = ops.reshape(
             self.share(self.hidden(rows)), (-1, ops.shape(query)[1])

@@ -1,9 +1,9 @@
-"""Monotonic attention: a query looks where the last did, or further on.
+"""Monotonic attention: a query looks where the last one did, or further on.
 
-In the process that it models a reader walks along the source from where the
-last query stopped, and at each position chooses to stop with a probability
-`p`. It stops there, the query's weight is one; or it walks off the end, and
-there is none. Training takes the expected weights, which have a gradient.
+It models a walk along the source, from where the last query stopped. At each
+position the walk stops with a probability `p`, and the position where it stops
+gets the weight one. If the walk runs off the end, all weights are zero.
+Training uses the expected weights, which have a gradient.
 """
 
 import keras
@@ -12,8 +12,8 @@ from keras import ops
 from keras_attn.alignments.base import Alignment
 from keras_attn.backend import cumulative_logsumexp
 
-_SMALLEST = 1e-37  # of float32, that no processor takes for zero
-_BELOW_ONE = -16.6  # log of 2⁻²⁴: what float32 tells from a probability of 1
+_SMALLEST = 1e-37  # about the least float32 that no processor rounds to zero
+_BELOW_ONE = -16.6  # log of 2⁻²⁴, the least `1 - p` that float32 resolves
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -21,48 +21,51 @@ class MonotonicAlignment(Alignment):
     """Monotonic attention: at or after the position of the last query.
 
     At each position the walk stops with the probability `p = sigmoid(e + r +
-    noise)`, `r` being a learned scalar. The weights of the query `i` are the
-    probabilities `α` that it stops at each position `j`:
+    noise)`, where `r` is a learned scalar. The weights of the query `i` are
+    the probabilities `α` that the walk stops at each position `j`:
 
         q[i, j] = (1 - p[i, j-1]) · q[i, j-1] + α[i-1, j]
         α[i, j] = p[i, j] · q[i, j]
 
     Before the first query the walk stands at the first position. The weights
-    sum to less than one: what is missing is the probability of walking off
-    the end. They are not made to sum to one, or decoding could not be hard.
+    sum to less than one: the rest is the probability of walking off the end.
+    They are not renormalised, because hard decoding may walk off the end too.
 
-    Each of several heads walks alone (Ma et al., 2020), though all with the
-    same `r`.
+    With several heads each head has its own walk (Ma et al., 2020), but all
+    heads share `r`.
 
-    The paper trains by these expected weights and decodes by the process
-    itself: `hard_inference=True`. For both to agree the model must learn to
-    be sure, and noise in training makes it.
+    The paper trains with the expected weights and decodes with the hard
+    process: `hard_inference=True`. The two agree if the probabilities are
+    close to 0 and 1. Noise in training makes the model learn such
+    probabilities.
 
     Args:
         mode: How to compute the weights. Defaults to `"recursive"`.
             - `"recursive"`: the recurrence above, exact, in a number of
               steps that grows with the logarithm of the source's length.
             - `"parallel"`: its closed form, in one step. It adds logarithms,
-              which costs digits on long sources: where a walk over 400
-              positions is sure of itself, weights are off by 0.001.
-            - `"hard"`: the process itself. One at the first position with
-              `p >= 0.5` that is not before the last query's, or all zeros;
-              after zeros, zeros for ever. It has no gradient.
+              which loses digits on long sources: for a walk over 400
+              positions with probabilities near 0 and 1, weights are off by
+              0.001.
+            - `"hard"`: the hard process. The weight is one at the first
+              position with `p >= 0.5` that is not before the last query's.
+              If there is none, all weights are zero, and so are those of all
+              later queries. It has no gradient.
         noise: Standard deviation of the normal noise that is added to the
             scores in training. Defaults to `0.0`; the paper uses `1.0`.
         initial_bias: Initial value of `r`. Defaults to `-1.0`: a fresh model
             walks 4 positions at a time. The longer the sources, the lower it
             should be.
-        hard_inference: Whether to compute as `"hard"` does except in
-            training. Defaults to `False`.
+        hard_inference: Whether to use the mode `"hard"` outside training.
+            Defaults to `False`.
         seed: Integer that seeds the noise, or `None`.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
         allowed: Boolean tensor that broadcasts to the scores, or `None`. The
-            walk passes by what is not allowed.
+            walk skips positions that are not allowed.
         history: `History` of the alignments so far.
-        draws: What `draw()` returned, in training; else `()`.
+        draws: Result of `draw()` in training, else `()`.
         training: Whether the model trains.
 
     Output shape:
@@ -100,19 +103,19 @@ class MonotonicAlignment(Alignment):
         if mode not in ("recursive", "parallel", "hard"):
             raise ValueError(
                 '`mode` must be "recursive", "parallel" or "hard". Received: '
-                f"mode={mode!r}"
+                f"mode={mode!r}. Leave it out for the exact recurrence."
             )
         if noise < 0:
             raise ValueError(
                 "`noise` is a standard deviation, at least 0. Received: "
-                f"noise={noise!r}"
+                f"noise={noise!r}. Pass for example `noise=1.0`."
             )
         if mode == "hard" and (noise or hard_inference):
             raise ValueError(
-                'The mode "hard" has no gradient that noise could teach, and '
-                f"is hard at inference anyway. Received: noise={noise!r}, "
-                f"hard_inference={hard_inference!r}. To train, use "
-                '`mode="recursive"` with them.'
+                'The mode "hard" has no gradient, so `noise` and '
+                "`hard_inference` would have no effect. Received: "
+                f"noise={noise!r}, hard_inference={hard_inference!r}. To "
+                'train, pass `mode="recursive"` with them.'
             )
         self.mode = mode
         self.noise = noise
@@ -125,7 +128,7 @@ class MonotonicAlignment(Alignment):
             raise ValueError(
                 "`seed` seeds the noise, and there is none. Received: "
                 f"seed={seed!r}, noise={noise!r}. Pass for example "
-                "`noise=1.0`."
+                "`noise=1.0`, or leave `seed` out."
             )
 
     def build(self, scores_shape, query_shape):
@@ -170,20 +173,20 @@ class MonotonicAlignment(Alignment):
 
 
 def _where_it_stands(history, allowed):
-    """The last alignments, or one at the first position allowed."""
+    """Returns the last alignments, or one at the first allowed position."""
     is_first_step = ops.expand_dims(history.step == 0, -1)
     first = ops.cast(_first(allowed), "float32")
     return ops.where(is_first_step, first, history.previous)
 
 
 def _first(condition):
-    """True at the first position where the condition holds."""
+    """Returns True at the first position where the condition holds."""
     number = ops.cumsum(ops.cast(condition, "int32"), axis=-1)
     return ops.logical_and(condition, number == 1)
 
 
 def _hard(energy, allowed, previous):
-    # Half of the last weights, should those have been soft.
+    # The last weights may be soft: the walk stood where they reached half.
     reached = ops.cumsum(previous, axis=-1) >= 0.5
     stops = ops.logical_and(energy >= 0, ops.logical_and(allowed, reached))
     return ops.cast(_first(stops), "float32")
@@ -191,7 +194,7 @@ def _hard(energy, allowed, previous):
 
 def _recursive(energy, allowed, previous):
     stop = ops.where(allowed, ops.sigmoid(energy), 0.0)
-    # 1 - p, whose digits a subtraction would lose; for the position before.
+    # 1 - p of the position before; a subtraction would lose digits.
     go_on = _later(ops.where(allowed, ops.sigmoid(-energy), 1.0), 1)
     return stop * _linear_recurrence(go_on, previous)
 
@@ -200,7 +203,7 @@ def _parallel(energy, allowed, previous):
     log_stop = ops.where(allowed, ops.log_sigmoid(energy), -1e9)
     log_go_on = ops.where(allowed, ops.log_sigmoid(-energy), 0.0)
     log_go_on = ops.maximum(log_go_on, _BELOW_ONE)
-    # The logarithm of going from the first position to each.
+    # The log-probability of walking from the first position to each.
     log_path = ops.cumsum(log_go_on, axis=-1) - log_go_on
     log_previous = ops.log(ops.maximum(previous, _SMALLEST))
     reached = log_path + cumulative_logsumexp(log_previous - log_path)
@@ -209,10 +212,10 @@ def _parallel(energy, allowed, previous):
 
 @ops.custom_gradient
 def _linear_recurrence(factor, added):
-    """`y[j] = factor[j] · y[j-1] + added[j]` along the last axis.
+    """Returns `y[j] = factor[j] · y[j-1] + added[j]` along the last axis.
 
-    Its gradient is such a recurrence too, run backwards. XLA could not
-    derive it from the loop, whose length it does not know.
+    Its gradient is the same kind of recurrence, run backwards. XLA cannot
+    derive the gradient of a loop whose length it does not know.
     """
     y = _run_recurrence(factor, added)
 
@@ -235,8 +238,8 @@ def _run_recurrence(factor, added):
     source = ops.shape(added)[-1]
 
     def double(terms, factor, added):
-        # `added` is the sum of the last `terms` terms, `factor` what carries
-        # to it the sum of those before.
+        # `added` is the sum of the last `terms` terms. `factor` multiplies
+        # the sum of the terms before these.
         return (
             2 * terms,
             factor * _later(factor, terms),
@@ -252,7 +255,7 @@ def _run_recurrence(factor, added):
 
 
 def _later(x, steps):
-    """Moves the last axis along, zeros coming in at the front."""
+    """Shifts the last axis to later positions, with zeros in front."""
     position = ops.arange(ops.shape(x)[-1], dtype="int32")
     moved = ops.take(x, ops.maximum(position - steps, 0), axis=-1)
     return ops.where(position >= steps, moved, 0.0)

@@ -54,8 +54,8 @@ class SoftmaxAlignment(Alignment):
 class SigmoidAlignment(Alignment):
     """Chorowski's smoothing: `sigmoid(e)` over its sum.
 
-    A sigmoid is bounded where the softmax's exponential is not, so that one
-    high score cannot take all weight and several frames of speech share it.
+    A sigmoid is bounded, and the softmax's exponential is not. So one high
+    score cannot take all the weight, and several frames of speech share it.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
@@ -77,23 +77,24 @@ class SigmoidAlignment(Alignment):
     """
 
     def call(self, scores, allowed=None):
-        # By its logarithm: far below zero the sigmoids' sum would be zero.
+        # In logarithms: at scores far below zero the sum of the sigmoids
+        # would be zero.
         scores = ops.log_sigmoid(ops.cast(scores, "float32"))
         return masked_softmax(scores, allowed)
 
 
 def masked_softmax(scores, allowed=None):
-    """Softmax of float32 scores; zeros where a row may look nowhere."""
+    """Returns the softmax of float32 scores, zero where not allowed."""
     if allowed is None:
         return _softmax(scores)
-    # The fill is finite: a softmax over a row of -inf would be NaN.
+    # The fill is finite, because a softmax over a row of -inf is NaN.
     weights = _softmax(ops.where(allowed, scores, -1e9))
     return ops.where(allowed, weights, 0.0)
 
 
 def _softmax(scores):
     if scores.shape[-1] == 1:
-        # `ops.softmax` warns here, but a source may well be one token long.
+        # `ops.softmax` warns of one position, but a source may be that short.
         return ops.exp(ops.log_softmax(scores))
     return ops.softmax(scores)
 
@@ -102,7 +103,7 @@ def check_temperature(temperature):
     if not (0 < temperature < math.inf):
         raise ValueError(
             "`temperature` divides the scores, so it must be above 0 and "
-            f"finite. Received: temperature={temperature!r}. Below 1 it "
-            "sharpens the weights, above 1 it evens them out."
+            f"finite. Received: temperature={temperature!r}. Pass a number "
+            "below 1 to sharpen the weights, above 1 to even them out."
         )
     return temperature

@@ -1,8 +1,9 @@
 """Sparse attention: all positions but the best few get exactly zero.
 
-Both alignments lift the scores off a threshold `τ` that is found by sorting,
-once a row. Which positions stand above it has no gradient; the threshold is
-then computed again from those alone, and that is what learning goes through.
+Both alignments compare the scores with a threshold `τ`, which they find by
+sorting each row once. This choice of the positions above the threshold has no
+gradient. The threshold is then computed again from the scores of these
+positions, and the gradient goes through that.
 """
 
 import keras
@@ -16,8 +17,8 @@ class SparsemaxAlignment(Alignment):
     """Sparsemax: the scores' nearest point on the simplex.
 
     The weights are `max(e - τ, 0)` with the threshold `τ` at which they sum
-    to one. A score of 1 below the best gets nothing, whatever the others
-    are, so a small change of scale makes more or fewer weights zero.
+    to one. A score that is 1 below the best gets no weight, whatever the
+    others are. So a small change of scale makes more or fewer weights zero.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
@@ -50,7 +51,8 @@ class EntmaxAlignment(Alignment):
     """1.5-entmax, halfway between softmax and sparsemax.
 
     The weights are `max(e / 2 - τ, 0)²` with the threshold `τ` at which they
-    sum to one: sparse as sparsemax's, smooth where one becomes zero.
+    sum to one. They are sparse like sparsemax's, but a weight becomes zero
+    smoothly.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
@@ -77,27 +79,27 @@ class EntmaxAlignment(Alignment):
         count = _count(above)
         mean = _sum_where(above, scores) / count
         spread = _sum_where(above, ops.square(scores - mean))
-        # Above the threshold stand `d` with `sum(d²) = 1`, so `(1 - spread) /
-        # count = mean(d)²` is at least `1 / count²`.
+        # The scores are above the threshold by `d` with `sum(d²) = 1`. So
+        # `(1 - spread) / count = mean(d)²` is at least `1 / count²`.
         room = ops.maximum((1 - spread) / count, 1 / ops.square(count))
         threshold = mean - ops.sqrt(room)
         return ops.where(above, ops.square(scores - threshold), 0.0)
 
 
 def _above(scores, allowed, thresholds):
-    """Scores less their row's best, and which stand above the threshold.
+    """Returns scores minus their row's best, and which exceed the threshold.
 
     Args:
-        thresholds: Function from scores in falling order and their number
-            `k` in that order to the threshold that would hold if the first
-            `k` stood above it.
+        thresholds: Function of the scores in falling order and their numbers
+            `k` in that order. It returns, for each `k`, the threshold that
+            would hold if the first `k` scores were above it.
     """
     scores = ops.cast(scores, "float32")
     if allowed is None:
         allowed = ops.ones_like(scores, dtype="bool")
     best = ops.max(ops.where(allowed, scores, -1e9), axis=-1, keepdims=True)
-    # No threshold is further than 1 below the best. Nor are the scores left
-    # to be: in sums over a row those that count would lose digits.
+    # No threshold is further than 1 below the best, so the scores need not be
+    # either. Much lower ones would cost the sums over a row their digits.
     scores = ops.where(allowed, scores - ops.stop_gradient(best), -1.0)
     scores = ops.maximum(scores, -1.0)
     falling = -ops.sort(-ops.stop_gradient(scores), axis=-1)
@@ -108,8 +110,8 @@ def _above(scores, allowed, thresholds):
     count = ops.sum(
         ops.cast(falling > tried, "float32"), axis=-1, keepdims=True
     )
-    # The threshold in place `count`, by a sum: `take_along_axis` does not
-    # work within loops.
+    # Takes the threshold number `count` by a sum, because `take_along_axis`
+    # does not work within loops.
     threshold = ops.maximum(_sum_where(number == count, tried), -1.0)
     return scores, ops.logical_and(allowed, scores > threshold)
 
@@ -130,7 +132,7 @@ def _sum_where(condition, x):
 
 
 def _count(above):
-    """How many, or 1 where nothing is allowed."""
-    # By a cast: a sum of the number 1.0 has Keras's `floatx`.
+    """Returns how many are above, or 1 where nothing is allowed."""
+    # A cast, because a sum of the number 1.0 has the dtype `floatx`.
     count = ops.sum(ops.cast(above, "float32"), axis=-1, keepdims=True)
     return ops.maximum(count, 1.0)

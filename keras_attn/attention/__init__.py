@@ -1,4 +1,4 @@
-"""Attention: what every mechanism has in common, and the named ones."""
+"""Attention: the layer that all mechanisms share, and the papers' presets."""
 
 from keras_attn.attention.base import Attention as Attention
 from keras_attn.attention.memory import Attended as Attended

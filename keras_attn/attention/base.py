@@ -1,8 +1,9 @@
-"""`Attention(score, alignment)`: what every mechanism has in common.
+"""`Attention(score, alignment)`: the layer that all mechanisms share.
 
-Project the keys once, score, align, sum. The memory of a source and the
-history of past alignments are arguments and results, never attributes, so
-the same layer serves training, decoding step by step, and beam search.
+It projects the keys once, scores, aligns and sums. The memory of a source
+and the history of past alignments are arguments and results, never
+attributes. So the same layer serves training, decoding step by step, and
+beam search.
 """
 
 import keras
@@ -42,65 +43,68 @@ class Attention(keras.layers.Layer):
     1. Carry the keys into the score's space, once per source:
        `(batch, source, dim)`.
     2. Score every query against every key: `(batch, target, source)`. An
-       alignment with a window chooses it first; then only the keys in there
-       are scored.
+       alignment with a window chooses the window first. Then only the keys
+       in the window are scored.
     3. Align: turn each query's scores into weights over the source. Padding
-       gets none.
+       gets no weight.
     4. Sum the values by those weights into a context for each query:
        `(batch, target, value_dim)`.
 
-    `call()` attends for a whole target at once, unless the score or the
-    alignment looks at past alignments: then for one position after another.
-    To attend one step at a time, as a decoder does, `prepare()` the memory
-    once and then `step()`.
+    `call()` attends for a whole target at once. If the score or the
+    alignment looks at past alignments, it attends for one target position
+    after another. To attend one step at a time, as a decoder does, call
+    `prepare()` once for the memory and then `step()`.
 
-    With several heads, query, key and value are projected for each; the
-    score and the alignment, with one set of weights, see a head as a row of
-    the batch; and the contexts are joined by one more projection.
+    With several heads, query, key and value are projected for each head. The
+    score and the alignment have one set of weights for all heads and see a
+    head as a row of the batch. One more projection joins the contexts.
 
     Args:
-        score: A `Score`, how well a query matches each key.
-        alignment: An `Alignment`, how scores become weights. Defaults to
-            `SoftmaxAlignment()`.
+        score: A `Score`, which says how well a query matches each key.
+        alignment: An `Alignment`, which turns scores into weights. Defaults
+            to `SoftmaxAlignment()`.
         heads: Number of heads.
         head_dim: Width of a head's queries, keys and values, with several
             heads. Defaults to `query_dim / heads`.
         value_dim: Width of the context, by a learned projection. Defaults to
-            that of the values, which with one head are not projected then.
+            the width of the values. With one head these are then not
+            projected.
         gate: Whether the context is scaled by a learned `sigmoid(w · query +
             b)` (Xu et al., 2015, section 4.2.1).
-        regularizer: What the alignments of a whole target cost, added to the
-            model's loss: `DoublyStochastic(...)`, `CoverageLoss(...)` or any
-            function of `(alignments, query_mask, value_mask)`.
-        dropout: Share of the weights to drop in training, between 0 and 1.
-        seed: Integer that seeds the dropout, where there is some, or `None`.
+        regularizer: Penalty on the alignments of a whole target, added to
+            the model's loss: `DoublyStochastic(...)`, `CoverageLoss(...)` or
+            any function of `(alignments, query_mask, value_mask)`.
+        dropout: Share of the weights to drop in training, at least 0 and
+            below 1.
+        seed: Integer that seeds the dropout, or `None`. Needs a `dropout`
+            above 0.
 
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
         value: Tensor of shape `(batch, source, value_dim)`.
         key: Tensor of shape `(batch, source, key_dim)`. Defaults to `value`.
         query_mask: Boolean tensor of shape `(batch, target)`, True = real.
-            Keras fills it in from `Embedding(mask_zero=True)` and the like,
-            as the other masks.
+            Keras fills in all masks, from `Embedding(mask_zero=True)` and
+            the like.
         value_mask: Boolean tensor of shape `(batch, source)`. Masked
             positions get no weight.
         key_mask: Boolean tensor of shape `(batch, source)`, combined with
             `value_mask`.
-        return_attention_scores: Whether to return the weights too; with
-            `"heads"` those of each head.
+        return_attention_scores: Whether to return the weights too. `"heads"`
+            returns the weights of each head.
         return_samples: Whether to return the log-probability and entropy of
-            the drawn positions too, from an alignment that draws them, such
-            as `ReinforceAlignment`.
+            the drawn positions too. Needs an alignment that draws positions,
+            such as `ReinforceAlignment`.
         use_causal_mask: Whether query `t` may only look at positions up to
             `t`, as in a decoder's self-attention.
         training: Whether dropout and random draws apply.
 
     Output:
         The contexts, of shape `(batch, target, value_dim)`. With
-        `return_attention_scores=True`, also the weights before dropout, of
-        shape `(batch, target, source)`, the mean of the heads, or with
-        `"heads"` of shape `(batch, heads, target, source)`. With
-        `return_samples=True`, also the log-probability and the entropy,
+        `return_attention_scores=True`, also the weights before dropout: the
+        mean of the heads, of shape `(batch, target, source)`. With `"heads"`
+        the weights of each head, of shape `(batch, heads, target, source)`.
+        With `return_samples=True`, also the log-probability and the entropy,
         each `(batch, target)`, float32. All are zero for masked queries. A
         query that may look nowhere has zero weights and a zero context.
 
@@ -157,7 +161,7 @@ class Attention(keras.layers.Layer):
 
     @property
     def looks_back(self):
-        """Whether a step needs to know of those before, or their number."""
+        """Whether a step needs past alignments or its own number."""
         return self.uses_history or self._uses_position
 
     @property
@@ -174,7 +178,7 @@ class Attention(keras.layers.Layer):
 
     @property
     def sums_values(self):
-        """Whether contexts are the values of a memory summed by weights."""
+        """Whether a context is the plain weighted sum of memory values."""
         own = type(self).attend_step is not Attention.attend_step
         changed = self.projections or self.context_gate
         return not (own or changed) and keeps(self, "attend_step")
@@ -186,7 +190,7 @@ class Attention(keras.layers.Layer):
         return windowed or any(part.takes("position") for part in parts)
 
     def context_dim(self, value_dim):
-        """Width of the context of values of this width."""
+        """Returns the width of the context for values of this width."""
         return self.value_dim or value_dim
 
     def build(self, query_shape, value_shape, key_shape=None):
@@ -217,7 +221,7 @@ class Attention(keras.layers.Layer):
         if self.projections:
             query_shape = (*query_shape[:2], self.projections.width)
             key_shape = (*key_shape[:2], self.projections.width)
-        # A part that loading has built is locked and must not build again.
+        # Loading builds and locks a part, which then must not build again.
         if not self.score.built:
             self.score.build(query_shape, key_shape)
         if not self.alignment.built:
@@ -265,21 +269,22 @@ class Attention(keras.layers.Layer):
         return self._returned(attended, query_mask, *returned)
 
     def prepare(self, value, key=None, value_mask=None, key_mask=None):
-        """Returns the `Memory` of a source: what does not depend on a query.
+        """Returns the `Memory` of a source, which no query changes.
 
         Args:
             value: Tensor of shape `(batch, source, value_dim)`.
             key: Tensor of shape `(batch, source, key_dim)`, or `None` for
                 `value`.
             value_mask: Boolean tensor of shape `(batch, source)`, or `None`.
-            key_mask: Likewise, combined with `value_mask`.
+            key_mask: Boolean tensor of shape `(batch, source)`, or `None`,
+                combined with `value_mask`.
         """
         if value_mask is not None and key_mask is not None:
             value_mask = ops.logical_and(value_mask, key_mask)
         key = value if key is None else key
         key, value = self._heads.split_source(key, value)
-        # The score's weights in the precision that its `call` sees, also
-        # where no layer's `call` is on the way here, as in decoding.
+        # Keras casts weights inside a layer's `call` only. Decoding gets
+        # here without one, so the score's weights are cast here.
         dtype = self.score.compute_dtype
         with AutocastScope(dtype):
             keys = self.score.project(ops.cast(key, dtype))
@@ -294,8 +299,8 @@ class Attention(keras.layers.Layer):
         """Returns the history before the first step.
 
         Args:
-            memory: What `prepare()` returned.
-            beams: Number of queries a source, each with its own history.
+            memory: Result of `prepare()`.
+            beams: Number of queries per source, each with its own history.
 
         Returns:
             A `History` of zeros, or `()` when no part looks back.
@@ -317,13 +322,13 @@ class Attention(keras.layers.Layer):
         return History(nothing, nothing, step, carried, by_head)
 
     def step(self, query, memory, history=()):
-        """Attends once for each of several queries a source.
+        """Attends once for each of several queries per source.
 
         Args:
-            query: Tensor of shape `(batch, beams, query_dim)`. Beams are
-                queries: the memory of a source stands once.
-            memory: What `prepare()` returned.
-            history: What `initial_history()` or the last step returned.
+            query: Tensor of shape `(batch, beams, query_dim)`. Each beam is
+                a query, so the beams of a source share one memory.
+            memory: Result of `prepare()`.
+            history: Result of `initial_history()`, or of the last step.
 
         Returns:
             The contexts `(batch, beams, value_dim)`, the alignments
@@ -342,21 +347,21 @@ class Attention(keras.layers.Layer):
         training=False,
         position=None,
     ):
-        """As `step()`, with all that training needs.
+        """Attends like `step()`, with the arguments that training needs.
 
         Args:
-            query, memory, history: As in `step()`. There may be any number
-                of queries none of which waits for another: those of a whole
-                target, if no part looks at past alignments.
-            draws: What `draw()` returned for these queries.
+            query, memory, history: As in `step()`. If no part looks at past
+                alignments, the queries may be those of a whole target.
+            draws: Result of `draw()` for these queries.
             allowed: Boolean tensor that broadcasts to `(batch, beams,
                 source)`, or `None` for the memory's own mask.
             training: Whether the model trains.
             position: int32 tensor `(batch, beams)`, the number of each query
-                in its sequence. Defaults to that of the history.
+                in its sequence. Defaults to the step of the history.
 
         Returns:
-            `Attended` with `beams` for `target`, and the new history.
+            `Attended` with the axis `beams` in the place of `target`, and
+            the new history.
         """
         heads, remembers = self._heads, isinstance(history, History)
         if allowed is None:
@@ -415,8 +420,8 @@ class Attention(keras.layers.Layer):
 
         Args:
             query: Tensor of shape `(batch, target, query_dim)`.
-            memory: What `prepare()` returned.
-            draws: What `draw()` returned.
+            memory: Result of `prepare()`.
+            draws: Result of `draw()`.
             query_mask: Boolean tensor of shape `(batch, target)`, or `None`.
             allowed: Boolean tensor that broadcasts to `(batch, target,
                 source)`, or `None` for the memory's own mask.
@@ -476,7 +481,7 @@ class Attention(keras.layers.Layer):
         return SeveralHeads(self.projections)
 
     def _view(self, query, mask, keys, position):
-        """The positions that each query looks at."""
+        """Returns the positions that each query looks at."""
         width = self.alignment.window_width
         if width is None:
             return Everywhere()
@@ -489,7 +494,7 @@ class Attention(keras.layers.Layer):
         return Windows(window, width, source, score_all)
 
     def _shared(self, history):
-        """The history as the score of each head sees it: all alike."""
+        """Returns the history for the score, the same for all heads."""
         previous, total, step, carried, _ = history
         return History(
             *self._heads.repeat((previous, total, step)),
@@ -497,7 +502,7 @@ class Attention(keras.layers.Layer):
         )
 
     def _own(self, history, shared):
-        """The same, but each head with its own alignments."""
+        """Returns the shared history with each head's own alignments."""
         if not history.by_head:
             return shared
         previous, total = self._heads.fold(history.by_head)
@@ -512,7 +517,7 @@ class Attention(keras.layers.Layer):
         )
 
     def _attend_fused(self, query, memory, allowed):
-        """The contexts alone, by the backend's own kernel."""
+        """Returns the contexts alone, by the backend's own kernel."""
         heads = self._heads
         context = fused.attend(
             ops.cast(heads.fused_query(query), self.compute_dtype),
@@ -528,7 +533,7 @@ class Attention(keras.layers.Layer):
     def _returned(
         self, attended, query_mask, return_attention_scores, return_samples
     ):
-        """The context alone, or a tuple with what was asked for beside it."""
+        """Returns the context, or a tuple of it and the results asked for."""
         outputs = [attended.context]
         if return_attention_scores:
             weights = attended.alignments  # (batch, target, source)
@@ -545,14 +550,14 @@ class Attention(keras.layers.Layer):
         return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
     def draw(self, batch, target, source, training):
-        """Draws all that is random, for all steps of a batch.
+        """Draws all random numbers, for all steps of a batch.
 
-        It is drawn outside the loop over time: randomness inside one does
-        not work on every backend.
+        They are drawn before the loop over time, because not every backend
+        can draw inside a loop.
 
         Returns:
-            A structure of tensors `(batch, target, ...)`, to be cut along
-            the target for single steps; `()` when nothing is random.
+            A structure of tensors `(batch, target, ...)`, which single steps
+            slice along the target; `()` when nothing is random.
         """
         if not training:
             return ()
@@ -571,12 +576,12 @@ class Attention(keras.layers.Layer):
         return draws or ()
 
     def regularize(self, layer, alignments, query_mask, value_mask):
-        """Adds to a layer's losses what these alignments cost."""
+        """Adds the regularizer's penalty on alignments to a layer's losses."""
         if self.regularizer is not None:
             layer.add_loss(self.regularizer(alignments, query_mask, value_mask))
 
     def attended_dtypes(self):
-        """`Attended` with the names of dtypes, as a loop needs them."""
+        """Returns an `Attended` of dtype names, which a loop needs."""
         by_head = "float32" if self.heads > 1 else ()
         evidence = "float32" if self.alignment.samples else ()
         return Attended(
@@ -613,7 +618,7 @@ class Attention(keras.layers.Layer):
             shape = (batch, *heads, target, value.shape[1])
             outputs.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
         if return_samples:
-            # Two: Keras tells the outputs of a model apart by their identity.
+            # Two objects: Keras tells a model's outputs apart by identity.
             outputs += [
                 keras.KerasTensor((batch, target), dtype="float32")
                 for _ in range(2)
@@ -639,7 +644,7 @@ class Attention(keras.layers.Layer):
     def from_config(cls, config):
         config = dict(config)
         if not config.get("dropout"):
-            config.pop("seed", None)  # version 0.1 took one to no effect
+            config.pop("seed", None)  # version 0.1 took a seed without effect
         for part in ("score", "alignment", "regularizer"):
             if isinstance(config.get(part), dict):
                 config[part] = keras.saving.deserialize_keras_object(
@@ -649,7 +654,7 @@ class Attention(keras.layers.Layer):
 
 
 def _finite(scores):
-    """Products in float16 may be infinite, and their difference no number."""
+    """Clips float16 scores: the difference of two infinite ones is NaN."""
     if keras.backend.standardize_dtype(scores.dtype) != "float16":
         return scores
     return ops.clip(scores, -65504.0, 65504.0)

@@ -1,4 +1,4 @@
-"""What an attention refuses of its arguments, and how it says so."""
+"""Checks of an attention's arguments, with their error messages."""
 
 from keras_attn import arguments
 
@@ -20,8 +20,8 @@ def check_heads(heads, head_dim, value_dim):
     if heads == 1 and head_dim is not None:
         raise ValueError(
             "With one head nothing is split, so `head_dim` would have no "
-            f"effect. Received: heads=1, head_dim={head_dim!r}. Pass "
-            "`heads=8` as well, or leave it out."
+            f"effect. Received: heads=1, head_dim={head_dim!r}. Pass for "
+            "example `heads=8` as well, or leave `head_dim` out."
         )
 
 
@@ -29,13 +29,14 @@ def check_dropout(dropout, seed):
     if not 0 <= dropout < 1:
         raise ValueError(
             "`dropout` is the share of weights to drop, at least 0 and "
-            f"below 1. Received: dropout={dropout!r}"
+            f"below 1. Received: dropout={dropout!r}. Pass for example "
+            "`dropout=0.1`."
         )
     if seed is not None and not dropout:
         raise ValueError(
             "`seed` seeds the dropout, and there is none. Received: "
             f"seed={seed!r}, dropout={dropout!r}. Pass for example "
-            "`dropout=0.1`, or leave it out; an alignment that draws at "
+            "`dropout=0.1`, or leave `seed` out. An alignment that draws at "
             "random takes a seed of its own."
         )
 
@@ -62,7 +63,7 @@ def check_shapes(**shapes):
 
 
 def check_call(attention, args, given):
-    """Refuses arguments of a call that do not fit each other."""
+    """Checks that the arguments of a call fit each other."""
     bound = arguments.bind(
         attention, args, given, "attention(query, value, value_mask=mask)"
     )
@@ -81,9 +82,9 @@ def check_call(attention, args, given):
     lengths = {x[1] for x in shapes if x and len(x) == 3} - {None}
     if len(lengths) > 1:
         raise ValueError(
-            "A key tells where its value is found, so `key` and `value` must "
-            f"be as long. Received: value of shape {shapes[0]}, key of shape "
-            f"{shapes[1]}. Where the value is its own key, leave `key` out."
+            "Each value has one key, so `key` and `value` must have the same "
+            f"length. Received: value of shape {shapes[0]}, key of shape "
+            f"{shapes[1]}. If the values are their own keys, leave `key` out."
         )
     for name, of in {"query": query, "value": value, "key": key}.items():
         of = value if of is None else of  # a key that was left out
@@ -97,22 +98,23 @@ def check_flags(alignment, return_attention_scores, return_samples):
         raise ValueError(
             "`return_attention_scores` must be False, True or "
             '"heads". Received: return_attention_scores='
-            f"{return_attention_scores!r}"
+            f"{return_attention_scores!r}. True returns the mean of the "
+            'heads, "heads" the weights of each.'
         )
     if return_samples and not alignment.samples:
         raise ValueError(
             "Only an alignment that draws positions has samples to "
             f"return. Received: return_samples=True with "
-            f"{type(alignment).__name__}. Use "
-            "`ReinforceAlignment()`."
+            f"{type(alignment).__name__}. Use `ReinforceAlignment()`, or "
+            "leave `return_samples` out."
         )
 
 
 def width_of_a_head(query_dim, heads):
     if query_dim % heads:
         raise ValueError(
-            f"Queries of width {query_dim} cannot be shared among {heads} "
-            f"heads evenly. Received: heads={heads}. Pass `head_dim`, the "
-            "width of each head."
+            "The width of the queries must be divisible by the number of "
+            f"heads. Received: query_dim={query_dim}, heads={heads}. Pass "
+            "`head_dim`, the width of each head."
         )
     return query_dim // heads

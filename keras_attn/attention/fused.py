@@ -8,7 +8,7 @@ from keras_attn.scores import ScaledDotScore
 
 
 def can_fuse(score, alignment):
-    """Whether the backend's own kernel computes the same, and faster."""
+    """Whether the backend's own kernel computes this attention, faster."""
     return (
         has_fused_attention()
         and type(score) is ScaledDotScore
@@ -34,6 +34,6 @@ def attend(query, keys, values, allowed):
     context = ops.dot_product_attention(query, keys, values, mask=mask)
     if mask is None:
         return context
-    # (B, 1, T, S) -> (B, T, 1, 1): zeros where there is nothing to see
+    # (B, 1, T, S) -> (B, T, 1, 1): a query that may look nowhere gets zeros
     somewhere = ops.swapaxes(ops.any(mask, -1, keepdims=True), 1, 2)
     return ops.where(somewhere, context, 0.0)

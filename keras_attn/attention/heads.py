@@ -1,7 +1,7 @@
 """One head or several: attention in several learned subspaces at once.
 
-Heads are rows of the batch to the score and the alignment, which so need
-not know of them. `B` in shapes is the batch times the heads.
+The score and the alignment see each head as a row of the batch, so they need
+not know about heads. `B` in shapes is the batch times the heads.
 """
 
 import keras
@@ -10,7 +10,7 @@ from keras import ops
 
 
 class OneHead:
-    """Attends with queries and keys as they are.
+    """Attends with one head: queries and keys stay as they are.
 
     Args:
         value_projection: Layer for the values, or `None`.
@@ -28,23 +28,23 @@ class OneHead:
         return key, value
 
     def stored(self, keys, value):
-        """Returns projected keys as a memory holds them, beside values."""
+        """Returns projected keys in the shape that a memory holds."""
         return keys
 
     def rows(self, x):
-        """Returns what a memory holds with a row for each head."""
+        """Returns a memory's keys or values with a row for each head."""
         return x
 
     def split_query(self, query):
-        """Returns the queries that are compared with keys."""
+        """Returns the queries to compare with the keys."""
         return query
 
     def repeat(self, structure):
-        """Returns tensors `(batch, ...)` as `(B, ...)`, all heads alike."""
+        """Returns tensors `(batch, ...)` as `(B, ...)`, equal for all heads."""
         return structure
 
     def fold(self, structure):
-        """Makes rows of the heads of tensors `(batch, target, ...)`."""
+        """Moves the heads of tensors `(batch, target, ...)` into the batch."""
         return structure
 
     def unfold(self, structure):
@@ -52,15 +52,15 @@ class OneHead:
         return structure
 
     def total(self, structure):
-        """Adds up what heads drew apart: tensors `(batch, target)`."""
+        """Adds up the heads of tensors: `(batch, target)` each."""
         return structure
 
     def pool(self, weights):
-        """Returns the mean of the heads' weights, and those of each."""
+        """Returns the mean of the heads' weights, and each head's weights."""
         return weights, ()
 
     def join(self, context):
-        """Makes one context of those of the heads."""
+        """Joins the contexts of the heads into one."""
         return context
 
     def fused_query(self, query):
@@ -68,7 +68,7 @@ class OneHead:
         return ops.expand_dims(query, 2)
 
     def fused_source(self, x):
-        """Gives what a memory holds the axes `(batch, source, heads, dim)`."""
+        """Returns a memory's keys or values: `(batch, source, heads, dim)`."""
         return ops.expand_dims(x, 2)
 
     def fused_join(self, context):
@@ -123,7 +123,7 @@ class Heads(keras.layers.Layer):
 
 
 class SeveralHeads:
-    """Attends with several heads; methods as of `OneHead`.
+    """Attends with several heads, with the methods of `OneHead`.
 
     Args:
         projections: A `Heads`.
@@ -134,7 +134,7 @@ class SeveralHeads:
         self.count = projections.count
 
     def split_source(self, key, value):
-        """Returns keys `(B, source, width)`, and values with an axis."""
+        """Returns keys `(B, source, width)`, and values with a heads axis."""
         key, value = (
             # (batch, source, heads, width) -> (batch, heads, source, width)
             ops.swapaxes(self._projections.apart(projection, x), 1, 2)
@@ -174,7 +174,7 @@ class SeveralHeads:
 
     def total(self, structure):
         """`(B, target)` -> `(batch, target)`."""
-        # The heads draw apart from each other: log-probabilities add up.
+        # The heads draw independently, so their log-probabilities add up.
         return map_tensors(
             lambda x: ops.sum(self._unfold(x), axis=2), structure
         )
@@ -212,26 +212,26 @@ def fold(x):
 
 
 def join_axes(x):
-    """Makes one of the first two axes."""
-    # Not -1, which a source without positions would leave open.
+    """Joins the first two axes into one."""
+    # Not -1, which cannot be computed for a source without positions.
     rows, columns, *rest = ops.shape(x)
     return ops.reshape(x, (rows * columns, *rest))
 
 
 def map_tensors(function, structure):
-    """`map_structure` that leaves `None` alone."""
+    """Maps the tensors of a structure, and keeps `None` as it is."""
     return keras.tree.map_structure(
         lambda x: None if x is None else function(x), structure
     )
 
 
 def apply_to_rows(layer, x):
-    """Calls a dense layer on `(batch, length, dim)` as rows.
+    """Calls a dense layer on `(batch, length, dim)`, as rows.
 
-    XLA cannot compile the gradient of a product of three axes in a loop.
+    XLA cannot compile, in a loop, the gradient of a product with three axes.
     """
     rows = layer(ops.reshape(x, (-1, x.shape[-1])))
     batch, length = ops.shape(x)[:2]
     if isinstance(length, int) and length:
-        batch = -1  # a number less to look up at every step
+        batch = -1  # saves looking up the batch size at every step
     return ops.reshape(rows, (batch, length, rows.shape[-1]))

@@ -1,22 +1,22 @@
-"""Where a query may look, and which number it has among the others."""
+"""Masks of the positions that a query may look at, and query numbers."""
 
 from keras import ops
 
 
 def for_each_query(mask):
-    """(batch, source) -> (batch, any target, source)."""
+    """Adds a target axis: `(batch, source)` -> `(batch, 1, source)`."""
     return None if mask is None else ops.expand_dims(mask, 1)
 
 
 def causal(batch, target, source):
-    """True where the column is not past the row."""
+    """Returns `(batch, target, source)`, True up to the row's own position."""
     rows = ops.expand_dims(ops.arange(target, dtype="int32"), 1)
     not_past = ops.expand_dims(rows >= ops.arange(source, dtype="int32"), 0)
     return ops.broadcast_to(not_past, (batch, target, source))
 
 
 def positions(query, query_mask):
-    """The number of each query among the real ones of its row."""
+    """Returns the number of each query among the real ones of its row."""
     batch, target = ops.shape(query)[:2]
     if query_mask is None:
         return ops.broadcast_to(
@@ -27,16 +27,17 @@ def positions(query, query_mask):
 
 
 def extent(mask, batch, source):
-    """Where each source begins and how long it is, each `(batch, 1)`.
+    """Returns where each source begins and its length, each `(batch, 1)`.
 
-    From its first position that is not padding to the last.
+    A source reaches from its first real position to its last. Its ends are
+    padding.
     """
     if mask is None:
         begin = ops.zeros((batch, 1), dtype="int32")
         return begin, begin + source
     mask = ops.cast(mask, "int32")
     number = ops.arange(1, source + 1, dtype="int32")  # 0 for padding
-    # Neither `argmax` nor a bare `max` take a source without positions.
+    # `argmax`, and `max` without `initial`, refuse an empty source.
     end = ops.max(mask * number, axis=1, keepdims=True, initial=0)
     before = ops.cast(ops.cumsum(mask, axis=1) == 0, "int32")
     begin = ops.sum(before, axis=1, keepdims=True)

@@ -1,13 +1,13 @@
-"""What an attention is given and what it gives, as named tuples."""
+"""The named tuples that an attention takes and returns."""
 
 from typing import NamedTuple
 
 
 class Memory(NamedTuple):
-    """What a source offers to attention, prepared once per source.
+    """The keys, values and mask of a source, prepared once per source.
 
-    With several heads the keys and values have an axis for them, `(batch,
-    heads, source, dim)`.
+    With several heads the keys and values have the shape `(batch, heads,
+    source, dim)`.
     """
 
     keys: object  # (batch, source, dim), as the score projected them
@@ -16,21 +16,21 @@ class Memory(NamedTuple):
 
 
 class History(NamedTuple):
-    """What an attention remembers of its past steps, one row a query.
+    """The past steps of an attention, with one row per query.
 
-    What no part of the attention looks at is not kept: it is `()`. With
-    several heads the score is shown the mean of their alignments, and the
-    alignment those of the head itself.
+    A field that no part of the attention reads is `()`. With several heads
+    the score sees the mean of the heads' alignments, and the alignment sees
+    the alignments of its own head.
     """
 
     previous: object  # (batch, beams, source), float32, the last alignments
     total: object  # (batch, beams, source), float32, their sum so far
     step: object  # (batch, beams), int32, the number of steps taken
-    carried: object = ()  # what the score carries, each (batch, beams, ...)
-    by_head: object = ()  # `ByHead`, where the alignment of several looks
+    carried: object = ()  # the score's own state, each (batch, beams, ...)
+    by_head: object = ()  # `ByHead`, if the alignment of several heads looks
 
     def after(self, attended, carried):
-        """The history after a step that got `Attended`."""
+        """Returns the history after a step with these results."""
         by_head = self.by_head
         if by_head:
             total = by_head.total + attended.by_head
@@ -52,10 +52,10 @@ class ByHead(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What a number of queries got."""
+    """The results of a number of queries."""
 
     context: object  # (batch, target, context_dim)
     alignments: object  # (batch, target, source), float32, the heads' mean
     by_head: object = ()  # (batch, target, heads, source), float32
     log_probability: object = ()  # (batch, target), float32, of a sample
-    entropy: object = ()  # (batch, target), float32, of what it is drawn from
+    entropy: object = ()  # (batch, target), float32, of its distribution

@@ -1,4 +1,4 @@
-"""The papers' attentions by name: each a score and an alignment."""
+"""The papers' attentions by name, each a score with an alignment."""
 
 import keras
 
@@ -18,8 +18,8 @@ from keras_attn.scores import ScaledDotScore
 class BahdanauAttention(Attention):
     """Additive attention: `AdditiveScore(units)` and a softmax.
 
-    Unlike `keras.layers.AdditiveAttention` it projects queries and keys, so
-    it is the paper's layer and the two may differ in width.
+    Unlike `keras.layers.AdditiveAttention` it projects queries and keys. So
+    it is the paper's layer, and queries and keys may differ in width.
 
     Args:
         units: Width of the space in which query and key are added.
@@ -77,13 +77,13 @@ class LuongAttention(Attention):
         score: `"dot"`, `"general"`, `"concat"` or `"location"`, the paper's
             names for `DotScore`, `GeneralScore`, `ConcatScore` and
             `LocationScore`.
-        units: Width of the hidden layer of `"concat"`, which needs one.
+        units: Width of the hidden layer of `"concat"`, which needs it.
         max_source: Length of the longest source, which `"location"` needs.
         alignment: `"global"`, `"local-m"` or `"local-p"`, the paper's names
             for `SoftmaxAlignment`, `LocalMonotonicAlignment` and
             `LocalPredictiveAlignment`.
         window: The paper's `D`, how far a local attention looks to either
-            side. Defaults to 10, as there.
+            side. Defaults to 10, as in the paper.
         **kwargs: Those of `Attention`, such as `dropout` and `heads`.
 
     Call arguments and output: as for `Attention`.
@@ -128,8 +128,8 @@ class LuongAttention(Attention):
             raise ValueError(
                 "A global attention has no window, so `window` would have no "
                 f"effect. Received: window={window!r} with "
-                'alignment="global". Leave it out, or pass "local-m" or '
-                '"local-p".'
+                'alignment="global". Leave `window` out, or pass '
+                '`alignment="local-m"` or `"local-p"`.'
             )
         dtype = kwargs.get("dtype")
         score = self._scores[score](dtype=dtype, **sizes)
@@ -152,7 +152,7 @@ class LuongAttention(Attention):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ScaledDotAttention(Attention):
-    """Scaled dot-product attention, no projections but of several heads.
+    """Scaled dot-product attention; only several heads have projections.
 
     Args:
         **kwargs: Those of `Attention`, such as `dropout` and `heads`.
@@ -179,30 +179,30 @@ class ScaledDotAttention(Attention):
 def _require_name(argument, name, known):
     if not isinstance(name, str) or name not in known:
         raise ValueError(
-            f"`LuongAttention` knows as `{argument}` "
+            f"`{argument}` of `LuongAttention` must be one of "
             f"{', '.join(map(repr, known))}. Received: {argument}={name!r}. "
-            "Any other goes into `Attention(score, alignment)`."
+            f"For any other {argument} use `Attention(score, alignment)`."
         )
 
 
 def _only_for(score, **argument):
-    """The argument that one score needs and the others do not have."""
+    """Returns the argument that one score needs and the others refuse."""
     ((name, (value, owner)),) = argument.items()
     if score == owner and value is None:
         raise ValueError(
             f'The score "{owner}" needs `{name}`. Received: {name}=None. '
-            f'Pass it, as in `LuongAttention("{owner}", {name}=128)`.'
+            f'Pass for example `LuongAttention("{owner}", {name}=128)`.'
         )
     if score != owner and value is not None:
         raise ValueError(
             f'Only the score "{owner}" takes `{name}`, which would have no '
             f"effect. Received: {name}={value!r} with score={score!r}. Leave "
-            "it out."
+            f"`{name}` out."
         )
     return {name: value} if score == owner else {}
 
 
 def _preset_config(config, **arguments):
-    """A preset names its parts by arguments of its own."""
+    """Returns a config with the preset's arguments instead of its parts."""
     del config["score"], config["alignment"]
     return {**config, **arguments}

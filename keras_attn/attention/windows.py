@@ -1,4 +1,4 @@
-"""The positions of a source that queries look at: all, or a window each.
+"""The positions of a source that queries look at: all, or one window each.
 
 `B` in shapes is the batch times the heads.
 """
@@ -10,24 +10,24 @@ from keras_attn.backend import take_rows
 
 
 class Everywhere:
-    """Every query looks at all of its source."""
+    """Lets every query look at its whole source."""
 
     window = None
 
     def compare(self, query, keys):
-        """Returns the queries and keys of which scores are made."""
+        """Returns the queries and keys for the score to compare."""
         return query, keys
 
     def scores(self, scores):
-        """Returns the scores `(B, target, positions)` that are aligned."""
+        """Returns the scores `(B, target, positions)` to align."""
         return scores
 
     def allowed(self, allowed):
-        """Returns where the queries may look among these."""
+        """Returns which of these positions the queries may look at."""
         return allowed
 
     def sum(self, weights, values, kept):
-        """Returns the values' sums by what dropout kept of the weights.
+        """Returns the sums of the values by the weights after dropout.
 
         Args:
             weights: Tensor of shape `(B, target, positions)`.
@@ -42,19 +42,20 @@ class Everywhere:
 
 
 class Windows:
-    """Every query looks through a window of its own.
+    """Lets every query look at a window of its own.
 
     Args:
         window: The `Window` that an alignment chose.
         width: Number of positions in a window.
         source: Number of positions in a source.
-        score_all: Whether all keys are scored, since the score may ask where
-            one is in the source, and those in windows picked afterwards.
+        score_all: Whether to score all keys and pick the scores in the
+            windows afterwards, for a score that depends on where a key is in
+            the source.
     """
 
     def __init__(self, window, width, source, score_all):
         self.window = window
-        # It may lie before the source, and its last position behind.
+        # A window may begin before the source and end after it.
         self._first, self._width, self._source = window.first, width, source
         self._score_all = score_all
         self._shape = ops.shape(self._first)
@@ -67,7 +68,7 @@ class Windows:
         self._positions = ops.clip(positions, 0, last)
 
     def compare(self, query, keys):
-        """Returns every query as a row of its own, and the keys inside."""
+        """Returns each query as a row, with the keys in its window."""
         if self._score_all:
             return query, keys
         return _row_each(query), self._look(keys)
@@ -79,14 +80,14 @@ class Windows:
         return ops.reshape(scores, (*self._shape, self._width))
 
     def allowed(self, allowed):
-        """Returns where the windows lie inside, and the queries may look."""
+        """Returns where a window lies in the source and a query may look."""
         if allowed is None:
             return self._inside
         shape = (*self._shape, self._source)
         return self._inside & self._pick(ops.broadcast_to(allowed, shape))
 
     def sum(self, weights, values, kept):
-        """Returns the sums of the values inside."""
+        """Returns the sums of the values in the windows."""
         kept = None if kept is None else _row_each(self._pick(kept))
         context = _weigh(_row_each(weights), self._look(values), kept)
         shape = (-1, self._shape[1], context.shape[-1])
@@ -134,9 +135,9 @@ def _row_each(x):
 
 
 def _never_empty(x, length):
-    """One more position in axis 1 where there is none to take.
+    """Pads an empty axis 1 to one position, so that there is one to take.
 
-    Nothing is copied where there are some.
+    Other tensors are returned without a copy.
     """
     if isinstance(length, int):
         missing = int(length == 0)

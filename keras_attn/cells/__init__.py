@@ -1,4 +1,4 @@
-"""Keras RNN cells: running any of them, and a few that Keras lacks."""
+"""Keras RNN cells: functions that run any cell, and cells that Keras lacks."""
 
 from keras_attn.cells.gru import GRUCell as GRUCell
 from keras_attn.cells.layer_norm import LayerNormGRUCell as LayerNormGRUCell

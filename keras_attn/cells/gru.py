@@ -11,14 +11,15 @@ from keras_attn.placement import keeps
 class GRUCell(layers.GRUCell):
     """Keras's `GRUCell`, faster to train on a CPU.
 
-    It has Keras's arguments, weights and results. Keras cuts the recurrent
-    projection into slices, whose gradients each fill a tensor with zeros;
-    splitting it in one operation saves 6 % of a training step. Without bias,
-    with `reset_after=False` or with dropout it computes what Keras does.
+    It has Keras's arguments, weights and results. Keras slices the recurrent
+    projection, and the gradient of each slice fills a tensor with zeros. One
+    split of the projection saves 6 % of a training step. Without bias, with
+    `reset_after=False` or with dropout this cell runs Keras's own code.
 
-    `AttentionDecoder` does so for any Keras `GRUCell` by itself. The class is
-    for encoders on a CPU, `keras.layers.RNN(keras_attn.GRUCell(units))` in
-    the place of `keras.layers.GRU(units)`; on a GPU the latter is faster.
+    `AttentionDecoder` runs any Keras `GRUCell` this way by itself. The class
+    is for encoders on a CPU: use `keras.layers.RNN(keras_attn.GRUCell(units))`
+    in the place of `keras.layers.GRU(units)`. On a GPU `keras.layers.GRU` is
+    faster.
 
     Example:
 
@@ -36,7 +37,7 @@ class GRUCell(layers.GRUCell):
 
 
 def is_plain_gru(cell, training=False):
-    """Whether `ProjectedCell` computes what the cell does."""
+    """Whether `ProjectedCell` computes the same as this cell."""
     if type(cell) not in (layers.GRUCell, GRUCell) or not keeps(cell, "call"):
         return False
     drops = training and (cell.dropout or cell.recurrent_dropout)

@@ -1,7 +1,7 @@
 """Layer-normalised cells.
 
-Both normalise what comes from the inputs and what comes from the state each
-by itself, over the units of all gates together (Ba et al., 2016).
+Both normalise the projection of the inputs and that of the state separately,
+each over the units of all gates together (Ba et al., 2016).
 """
 
 import keras
@@ -10,7 +10,7 @@ from keras import ops
 
 
 class _LayerNormed:
-    """What both cells share; their base is a Keras cell."""
+    """A mixin with the normalisations, for a class on a Keras cell."""
 
     def __init__(self, units, *, epsilon=1e-3, **kwargs):
         super().__init__(units, **kwargs)
@@ -36,7 +36,7 @@ class _LayerNormed:
         self.state_norm.build((None, self.units))
 
     def _project(self, inputs, state, training):
-        """Both projections, normalised: `(batch, gates * units)` each."""
+        """Returns both projections, normalised: `(batch, gates * units)`."""
         if training and self.dropout:
             inputs = inputs * self.get_dropout_mask(inputs)
         if training and self.recurrent_dropout:
@@ -54,7 +54,7 @@ class _LayerNormed:
 class LayerNormLSTMCell(_LayerNormed, layers.LSTMCell):
     """An LSTM cell with layer normalisation.
 
-    With `LN` for a normalisation with a learned gain each:
+    Each `LN` is a normalisation with its own learned gain:
 
         [i, f, g, o] = LN(W x) + LN(U h) + b
         c = sigmoid(f) * c + sigmoid(i) * tanh(g)
@@ -67,7 +67,7 @@ class LayerNormLSTMCell(_LayerNormed, layers.LSTMCell):
 
     Call arguments:
         inputs: Tensor of shape `(batch, dim)`.
-        states: The hidden state and the cell's, each `(batch, units)`.
+        states: The hidden state and the cell state, each `(batch, units)`.
 
     Reference:
         - [Ba et al., 2016](https://arxiv.org/abs/1607.06450), equations 20
@@ -100,7 +100,7 @@ class LayerNormLSTMCell(_LayerNormed, layers.LSTMCell):
 class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
     """A GRU cell with layer normalisation.
 
-    With `LN` for a normalisation with a learned gain each:
+    Each `LN` is a normalisation with its own learned gain:
 
         [z, r, x_h] = LN(W x) + b_x,   [z', r', u_h] = LN(U h) + b_h
         g = tanh(LN(x_h + sigmoid(r + r') * u_h))
@@ -109,8 +109,8 @@ class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
     Args:
         units: Width of the state.
         epsilon: Added to the variance.
-        **kwargs: Those of `keras.layers.GRUCell`; it resets after the
-            recurrent projection, as Keras does by default.
+        **kwargs: Those of `keras.layers.GRUCell`, but `reset_after` must be
+            True, Keras's default.
 
     Call arguments:
         inputs: Tensor of shape `(batch, dim)`.
@@ -132,7 +132,7 @@ class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
         if not self.reset_after:
             raise ValueError(
                 "`LayerNormGRUCell` normalises the whole recurrent "
-                "projection, so it resets after it. Received: "
+                "projection, so the reset gate must come after it. Received: "
                 "reset_after=False. Leave the argument out."
             )
 
@@ -141,7 +141,7 @@ class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
         state = states[0] if nested else states
         projected, recurrent = self._project(inputs, state, training)
         if self.use_bias:
-            # A tensor first: PyTorch does not unstack Keras's variables.
+            # As a tensor, because PyTorch cannot unstack Keras variables.
             bias = ops.convert_to_tensor(self.bias)
             input_bias, recurrent_bias = ops.unstack(bias, axis=0)
             projected = projected + input_bias

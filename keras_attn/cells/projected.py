@@ -1,11 +1,11 @@
-"""The step of a cell whose inputs were multiplied by its kernel before."""
+"""A cell whose product of inputs and kernel is taken before a loop."""
 
 from keras import layers
 from keras import ops
 
 
 class ProjectedCell:
-    """A cell whose inputs may be multiplied by its kernel before a loop.
+    """Runs a cell on inputs that were multiplied by its kernel before.
 
     Args:
         cell: A built GRU cell with `reset_after` and bias, LSTM or simple
@@ -15,7 +15,7 @@ class ProjectedCell:
     def __init__(self, cell):
         self._cell = cell
         weights = cell.kernel, cell.recurrent_kernel
-        # The cell may have a dtype policy of its own, as in its `__call__`.
+        # Casts as the cell's `__call__` would: it may have its own policy.
         self.kernel, self._recurrent_kernel = map(self._cast, weights)
         self._bias = self._recurrent_bias = None
         if cell.use_bias:
@@ -24,15 +24,15 @@ class ProjectedCell:
                 self._bias, self._recurrent_bias = ops.unstack(self._bias)
 
     def multiply(self, inputs, kernel):
-        """Multiplies `(rows, dim)` by the kernel, or by some of its rows."""
+        """Multiplies inputs `(rows, dim)` by the kernel or by rows of it."""
         return ops.matmul(self._cast(inputs), kernel)
 
     def add_bias(self, products):
-        """Makes the sum of all products what `step()` takes."""
+        """Adds the bias to the sum of all products, for `step()`."""
         return products if self._bias is None else products + self._bias
 
     def step(self, projected, states):
-        """One step.
+        """Runs one step.
 
         Args:
             projected: Tensor of shape `(rows, gates * units)`, the inputs
@@ -40,7 +40,7 @@ class ProjectedCell:
             states: The cell's states, each `(rows, width)`.
 
         Returns:
-            The new states, of which the first is the output.
+            The new states; the first is the output.
         """
         cell = self._cell
         hidden, *carry = map(self._cast, states)

@@ -1,4 +1,4 @@
-"""A cell with a way round it."""
+"""A cell with a residual connection."""
 
 import keras
 from keras import layers
@@ -12,11 +12,12 @@ from keras_attn.keras_internals import DropoutRNNCell
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ResidualCell(DropoutRNNCell, keras.layers.Layer):
-    """Adds its inputs to what a cell puts out; the states are the cell's.
+    """Adds its inputs to a cell's output; the states are the cell's.
 
-    Of inputs wider than the output the first part is added: behind it stands
-    the context, where a decoder feeds one to the cells of a stack. The bottom
-    cell of a stack, whose input is an embedding, mostly goes without.
+    If the inputs are wider than the output, only their first part is added:
+    a decoder that feeds a context to the cells of a stack puts it after that
+    part. The bottom cell of a stack reads an embedding and mostly has no
+    residual connection.
 
     Args:
         cell: A Keras RNN cell.
@@ -24,7 +25,7 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
     Call arguments:
         inputs: Tensor of shape `(batch, dim)`, at least as wide as the
             output.
-        states: Those of the cell.
+        states: The states of the cell.
 
     Reference:
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 3.1
@@ -43,13 +44,13 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
         super().__init__(**kwargs)
         if isinstance(cell, layers.StackedRNNCells):
             raise ValueError(
-                "`ResidualCell` goes around one cell. Received: a stack of "
-                f"{len(cell.cells)}. Pass `[ResidualCell(a), "
+                "`ResidualCell` wraps a single cell. Received: a stack of "
+                f"{len(cell.cells)} cells. Pass `[ResidualCell(a), "
                 "ResidualCell(b)]` as the stack."
             )
         if not hasattr(cell, "state_size") or isinstance(cell, layers.RNN):
             raise ValueError(
-                "`ResidualCell` goes around a Keras RNN cell, with `call` and "
+                "`ResidualCell` wraps a Keras RNN cell, with `call` and "
                 f"`state_size`. Received: {cell!r:.80}. Pass for example "
                 "`keras.layers.GRUCell(256)`."
             )
@@ -60,10 +61,11 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
     def build(self, input_shape):
         if input_shape[-1] < self.output_size:
             raise ValueError(
-                "A residual cell adds its inputs to its output and needs as "
-                f"many of them. Received: inputs of width {input_shape[-1]} "
-                f"for an output of width {self.output_size}. Leave the cell "
-                "without residual, or make it narrower."
+                "A residual cell adds its inputs to its output, so the inputs "
+                "must be at least as wide. Received: inputs of width "
+                f"{input_shape[-1]} for an output of width "
+                f"{self.output_size}. Use the cell without `ResidualCell`, or "
+                "make it narrower."
             )
         if not self.cell.built:
             self.cell.build(input_shape)
@@ -85,7 +87,7 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
         output = ops.squeeze(output, 1) + inputs[:, : self.output_size]
         return output, new_states
 
-    # Keras's RNN draws and forgets dropout masks by these.
+    # Keras's RNN draws and forgets dropout masks through these.
 
     @property
     def dropout(self):
@@ -120,7 +122,7 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
             self.cell.reset_recurrent_dropout_mask()
 
     def get_initial_state(self, batch_size=None):
-        """The cell's own first states, mostly zeros."""
+        """Returns the cell's own first states, mostly zeros."""
         if hasattr(self.cell, "get_initial_state"):
             return self.cell.get_initial_state(batch_size=batch_size)
         return [

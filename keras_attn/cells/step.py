@@ -1,7 +1,7 @@
-"""Running any Keras RNN cell, or stack of cells, one step at a time.
+"""Runs any Keras RNN cell, or stack of cells, one step at a time.
 
 States are flat tuples of tensors `(batch, beams, width)`, in the order of
-`cell.state_size`; a cell itself sees a row for each beam.
+`cell.state_size`. The cell itself sees a row for each beam.
 """
 
 import contextlib
@@ -17,26 +17,26 @@ from keras_attn.cells.gru import is_plain_gru
 
 
 def state_sizes(cell):
-    """Widths of all states of a cell, or of several, flat."""
+    """Returns the widths of all states of a cell or stack, in a flat list."""
     return keras.tree.flatten([x.state_size for x in stacked(cell)])
 
 
 def stacked(cell):
-    """The cells of a stack, the bottom one first; else the cell alone."""
+    """Returns the cells of a stack, bottom cell first, or a list of one."""
     if isinstance(cell, list):
         return cell
     return list(cell.cells) if _is_stack(cell) else [cell]
 
 
 def output_size(cell):
-    """Width of what the (top) cell puts out."""
+    """Returns the width of the (top) cell's output."""
     if _is_stack(cell):
         return output_size(cell.cells[-1])
     return getattr(cell, "output_size", None) or state_sizes(cell)[0]
 
 
 def hidden_index(cell):
-    """Which of the flat states is the hidden one of the (top) cell."""
+    """Returns the index of the (top) cell's hidden state in the flat states."""
     if not _is_stack(cell):
         return 0
     *below, top = cell.cells
@@ -44,28 +44,28 @@ def hidden_index(cell):
 
 
 def puts_out_hidden(cell):
-    """Whether what the (top) cell puts out is its hidden state, for sure."""
+    """Whether the (top) cell's output is known to be its hidden state."""
     known = GRUCell, layers.GRUCell, layers.LSTMCell, layers.SimpleRNNCell
     return type(stacked(cell)[-1]) in known
 
 
 def initial_state(cell, batch, dtype):
-    """The cell's own first state: what it defines, or zeros."""
+    """Returns the first state that the cell defines, or zeros."""
     if hasattr(cell, "get_initial_state"):
         return cell.get_initial_state(batch_size=batch)
     return [ops.zeros((batch, size), dtype) for size in state_sizes(cell)]
 
 
 def run(cell, inputs, states, training, joined=None):
-    """One step of a cell.
+    """Runs one step of a cell.
 
     Args:
-        cell: A Keras RNN cell, or a list of them, the bottom one first.
+        cell: A Keras RNN cell, or a list of cells, the bottom one first.
         inputs: Tensor of shape `(batch, beams, dim)`.
         states: Flat tuple of tensors `(batch, beams, width)`.
         training: Whether dropout applies.
-        joined: In a stack, tensor `(batch, beams, dim)` that each cell but
-            the bottom one sees behind the output of the one below.
+        joined: Tensor `(batch, beams, dim)` or `None`. In a stack, each cell
+            but the bottom one reads it after the output of the cell below.
 
     Returns:
         The output `(batch, beams, dim)`, and the new states, like `states`.
@@ -95,7 +95,7 @@ def _run_one(cell, inputs, states, training):
         return ops.cast(ops.reshape(new, shape), old.dtype)
 
     new_states = keras.tree.flatten(new_states)
-    # A cell mostly puts out its first state: one tensor for both.
+    # The output is mostly the first state, which is then reshaped only once.
     beamed_states = tuple(
         beamed(new, old) for new, old in zip(new_states, states, strict=True)
     )
@@ -114,7 +114,7 @@ def _call(cell, inputs, states, training):
 
 
 def drops(cell):
-    """Whether a cell, or one that it holds, drops anything in training."""
+    """Whether a cell, or a cell inside it, has dropout."""
     return any(
         getattr(x, "dropout", 0) or getattr(x, "recurrent_dropout", 0)
         for x in _leaves(cell)
@@ -125,9 +125,9 @@ def drops(cell):
 def dropout_drawn_before(cell, step):
     """Draws the cells' dropout masks before a loop; forgets them after it.
 
-    Keras cells draw a mask when first called and keep it for all steps. A
-    mask drawn inside a loop cannot leave it, and one kept from an earlier
-    trace is out of scope.
+    Keras cells draw a mask in their first call and keep it for all steps. A
+    mask that is drawn inside a loop cannot leave it, and a mask from an
+    earlier trace is out of scope.
 
     Args:
         cell: A Keras RNN cell.
@@ -151,7 +151,7 @@ def dropout_drawn_before(cell, step):
 
 
 def _leaves(cell):
-    """A cell and all cells that it stacks or wraps."""
+    """Yields a cell and all cells that it stacks or wraps."""
     yield cell
     for inner in (*getattr(cell, "cells", ()), getattr(cell, "cell", None)):
         if inner is not None:
@@ -163,5 +163,5 @@ def _takes_training(cell):
 
 
 def _is_stack(cell):
-    # A user's own kind of stack is called as it is.
+    # A subclass may have its own `call`, so it counts as a single cell.
     return type(cell) is layers.StackedRNNCells

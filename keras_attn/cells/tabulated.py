@@ -1,4 +1,4 @@
-"""A cell whose inputs are looked up by a token's id."""
+"""A cell that looks up the products of its inputs by a token's id."""
 
 from keras import layers
 from keras import ops
@@ -12,7 +12,7 @@ from keras_attn.placement import keeps
 
 
 def is_tabulable(cell):
-    """Whether `TabulatedCell` computes what the cell, or stack, does."""
+    """Whether `TabulatedCell` computes the same as this cell or stack."""
     bottom, *_ = stacked(cell)
     known = layers.LSTMCell, layers.SimpleRNNCell
     return is_plain_gru(bottom) or (
@@ -21,15 +21,16 @@ def is_tabulable(cell):
 
 
 class TabulatedCell:
-    """Runs a cell, whose kernel multiplies the inputs of each token once.
+    """Runs a cell on tokens, with a table of products of its kernel.
 
-    A row of a product is the product of a row. In a loop of many steps that
-    look up their inputs in a small table, the products are looked up.
+    The kernel multiplies the inputs of each token once, before a loop. A step
+    in the loop then looks up a row of these products instead of a row of the
+    inputs.
 
     Args:
-        cell: A built cell, or stack of them, that `is_tabulable()`.
-        table: The inputs that each token has, `(vocabulary, dim)`; the
-            cell may read others behind them.
+        cell: A built cell or stack for which `is_tabulable()` is true.
+        table: The inputs of each token, `(vocabulary, dim)`. The cell may
+            read more inputs after these.
     """
 
     def __init__(self, cell, table):
@@ -41,19 +42,19 @@ class TabulatedCell:
         self._products = self._bottom.add_bias(products)
 
     def run(self, tokens, beside, states):
-        """One step, without dropout.
+        """Runs one step, without dropout.
 
         Args:
-            tokens: Ids `(batch, beams)` of the tokens that are read.
-            beside: What the cell reads behind their inputs, a tensor
-                `(batch, beams, dim)`, or `None`.
+            tokens: Ids `(batch, beams)` of the tokens to read.
+            beside: Inputs that the cell reads after those of the tokens, a
+                tensor `(batch, beams, dim)`, or `None`.
             states: Flat tuple of tensors `(batch, beams, width)`.
 
         Returns:
             The output `(batch, beams, dim)`, and the new states.
         """
         beams = ops.shape(tokens)[1]
-        # As of an `Embedding`, ids may be of any dtype.
+        # Ids may have any dtype, as for an `Embedding`.
         ids = ops.cast(ops.reshape(tokens, (-1,)), "int32")
         products = ops.take(self._products, ids, axis=0)
         if beside is not None:

@@ -1,8 +1,8 @@
 """`AttentionDecoder`: an RNN cell that attends to a source at every step.
 
-There is one step. Training unrolls it over the target; a search calls it
-with several hypotheses a source. What does not depend on the step before is
-not looped over but computed once for the whole target.
+There is one step. Training unrolls it over the target, and a search calls it
+with several hypotheses per source. Computations that do not depend on the
+previous step run once for the whole target, outside the loop.
 """
 
 import keras
@@ -38,8 +38,8 @@ from keras_attn.placement import keeps
 class AttentionDecoder(keras.layers.Layer):
     """Decodes a target with an RNN cell that attends to a memory.
 
-    The *state* below is the hidden state of the cell, that of the top cell
-    in a stack; it is also the query. At every step, in the order `"pre"`
+    The *state* below is the hidden state of the cell, or of the top cell in
+    a stack. It is also the query. At every step, in the order `"pre"`
     (Bahdanau et al., 2015):
 
     1. Attend with the previous state: `context`.
@@ -54,62 +54,63 @@ class AttentionDecoder(keras.layers.Layer):
     3. Emit `tanh(Wc [state; context])`.
 
     Bahdanau's own output layer is a maxout over the previous state, the
-    input and the context; Luong's layer takes its place here.
+    input and the context. Here Luong's layer takes its place.
 
-    In the order `"post"` without input feeding the attention does not
-    depend on the steps before, unless it looks at past alignments or the
-    query at the last context. Then the cell alone runs over the target, by
-    `keras.layers.GRU` or `LSTM` where it is one of their cells, and the
-    attention runs once for all of it.
+    In the order `"post"` without input feeding the attention does not depend
+    on the previous steps, unless it looks at past alignments or the query
+    contains the last context. Then the cell runs over the whole target
+    first, and the attention runs once for all target positions. A GRU or
+    LSTM cell of Keras runs by the layer `keras.layers.GRU` or `LSTM`.
 
     Without attention, `AttentionDecoder(cell)(inputs, initial_state=state)`
-    is the plain encoder-decoder (Sutskever et al., 2014): it emits what the
-    cell puts out.
+    is the plain encoder-decoder (Sutskever et al., 2014): it emits the
+    cell's output.
 
     Args:
         cell: A Keras RNN cell, such as `keras.layers.GRUCell(256)`, or a
-            list of them to stack, the bottom one first.
-        attention: The `Attention` that reads the memory, or a list of them,
-            one for each of several memories; their contexts are laid end to
-            end.
+            list of cells to stack, the bottom one first.
+        attention: The `Attention` that reads the memory, or a list with an
+            attention for each of several memories. Several contexts are
+            laid end to end.
         order: `"pre"` or `"post"`, whether the decoder attends before or
             after the cell.
         input_feeding: Whether the last output is fed back to the cell, in
-            the order `"post"`. Defaults to `True` there; the order `"pre"`
-            feeds the context, so it must be left out.
+            the order `"post"`, where it defaults to `True`. Leave it out in
+            the order `"pre"`, which feeds the context instead.
         emit: `"attentional"` for `tanh(Wc [state; context])`, as wide as
-            the state, or `"concatenated"` for `[state; context]`. Of a
-            `ResidualCell` the output takes the place of the state here.
-        query: What the query is made of, a string or a tuple of them laid
+            the state, or `"concatenated"` for `[state; context]`. With a
+            `ResidualCell` the cell's output replaces the state here.
+        query: The parts of the query, a string or a tuple of strings, laid
             end to end: `"state"`; `"input"`, the step's input; `"context"`,
-            that of the last step; `"condition"`, the call argument.
-        attend: In a stack, the cell whose state is the query: `"top"`, or
-            `"bottom"`, where the context also enters all cells above it (Wu
-            et al., 2016).
-        bridge: What makes the cell's first states of `initial_state`: `None`
-            takes them as they are; `"dense"` makes each by a tanh layer on
-            all of them laid end to end; a Keras layer is given them laid end
-            to end and returns the states.
-        self_attention: An `Attention` over the decoder's own states of the
-            steps before, whose context joins that of the memory (Paulus et
-            al., 2018).
+            the context of the last step; `"condition"`, the call argument.
+        attend: In a stack, the cell whose state is the query: `"top"` or
+            `"bottom"`. With `"bottom"` the context also enters all cells
+            above (Wu et al., 2016).
+        bridge: How the cell's first states are made of `initial_state`.
+            `None` takes the tensors as they are. `"dense"` makes each state
+            by a tanh layer on all tensors laid end to end. A Keras layer
+            receives the tensors laid end to end and returns the states.
+        self_attention: An `Attention` over the decoder's own past states.
+            Its context is laid behind that of the memory (Paulus et al.,
+            2018).
 
     Call arguments:
         inputs: Embedded target shifted right by one, of shape
             `(batch, target, dim)`.
-        memory: What to attend to, of shape `(batch, source, dim)`; with a
-            list of attentions a list of as many.
+        memory: Memory to attend to, of shape `(batch, source, dim)`. With a
+            list of attentions, a list of as many memories.
         initial_state: The cell's first states, each `(batch, width)`: one
-            tensor, or a list where the cell has several, in the order of
-            `cell.state_size`. Defaults to the cell's own, mostly zeros.
+            tensor, or a list if the cell has several, in the order of
+            `cell.state_size`. Defaults to the cell's own first states,
+            mostly zeros.
         condition: Tensor of shape `(batch, dim)`, such as the embedding of
-            the target language, where the query names it.
+            the target language. Given if and only if the query names it.
         inputs_mask: Boolean tensor `(batch, target)`, True = real. At
-            masked positions the output is zero and the state stays as it
-            was. Keras fills it in, as the next one, whether or not an
-            initial state is given.
-        memory_mask: Boolean tensor `(batch, source)`, or a list of them.
-            Masked positions get no weight.
+            masked positions the output is zero and the state does not
+            change. Keras fills in this mask and the next, with or without
+            an initial state.
+        memory_mask: Boolean tensor `(batch, source)`, or a list of such
+            masks. Masked positions get no weight.
         return_attention_scores: Whether to return the alignments too.
         return_samples: Whether to return the log-probability and entropy of
             drawn positions too: see `Attention`.
@@ -118,7 +119,7 @@ class AttentionDecoder(keras.layers.Layer):
     Output:
         Tensor of shape `(batch, target, output_dim)`. With
         `return_attention_scores=True`, also the alignments, of shape
-        `(batch, target, source)`, or a list of them. With
+        `(batch, target, source)`, or a list of such tensors. With
         `return_samples=True`, also log-probability and entropy, each
         `(batch, target)`.
 
@@ -200,7 +201,8 @@ class AttentionDecoder(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name="attentional",
             )
-        # Its method, not the layer itself: its weights are those of the cell.
+        # The method, because the layer as an attribute would be tracked, and
+        # its weights are the cell's.
         self._run_sequence = None
         if not self._recurs and (layer := sequence_layer(cell)):
             self._run_sequence = layer.__call__
@@ -208,7 +210,7 @@ class AttentionDecoder(keras.layers.Layer):
 
     @property
     def _recurs(self):
-        """Whether attention must wait for the step before."""
+        """Whether attention must wait for the previous step."""
         return bool(self.attentions or self.self_attention) and (
             self.order == "pre"
             or self.input_feeding
@@ -219,7 +221,7 @@ class AttentionDecoder(keras.layers.Layer):
 
     @property
     def _recurrence(self):
-        """The step, made of the parts that there are now."""
+        """The step, made of the layer's current parts."""
         stack, above = self.attend == "bottom", []
         bottom = self.cell
         if stack:
@@ -250,7 +252,7 @@ class AttentionDecoder(keras.layers.Layer):
         )
 
     def _unroll(self):
-        """How a whole target is decoded."""
+        """Returns the object that decodes a whole target."""
         dtype = self.compute_dtype
         if self._has_own_step:
             count = len(self.attentions)
@@ -312,7 +314,7 @@ class AttentionDecoder(keras.layers.Layer):
         )
         output_dim = cells.output_size(self.cell)
         self._recurrence.emission.build(output_dim, context_dim)
-        # What the first state needs to know.
+        # `start()` needs these widths.
         self._widths = context_dim, self._output_dim(context_dim)
 
     def _build_cell(self, batch, input_dim, context_dim):
@@ -359,7 +361,7 @@ class AttentionDecoder(keras.layers.Layer):
         checks.check_flags(self.attentions, *returned)
         checks.check_condition(self.query, condition)
         if inputs_mask is None:
-            # Keras fills it in only where there are other tensors beside.
+            # Keras fills it in only if the call has other tensors too.
             inputs_mask = get_keras_mask(inputs)
         source = self.prepare(memory, memory_mask, condition)
         batch, target = ops.shape(inputs)[0], ops.shape(inputs)[1]
@@ -408,13 +410,13 @@ class AttentionDecoder(keras.layers.Layer):
         """Returns the state before the first step.
 
         Args:
-            source: What `prepare()` returned.
+            source: Result of `prepare()`.
             initial_state: As in `call`.
-            beams: Number of hypotheses a source, all alike at the start.
-            max_length: How many steps there may be; needed with
-                self-attention, which keeps them all.
-            batch: Number of sources, where there is neither a memory nor an
-                initial state to tell it.
+            beams: Number of hypotheses per source, all alike at the start.
+            max_length: The largest number of steps. Needed with
+                self-attention, which keeps the states of all steps.
+            batch: Number of sources. Needed without a memory and an initial
+                state.
         """
         dtype = self.compute_dtype
         if initial_state is None:
@@ -450,37 +452,39 @@ class AttentionDecoder(keras.layers.Layer):
     def step(self, inputs, state, source, draws=(), training=False):
         """Decodes one step of each hypothesis.
 
-        A subclass that overrides it changes decoding and training alike: then
-        a whole target is decoded by this method, step by step.
+        A subclass that overrides it changes decoding and training alike: a
+        whole target is then decoded by this method, step by step.
 
         Args:
             inputs: Embedded last token of each hypothesis, of shape
                 `(batch, beams, dim)`.
-            state: What `start()` or the last step returned.
-            source: What `prepare()` returned; it stands once per source.
-            draws: What the attentions drew for this step, in training.
+            state: Result of `start()`, or of the last step.
+            source: Result of `prepare()`, with one row per source.
+            draws: The attentions' random draws for this step, in training.
             training: Whether the model trains.
 
         Returns:
             The outputs `(batch, beams, output_dim)`, the alignments
-            `(batch, beams, source)` in float32 (a list of them with a list
-            of attentions, empty without any), and the new state.
+            `(batch, beams, source)` in float32, and the new state. The
+            alignments are a list with a list of attentions, and an empty
+            list without attention.
         """
         return self._recurrence.emitted_step(
             inputs, state, source, draws, training
         )
 
     def hoist(self, source, table=None):
-        """Takes products before a loop of steps, where that may be.
+        """Hoists products out of a loop of steps, if possible.
 
         Args:
-            source: What `prepare()` returned.
-            table: The inputs that each token has, `(vocabulary, dim)`, or
-                `None` if they depend on more or are too many.
+            source: Result of `prepare()`.
+            table: The inputs of each token, `(vocabulary, dim)`, or `None`
+                if inputs depend on more than the token or there are too many
+                tokens.
 
         Returns:
-            A `Hoisted` with a recurrence that computes what `step()` does,
-            or `None` where every product must stay.
+            A `Hoisted` with a recurrence that computes the same as `step()`,
+            or `None` if no product can be hoisted.
         """
         if self._has_own_step or not keeps(self, "step"):
             return None
@@ -568,7 +572,7 @@ class AttentionDecoder(keras.layers.Layer):
 
 
 def _last_sizes(shapes):
-    """The last sizes of a shape, or of any nesting of shapes."""
+    """Returns the last sizes of a shape, or of any nesting of shapes."""
     if not any(isinstance(shape, (list, tuple)) for shape in shapes):
         return [shapes[-1]]
     return [size for shape in shapes for size in _last_sizes(shape)]

@@ -1,4 +1,4 @@
-"""From what an encoder ends with to what a decoder's cell starts with."""
+"""From the encoder's last states to the first states of a decoder's cell."""
 
 import keras
 from keras import layers
@@ -6,13 +6,14 @@ from keras import layers
 
 @keras.saving.register_keras_serializable("keras_attn")
 class DenseBridge(keras.layers.Layer):
-    """Makes each state by a tanh layer on all that the encoder gave.
+    """Makes each state by a tanh layer on all of the encoder's states.
 
     Args:
         sizes: Widths of the states to make.
 
     Call arguments:
-        inputs: Tensor of shape `(batch, dim)`.
+        inputs: Tensor of shape `(batch, dim)`, the encoder's states laid end
+            to end.
 
     Output:
         A list of tensors `(batch, size)`.
@@ -44,12 +45,13 @@ class DenseBridge(keras.layers.Layer):
 
 
 def make_bridge(bridge, sizes, dtype):
-    """The layer that an argument `bridge` stands for, or `None`."""
+    """Returns the layer that an argument `bridge` means, or `None`."""
     if bridge is None or isinstance(bridge, keras.layers.Layer):
         return bridge
     if bridge == "dense":
         return DenseBridge(sizes, dtype=dtype, name="bridge")
     raise ValueError(
         '`bridge` must be None, "dense" or a Keras layer that makes the '
-        f"first states. Received: bridge={bridge!r}"
+        f'first states. Received: bridge={bridge!r}. Pass "dense" to make '
+        "states of any width fit the cell."
     )

@@ -1,4 +1,4 @@
-"""What a decoder refuses of its arguments, and how it says so."""
+"""Checks of a decoder's arguments, with their error messages."""
 
 import keras
 from keras import layers
@@ -9,7 +9,7 @@ from keras_attn.attention import Attention
 
 
 def attentions_of(attention):
-    """A tuple of the attentions that an argument means."""
+    """Returns the attentions of an argument as a tuple."""
     if attention is None:
         return ()
     if not isinstance(attention, (list, tuple)):
@@ -17,7 +17,7 @@ def attentions_of(attention):
     if not attention:
         raise ValueError(
             "A list of attentions must hold at least one. Received: "
-            "attention=[]. Pass None to decode without."
+            "attention=[]. Pass None to decode without attention."
         )
     for one in attention:
         require_attention("attention", one)
@@ -25,25 +25,25 @@ def attentions_of(attention):
 
 
 def require_growing(attention):
-    """Refuses what cannot attend to a past that grows with every step."""
+    """Checks that an attention can read a past that grows at every step."""
     require_attention("self_attention", attention)
     if not attention.source_may_grow:
         raise ValueError(
-            "`self_attention` reads a past that grows with every step; a "
-            "score or alignment that needs past alignments or positions does "
-            f"not fit. Received: {attention.parts_named}. Use for example "
+            "`self_attention` reads a past that grows with every step, so its "
+            "score and alignment must not need past alignments or positions. "
+            f"Received: {attention.parts_named}. Use for example "
             "`ScaledDotAttention()`."
         )
 
 
 def require_context_alone(regularizer, alignment):
-    """Refuses what a decoder would not make use of."""
+    """Refuses a regularizer or samples, which the decoder would ignore."""
     if regularizer is not None or alignment.samples:
         raise ValueError(
-            "Of `self_attention` the decoder keeps the context alone, so "
-            "that a regularizer or samples would have no effect. Received: "
+            "The decoder uses only the context of its `self_attention`, so "
+            "a regularizer or samples would have no effect. Received: "
             f"{type(alignment).__name__} with regularizer={regularizer!r}. "
-            "Leave them to the attention that reads the memory."
+            "Give them to the attention that reads the memory."
         )
 
 
@@ -70,7 +70,8 @@ def require_one_of(name, value, choices):
     if value not in choices:
         raise ValueError(
             f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-            f"Received: {name}={value!r}"
+            f"Received: {name}={value!r}. Pass for example "
+            f"`{name}={choices[0]!r}`."
         )
 
 
@@ -87,51 +88,51 @@ def check_input_feeding(order, input_feeding):
         raise ValueError(
             'In the order "pre" the context enters the cell, so '
             "`input_feeding` would have no effect. Received: "
-            f"input_feeding={input_feeding!r}. Leave it out, or decode "
-            'with order="post".'
+            f"input_feeding={input_feeding!r}. Leave it out, or pass "
+            '`order="post"`.'
         )
 
 
 def check_stack(attend, cell):
     if attend == "bottom" and len(cells.stacked(cell)) < 2:
         raise ValueError(
-            'To attend at the "bottom" there must be cells above. '
-            f"Received: attend='bottom' with the one cell {cell!r}. "
+            'With `attend="bottom"` the decoder needs a stack of cells. '
+            f"Received: attend='bottom' with the single cell {cell!r}. "
             "Pass a list of cells."
         )
 
 
 def check_plain(order, emit, query, attend):
-    """Refuses what only attention gives a meaning."""
+    """Refuses arguments that have an effect only with attention."""
     given = order, emit, query, attend
     if given != ("pre", "attentional", ("state",), "top"):
         raise ValueError(
-            "Without attention the decoder emits what the cell puts out, "
-            "and order, emit, query and attend would have no effect. "
+            "Without attention the decoder emits the cell's output, so "
+            "`order`, `emit`, `query` and `attend` would have no effect. "
             f"Received: order={order!r}, emit={emit!r}, query={query!r}, "
             f"attend={attend!r}. Leave them out, or pass an attention."
         )
 
 
 def check_own_step(unroll, drops, return_samples):
-    """Refuses what the `step` of a subclass does not know of."""
+    """Refuses dropout and samples that a subclass's `step` does not handle."""
     if drops and not unroll.trains:
         raise ValueError(
-            "In training `step` must know what is drawn at random, dropout "
-            "and samples. Received: a subclass whose `step` takes neither "
+            "In training `step` needs the random draws, for dropout and "
+            "samples. Received: a subclass whose `step` takes neither "
             "`draws` nor `training`. Define `step(self, inputs, state, "
-            "source, draws=(), training=False)` and pass them to "
+            "source, draws=(), training=False)` and pass both to "
             "`super().step`."
         )
     if return_samples:
         raise ValueError(
-            "A `step` returns no samples. Received: return_samples=True with "
-            "a subclass that has a `step` of its own. Leave it out."
+            "`step` returns no samples. Received: return_samples=True with a "
+            "subclass that overrides `step`. Leave `return_samples` out."
         )
 
 
 def check_call(decoder, args, given):
-    """Refuses arguments of a call that do not fit each other."""
+    """Checks that the arguments of a call fit each other."""
     bound = arguments.bind(
         decoder, args, given, "decoder(target, memory, initial_state=state)"
     )
@@ -153,9 +154,9 @@ def check_call(decoder, args, given):
             shape = arguments.shape_of(x)
             if shape is not None and len(shape) != 2:
                 raise ValueError(
-                    f"`{name}` has one vector a row, (batch, {width}). "
-                    f"Received: {name} of shape {shape}. The last state of an "
-                    "RNN comes by `return_state=True`."
+                    f"`{name}` must have one vector per row, (batch, "
+                    f"{width}). Received: {name} of shape {shape}. An RNN "
+                    "returns its last state with `return_state=True`."
                 )
     arguments.check_mask(
         "inputs_mask", bound.get("inputs_mask"), "inputs", inputs
@@ -172,14 +173,15 @@ def check_flags(attentions, return_attention_scores, return_samples):
     if return_attention_scores and not attentions:
         raise ValueError(
             "Without attention there are no scores to return. Received: "
-            "return_attention_scores=True. Pass an attention."
+            "return_attention_scores=True. Leave it out, or build the decoder "
+            "with an `attention`."
         )
     if return_attention_scores not in (False, True):
         raise ValueError(
-            "A decoder returns the mean of several heads: "
+            "A decoder returns the mean of several heads, so "
             "`return_attention_scores` must be False or True. Received: "
-            f"return_attention_scores={return_attention_scores!r}. The "
-            "attention alone, as a layer, returns those of each head."
+            f"return_attention_scores={return_attention_scores!r}. Call the "
+            "attention as a layer to get the weights of each head."
         )
     if return_samples and not any(x.alignment.samples for x in attentions):
         raise ValueError(
@@ -204,11 +206,11 @@ def check_condition(query, condition):
 def check_initial_state(sizes, widths):
     if widths != sizes:
         raise ValueError(
-            f"The cell has {len(sizes)} state(s) of width {sizes} and"
-            f" `initial_state`, or the bridge, must bring as "
-            f"many, in this order. Received widths: {widths}. "
-            "A `Dense` layer makes a state of another width fit, "
-            '`bridge="dense"` any of them; `[h, c]` starts an LSTM.'
+            f"The cell has {len(sizes)} state(s), of widths {sizes}. "
+            "`initial_state`, or the bridge, must give these states in this "
+            f"order. Received: states of widths {widths}. Pass "
+            '`bridge="dense"` to make states of any width fit; an LSTM needs '
+            "`[h, c]`."
         )
 
 
@@ -228,5 +230,7 @@ def check_shapes(inputs_shape, memory_shapes):
         if len(shape) != 3:
             raise ValueError(
                 f"`{name}` must have three axes, (batch, length, dim). "
-                f"Received: {name}_shape={shape}."
+                f"Received: {name}_shape={shape}. Token ids need an "
+                "`Embedding` first; a single vector per row becomes a "
+                "sequence of one by `keras.ops.expand_dims(x, 1)`."
             )

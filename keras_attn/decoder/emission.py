@@ -1,6 +1,6 @@
-"""Makes what a decoder puts out of the cell's output and the context.
+"""The output of a decoder, made of the cell's output and the context.
 
-Each class emits for any number of steps at once, and says how wide that is.
+Each class emits for any number of steps at once, and tells its width.
 """
 
 from keras import ops
@@ -12,14 +12,19 @@ class CellAlone:
     """Emits the output of the cell: a decoder without attention."""
 
     def width(self, output_dim, context_dim):
-        """Returns the width of what is emitted."""
+        """Returns the width of the emitted output."""
         return output_dim
 
     def build(self, output_dim, context_dim):
         """Creates the weights."""
 
     def emit(self, output, context):
-        """Returns `(batch, length, dim)` of two such tensors."""
+        """Returns the decoder's output, `(batch, length, dim)`.
+
+        Args:
+            output: The cell's output, `(batch, length, output_dim)`.
+            context: Tensor of shape `(batch, length, context_dim)`.
+        """
         return output
 
 
@@ -37,7 +42,7 @@ class Attentional(CellAlone):
     """Emits `tanh(Wc [output; context])` (Luong et al., 2015, equation 5).
 
     Args:
-        dense: The layer with `Wc`.
+        dense: The dense layer with the kernel `Wc`.
     """
 
     def __init__(self, dense):

@@ -1,11 +1,11 @@
 """A decoder's step with fewer products in the loop of a search.
 
-A product with a matrix may be taken before a row is looked up, and before
-rows are summed with weights: W (sum_s a_s m_s) = sum_s a_s (W m_s). So where
-the inputs of all tokens are a small table, the table is multiplied by the
-cell's kernel, once. And where a context is only emitted, the memory is
-multiplied instead of every context; it pays the more, the more hypotheses
-share it.
+A product with a matrix can be taken before a row is looked up. It can also be
+taken before rows are summed with weights: W (sum_s a_s m_s) = sum_s a_s
+(W m_s). So if the inputs of all tokens form a small table, the cell's kernel
+multiplies the table once. And if a context is only emitted, the memory is
+multiplied instead of every context. This saves more if more hypotheses share
+the memory.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ from keras_attn.placement import keeps
 
 @dataclasses.dataclass(frozen=True)
 class Hoisted:
-    """A recurrence that computes what a decoder's does.
+    """A recurrence that computes the same as a decoder's, with fewer products.
 
     Attributes:
-        recurrence: The decoder's, of which some parts are others.
-        source: Its `Source`, perhaps with the values multiplied.
-        looks_up: Whether the recurrence is given the ids of tokens.
+        recurrence: The decoder's `Recurrence` with some parts replaced.
+        source: The decoder's `Source`, perhaps with multiplied values.
+        looks_up: Whether the recurrence reads ids of tokens.
     """
 
     recurrence: Recurrence
@@ -38,17 +38,18 @@ class Hoisted:
 
 
 def hoist(recurrence, cell, source, table=None):
-    """Takes products before a loop, where that may be.
+    """Hoists products out of a loop of steps, if possible.
 
     Args:
         recurrence: The `Recurrence` of a decoder.
-        cell: Its cell.
+        cell: The decoder's cell.
         source: The decoder's `Source`.
-        table: The inputs that each token has, of shape `(vocabulary, dim)`,
-            or `None` if they depend on more than the token or are too many.
+        table: The inputs of each token, of shape `(vocabulary, dim)`, or
+            `None` if inputs depend on more than the token or there are too
+            many tokens.
 
     Returns:
-        A `Hoisted`, or `None` where every product must stay.
+        A `Hoisted`, or `None` if no product can be hoisted.
     """
     looks_up = (
         table is not None
@@ -68,7 +69,7 @@ def hoist(recurrence, cell, source, table=None):
 
 
 class _LookUp:
-    """Runs a cell on ids whose products were taken; like a `Runner`."""
+    """Runs a `TabulatedCell` on ids of tokens, with a `Runner`'s method."""
 
     def __init__(self, tabulated):
         self._tabulated = tabulated
@@ -78,11 +79,11 @@ class _LookUp:
 
 
 class _Summed(CellAlone):
-    """Emits like `Attentional` of a context multiplied before.
+    """Emits like `Attentional`, from contexts that `Wc` multiplied before.
 
     Args:
-        dense: The layer.
-        kernel: What meets the output of the cell, the first rows of its own.
+        dense: The dense layer with the kernel `Wc`.
+        kernel: The first rows of `Wc`, which multiply the cell's output.
     """
 
     def __init__(self, dense, kernel):
@@ -98,7 +99,7 @@ class _Summed(CellAlone):
 
 
 def _emits_alone(recurrence, source, width):
-    """Whether contexts are only emitted, each a weighted sum of values."""
+    """Whether each context is only emitted, and is a plain weighted sum."""
     order, emission = recurrence.order, recurrence.emission
     return (
         isinstance(order, After)
@@ -113,7 +114,7 @@ def _emits_alone(recurrence, source, width):
 
 
 def _emit_before(hoisted, width):
-    """Multiplies the memory in the place of contexts."""
+    """Multiplies the memory's values instead of the contexts."""
     (memory,) = hoisted.source.memories
     dense = hoisted.recurrence.emission.dense
     kernel = ops.cast(dense.kernel, memory.values.dtype)
@@ -130,7 +131,7 @@ def _emit_before(hoisted, width):
 
 
 def _is_plain_dense(layer):
-    """Whether it computes what the decoder's own layer does, and here."""
+    """Whether a layer is an unchanged `Dense` without bias, kept in place."""
     return (
         type(layer) is layers.Dense
         and not layer.use_bias

@@ -1,6 +1,7 @@
-"""Whether a decoder attends before its cell runs, or after.
+"""The two orders of a decoder: it attends before its cell runs, or after.
 
-A step begins, attends with the hidden state that there is then, and finishes.
+A step runs `begin()`, attends with the hidden state of that moment, and runs
+`finish()`.
 """
 
 from typing import NamedTuple
@@ -11,10 +12,10 @@ from keras_attn import cells
 
 
 class Ran(NamedTuple):
-    """How far the cells of a decoder came."""
+    """The results of the cells that ran so far in a step."""
 
-    output: object  # (batch, beams, dim), of the top one that ran, or None
-    states: tuple  # theirs, flat, each (batch, beams, width)
+    output: object  # (batch, beams, dim), of the top cell that ran, or None
+    states: tuple  # the cells' states, flat, each (batch, beams, width)
 
 
 class Runner:
@@ -28,12 +29,13 @@ class Runner:
         self._cell = cell
 
     def run(self, inputs, beside, states, training, joined=None):
-        """Returns what `cells.run` does.
+        """Runs one step and returns the results of `cells.run`.
 
         Args:
             inputs: Tensor of shape `(batch, beams, dim)`.
-            beside: Another, a context or the last output, or `None`.
-            states, training, joined: As of `cells.run`.
+            beside: A context or the last output, a tensor of shape `(batch,
+                beams, dim)`, or `None`.
+            states, training, joined: As for `cells.run`.
         """
         if beside is not None:
             inputs = ops.concatenate([inputs, beside], axis=-1)
@@ -65,7 +67,7 @@ class Before:
         return Before(runner, self._joins)
 
     def begin(self, inputs, state, training):
-        """Returns what ran before the context is there: nothing."""
+        """Returns the previous states: no cell runs before the attention."""
         return Ran(None, state.cell)
 
     def finish(self, ran, inputs, context, state, training):
@@ -80,9 +82,9 @@ class After:
     """Runs the cell on `[input; last output]`, or the input; then attends.
 
     Args:
-        runner: A `Runner` of the cell, or of the bottom one.
-        count: How many states it has.
-        above: The cells above it that run when the context is there, which
+        runner: A `Runner` of the cell, or of the bottom cell.
+        count: Number of states of that cell.
+        above: The cells above it that run after the attention. The context
             enters them all.
 
     Reference:
@@ -106,13 +108,13 @@ class After:
         return After(runner, self._count, self._above)
 
     def begin(self, inputs, state, training):
-        """Returns what ran before the context is there."""
+        """Runs the cells that run before the attention."""
         fed = None if isinstance(state.fed, tuple) else state.fed
         states = state.cell[: self._count]
         return Ran(*self._runner.run(inputs, fed, states, training))
 
     def finish(self, ran, inputs, context, state, training):
-        """Returns the output of all cells, and their new states."""
+        """Runs the cells above; returns their output, and all new states."""
         if not self._above:
             return ran
         both = ops.concatenate([ran.output, context], axis=-1)

@@ -1,8 +1,8 @@
-"""Attention to one's own past (intra-attention, causal self-attention).
+"""Attention to the decoder's own past (intra-attention, self-attention).
 
-What was decoded differs between hypotheses, so the past has a beam axis and
-a search gathers it with the rest of the state. Its buffers have the length of
-the longest output, which XLA needs.
+The past differs between hypotheses, so it has a beam axis, and a search
+gathers it with the rest of the state. Its buffers have the length of the
+longest output, because XLA needs fixed shapes.
 """
 
 from keras import ops
@@ -16,8 +16,8 @@ class OwnPast:
     """Reads and writes the past of each hypothesis.
 
     Args:
-        attention: What reads it: a `keras_attn.Attention`, or what has its
-            methods.
+        attention: A `keras_attn.Attention` that reads the past, or another
+            object with its methods.
         window: How many of the last states may be looked at, or `None` for
             all.
     """
@@ -30,10 +30,10 @@ class OwnPast:
         """Returns the `Past` before the first step.
 
         Args:
-            state: A state like those it will hold, `(batch, beams, dim)`.
-            max_length: How many it must have room for.
-            key: What it compares with queries, `(batch, beams, key_dim)`, or
-                `None` for the state itself.
+            state: A state of the shape to keep, `(batch, beams, dim)`.
+            max_length: How many states to have room for.
+            key: The state's key, `(batch, beams, key_dim)`, or `None` to use
+                the state as its own key.
         """
         batch, beams = ops.shape(state)[:2]
 
@@ -72,7 +72,7 @@ class OwnPast:
         Args:
             past: A `Past`.
             query: Tensor of shape `(batch, beams, dim)`.
-            draws: What the attention drew for this step.
+            draws: The attention's random draws for this step.
             training: Whether the model trains.
         """
         batch, beams = ops.shape(query)[:2]

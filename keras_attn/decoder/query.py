@@ -4,18 +4,19 @@ from keras import ops
 
 
 class Query:
-    """Some of what a decoder knows at a step, laid end to end.
+    """The parts of a decoder's query, laid end to end.
 
     Args:
-        names: Which: `"state"`, the hidden state of the cell; `"input"`, that
-            of the step; `"context"`, that of the step before; `"condition"`.
+        names: Names of the parts: `"state"`, the hidden state of the cell;
+            `"input"`, the step's input; `"context"`, the previous step's
+            context; `"condition"`, that of the source.
     """
 
     def __init__(self, names):
         self.names = names
 
     def width(self, **widths):
-        """Returns the query's width, of the widths of all by their names."""
+        """Returns the query's width, given the width of each part by name."""
         return sum(widths[name] for name in self.names)
 
     def make(self, inputs, hidden, context, condition):
@@ -27,8 +28,8 @@ class Query:
         """
         known = {"input": inputs, "state": hidden, "context": context}
         if "condition" in self.names:
-            # An addition: XLA cannot compile the gradient of `repeat` in a
-            # loop.
+            # By an addition, because XLA cannot compile the gradient of
+            # `repeat` in a loop.
             each = ops.zeros_like(inputs[..., :1])
             known["condition"] = ops.expand_dims(condition, 1) + each
         return join([known[name] for name in self.names])

@@ -1,4 +1,4 @@
-"""All that a decoder reads: its memories, and its own past."""
+"""The attentions of a decoder: to its memories, and to its own past."""
 
 from typing import NamedTuple
 
@@ -9,20 +9,20 @@ from keras_attn.decoder.query import join
 
 
 class Reading(NamedTuple):
-    """The findings of all attentions of a decoder."""
+    """The results of all attentions of a decoder."""
 
     context: object  # (batch, length, dim), all contexts laid end to end
     attended: tuple  # each attention's `Attended`, without its context
-    histories: tuple = ()  # each attention's new one
+    histories: tuple = ()  # each attention's new `History`
 
 
 class Readers:
     """The attentions of a decoder.
 
     Args:
-        attentions: Tuple of those that read a memory each.
-        own: The one that reads the decoder's own past, or `None`.
-        several: Whether the memories come in a list.
+        attentions: Tuple of attentions, each of which reads one memory.
+        own: The attention that reads the decoder's own past, or `None`.
+        several: Whether callers pass the memories in a list.
         dtype: Dtype of the contexts.
     """
 
@@ -33,7 +33,7 @@ class Readers:
         self._dtype = dtype
 
     def __bool__(self):
-        """Whether anything is read at all."""
+        """Whether there is any attention."""
         return bool(self._attentions or self._own)
 
     @property
@@ -55,7 +55,7 @@ class Readers:
         own = [(self._own, own_shape)] if self._own else []
         pairs = zip(self._attentions, memory_shapes, strict=True)
         for reader, shape in [*pairs, *own]:
-            # A part that loading has built is locked and must not build again.
+            # Loading builds and locks a part, which then must not build again.
             if not reader.built:
                 reader.build(query_shape, shape)
 
@@ -72,9 +72,9 @@ class Readers:
                 f"The decoder has {count} attention(s)"
                 f"{' in a list' if self._several else ''} and needs a "
                 f"`{name}` for each. Received: {len(found)}"
-                f"{' in a list' if several else ''}. "
-                "`AttentionDecoder(cell, [a, b])(target, [memory_a, "
-                "memory_b])` reads two."
+                f"{' in a list' if several else ''}. To read two memories, "
+                "call `AttentionDecoder(cell, [a, b])(target, [memory_a, "
+                "memory_b])`."
             )
         return list(found)
 
@@ -94,9 +94,9 @@ class Readers:
         """Returns the histories and the `Past` before the first step.
 
         Args:
-            memories: What `prepare()` returned.
-            hidden: The first state that is a query, `(batch, beams, dim)`.
-            max_length: How many steps there may be, or `None`.
+            memories: Result of `prepare()`.
+            hidden: The first hidden state, `(batch, beams, dim)`.
+            max_length: The largest number of steps, or `None`.
         """
         histories = tuple(
             reader.initial_history(memory, ops.shape(hidden)[1])
@@ -106,9 +106,9 @@ class Readers:
             return histories, ()
         if max_length is None:
             raise ValueError(
-                "With `self_attention` the decoder keeps its past states "
-                "and must know how many there may be. Received: "
-                "max_length=None. Pass the longest length of an output."
+                "With `self_attention` the decoder keeps its past states, so "
+                "it needs the largest number of steps. Received: "
+                "max_length=None. Pass the length of the longest output."
             )
         return histories, OwnPast(self._own).start(hidden, max_length)
 
@@ -117,9 +117,9 @@ class Readers:
 
         Args:
             query: Tensor of shape `(batch, beams, dim)`.
-            memories: What `prepare()` returned.
+            memories: Result of `prepare()`.
             state: The `DecoderState` with the histories and the past.
-            draws: What `draw()` returned for this step; `()` for nothing.
+            draws: Result of `draw()` for this step; `()` for no draws.
             training: Whether the model trains.
         """
         contexts, attended, histories = [], [], []
@@ -149,9 +149,9 @@ class Readers:
 
         Args:
             query: Tensor of shape `(batch, target, dim)`.
-            memories: What `prepare()` returned.
-            hidden: The states that are read as past, `(batch, target, dim)`.
-            draws: What `draw()` returned.
+            memories: Result of `prepare()`.
+            hidden: The states to read as past, `(batch, target, dim)`.
+            draws: Result of `draw()`.
             mask: Boolean tensor `(batch, target)`, or `None`.
             training: Whether the model trains.
         """
@@ -172,7 +172,7 @@ class Readers:
         return Reading(self._join(contexts), tuple(attended))
 
     def draw(self, memories, batch, target, training):
-        """Returns all that is random: of each attention, last of the own."""
+        """Returns the random draws of each attention, the own one's last."""
         draws = [
             reader.draw(batch, target, ops.shape(memory.keys)[-2], training)
             for reader, memory in zip(self._attentions, memories, strict=True)
@@ -183,20 +183,23 @@ class Readers:
         return [*draws, own]
 
     def regularize(self, layer, attended, memories, mask):
-        """Adds to a layer's losses what these alignments cost."""
+        """Adds the regularizers' penalties to a layer's losses."""
         for reader, found, memory in zip(
             self._attentions, attended, memories, strict=True
         ):
             reader.regularize(layer, found.alignments, mask, memory.mask)
 
     def attended_dtypes(self):
-        """Returns the `attended` of a `Reading` with names of dtypes."""
+        """Returns the `attended` of a `Reading`, with dtype names inside."""
         return tuple(
             _without_context(x.attended_dtypes()) for x in self._attentions
         )
 
     def one_or_all(self, found):
-        """Returns a list of one for each attention as callers know it."""
+        """Returns one result per attention in a list, or the only one alone.
+
+        The only one stays in a list if callers pass a list of memories.
+        """
         one = len(found) == 1 and not self._several
         return found[0] if one else list(found)
 
@@ -219,10 +222,10 @@ class Readers:
         masks = mask if self._several else [mask]
         if not isinstance(masks, (list, tuple)):
             raise ValueError(
-                "With a list of attentions `memory_mask` is a list too, "
+                "With a list of attentions `memory_mask` is a list too, with "
                 "a mask or None for each. Received: memory_mask="
-                f"{mask!r}. Pass `[mask] * {count}` where "
-                "they have the same."
+                f"{mask!r}. Pass `[mask] * {count}` if all memories have the "
+                "same mask."
             )
         return masks
 
@@ -232,12 +235,12 @@ class Readers:
 
 
 def _without_context(attended):
-    """Drops what a loop need not write down a second time."""
+    """Drops the fields that a loop need not collect."""
     return attended._replace(context=(), by_head=())
 
 
 def _before(hidden, mask):
-    """Which states stand before each: `(batch, target, target)`."""
+    """Returns which states come before each: `(batch, target, target)`."""
     batch, target = ops.shape(hidden)[:2]
     rows = ops.expand_dims(ops.arange(target, dtype="int32"), 1)
     before = ops.broadcast_to(

@@ -1,7 +1,7 @@
 """One step of a decoder, made of its parts.
 
-Training unrolls it over the target; a search calls it with several
-hypotheses a source.
+Training unrolls it over the target, and a search calls it with several
+hypotheses per source.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ class Recurrence:
     """The step of a decoder.
 
     Attributes:
-        order: When it attends.
-        query: What it attends with.
-        queried: Which of the cell's states is the hidden one of the query.
-        readers: What it attends to.
-        emission: What it puts out.
+        order: Whether it attends before its cell runs, or after.
+        query: The parts of the query.
+        queried: Index, among the cell's states, of the query's hidden state.
+        readers: The attentions to memories and to the own past.
+        emission: How the output is made.
         feeds: Whether the output is fed to the next step.
     """
 
@@ -38,21 +38,22 @@ class Recurrence:
     def step(
         self, inputs, state, source, draws=(), training=False, tokens=None
     ):
-        """Takes a step of each hypothesis, up to what is emitted.
+        """Runs a step of each hypothesis, without the emission.
+
+        With `feeds` the next step needs the emitted output, so this method
+        emits it.
 
         Args:
             inputs: Tensor of shape `(batch, beams, dim)`.
             state: A `DecoderState`.
             source: A `Source`.
-            draws: What the readers drew for this step; `()` for nothing.
+            draws: The readers' random draws for this step; `()` for none.
             training: Whether the model trains.
-            tokens: What the runner of the order reads in the place of the
-                inputs, where that is another.
+            tokens: What the runner reads instead of `inputs`, or `None`.
 
         Returns:
-            What `emit()` takes, the `Attended` of each attention, and the new
-            state. With `feeds` the emission belongs to the recurrence, and
-            has happened.
+            The argument of `emit()`, the `Attended` of each attention, and
+            the new state.
         """
         read = inputs if tokens is None else tokens
         ran = self.order.begin(read, state, training)
@@ -80,7 +81,7 @@ class Recurrence:
         return outputs, reading.attended, state
 
     def emit(self, outputs):
-        """Returns what is put out, for any number of steps."""
+        """Returns the decoder's outputs, for any number of steps."""
         return outputs if self.feeds else self.emission.emit(*outputs)
 
     def emitted_step(

@@ -1,10 +1,10 @@
-"""What a decoder reads and what it carries, as named tuples."""
+"""The source and the state of a decoder, as named tuples."""
 
 from typing import NamedTuple
 
 
 class Source(NamedTuple):
-    """What a decoder reads, prepared once per source."""
+    """The memories and the condition of a source, prepared once per source."""
 
     memories: tuple  # the `Memory` of each attention
     condition: object = ()  # (batch, dim), or ()
@@ -15,11 +15,11 @@ class Past(NamedTuple):
 
     keys: object  # (batch, beams, [heads,] max_length, dim)
     values: object  # (batch, beams, [heads,] max_length, dim)
-    step: object  # (batch, beams), int32, how many there are
+    step: object  # (batch, beams), int32, how many states there are
 
 
 class DecoderState(NamedTuple):
-    """What a decoder carries from one step to the next."""
+    """The state that a decoder carries from one step to the next."""
 
     cell: tuple  # the cell's states, each (batch, beams, width)
     histories: tuple = ()  # each attention's `History`, or ()

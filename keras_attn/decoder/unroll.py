@@ -1,4 +1,4 @@
-"""A whole target: step by step, or the cell first and attention at once."""
+"""Ways to decode a whole target: step by step, or the cell first."""
 
 import inspect
 
@@ -12,7 +12,7 @@ from keras_attn.attention import Attended
 
 
 class StepByStep:
-    """Unrolls a step over a target; emits for all steps at once if it can.
+    """Unrolls a step over a target; emits for all steps at once if possible.
 
     Args:
         recurrence: The `Recurrence` with the step.
@@ -34,7 +34,7 @@ class StepByStep:
             inputs: Tensor of shape `(batch, target, dim)`.
             state: `DecoderState` before the first step, with one beam.
             source: The `Source`.
-            draws: What the readers drew.
+            draws: The readers' random draws.
             mask: Boolean tensor `(batch, target)`, True = real, or `None`.
             training: Whether the model trains.
 
@@ -58,8 +58,8 @@ class OwnStep:
     Args:
         step: A method like `AttentionDecoder.step`, with or without `draws`
             and `training`.
-        count: How many alignments it returns.
-        several: Whether they come in a list.
+        count: How many alignments `step` returns.
+        several: Whether `step` returns the alignments in a list.
         dtype: Dtype of the outputs.
     """
 
@@ -89,13 +89,14 @@ class OwnStep:
 
 
 class CellFirst:
-    """Runs the cell over the target; then target positions are beams.
+    """Runs the cell over the target, then attends for all positions at once.
 
     Args:
         cell: The cell.
-        sequence: Function of a Keras layer that runs it over a sequence, or
-            `None` to loop.
-        recurrence: The decoder's `Recurrence`, which needs no loop.
+        sequence: The `__call__` of a Keras layer that runs the cell over a
+            sequence, or `None` to loop.
+        recurrence: The decoder's `Recurrence`, whose attention must not
+            depend on previous steps.
         dtype: Dtype of the outputs.
     """
 
@@ -106,7 +107,7 @@ class CellFirst:
         self._dtype = dtype
 
     def run(self, inputs, state, source, draws, mask, training):
-        """Returns what `StepByStep.run()` does, given the same."""
+        """Decodes a whole target, like `StepByStep.run()`."""
         hidden, output = self._run_cell(inputs, state, mask, training)
         parts = self._recurrence
         if not parts.readers:
@@ -119,9 +120,9 @@ class CellFirst:
         return outputs, reading.attended
 
     def _run_cell(self, inputs, state, mask, training):
-        """The hidden states and the outputs of the cell, over the target."""
+        """Returns the cell's hidden states and outputs over the target."""
         if self._sequence is not None:
-            # Fused kernels want padding at the end, where it needs no mask.
+            # Fused kernels take no mask, so the padding is moved to the end.
             order = loops.Order(mask)
             output = self._sequence(
                 order.real_first(inputs),
@@ -153,8 +154,8 @@ def sequence_layer(cell):
     """Returns the Keras layer that runs a cell over a sequence, or `None`.
 
     `keras.layers.GRU` and `LSTM` have fused kernels on GPUs, which their
-    cells alone have not. The layer made here is given the cell for its own,
-    so that there are no weights but one.
+    cells lack. The layer made here takes the cell as its own, so the two
+    share their weights.
     """
     if type(cell) is layers.GRUCell:
         special = {"reset_after": cell.reset_after}
@@ -180,7 +181,7 @@ def sequence_layer(cell):
 
 
 def _unroll(step, inputs, draws, state, dtypes, mask):
-    """Loops over a target with a step of one beam."""
+    """Unrolls a step with one beam over a target."""
 
     def squeezed_step(over_time, state):
         # (batch, ...) -> (batch, one beam, ...)

@@ -1,4 +1,4 @@
-"""`check()`: what is wrong with a model and its data, before it is trained."""
+"""`check()`: finds mistakes in a model and its data before training."""
 
 import re
 
@@ -24,11 +24,12 @@ from keras_attn.special_tokens import PAD
 def check(model: keras.Model, data=None) -> list[Finding]:
     """Looks for mistakes in a model, and in the data that it will be fit to.
 
-    Call it before `fit`: what it finds would otherwise show after hours of
-    training, or never. The model may be fresh or trained, compiled or not. It
-    is run on made-up inputs, with its weights and with others a little off,
-    so that a gate that begins at zero is seen as it will be once it opens.
-    Nothing in the model changes: no weight, statistic, seed or optimizer.
+    Call it before `fit`: many mistakes would otherwise show only after hours
+    of training, or never. The model may be fresh or trained, compiled or not.
+    It is run on made-up inputs, with its own weights and with disturbed ones.
+    The disturbed weights open gates that begin at zero, so that mistakes
+    behind them are found too. Nothing in the model changes: no weight,
+    statistic, seed or optimizer.
 
     | kind | wrong, so it raises |
     |---|---|
@@ -36,45 +37,47 @@ def check(model: keras.Model, data=None) -> list[Finding]:
     | `neighbours` | a row's logits depend on the other rows of its batch |
     | `graph` | a layer computes something else in a graph than directly |
     | `shift` | target_out is target_in itself, or moved the wrong way |
-    | `ids` | an id that an `Embedding` does not know, or a negative one |
+    | `ids` | a negative id, or an id that an `Embedding` does not know |
     | `vocabulary` | an id that the output layer has no logit for |
     | `length` | target_out and target_in of different lengths |
     | `softmax` | a softmax before a loss that takes logits |
     | `logits` | logits before a loss that takes probabilities |
-    | `one-hot` | one-hot targets where the loss takes ids, or the reverse |
+    | `one-hot` | one-hot targets for a loss that takes ids, or the reverse |
     | `finite` | NaN or infinity in the data, the output or the loss |
     | `inputs`, `weights`, `dtype` | arrays that do not fit the model |
     | `run` | the model fails on the first batch |
 
-    | kind | may be meant, so it warns |
+    | kind | perhaps intended, so it warns |
     |---|---|
-    | `mask` | padding changes what is computed, or counts in the loss |
+    | `mask` | padding changes the results, or counts in the loss |
     | `padding` | 0 before or between tokens |
     | `shift` | most targets are not the next token of the input |
-    | `length` | targets that go on where the input is padding |
+    | `length` | targets that go on after the input has ended |
     | `empty` | a batch whose targets are all padding |
     | `ignored` | an input that the output does not depend on |
-    | `random` | random draws though `training=False` |
+    | `random` | random draws with `training=False` |
     | `softmax` | a softmax at the end of a model that is not compiled |
     | `dtype` | ids as floats |
-    | `run` | no made-up input was found that the model takes |
+    | `run` | the model takes none of the made-up inputs |
 
     Args:
         model: A functional model whose last input is the target's ids and
             whose first output has shape `(batch, target, vocabulary)`.
-        data: Optional data, whatever `model.fit` takes: a `tf.data.Dataset`
-            of `((source, target_in), target_out)` as `keras_attn.pairs`
-            gives, with sample weights or without, a tuple of arrays of that
-            form, a `keras.utils.PyDataset`, or a list of batches. The first
-            four batches are looked at, of arrays the first 1,024 rows. A
-            dataset that shuffles anew each time begins one pass more.
+        data: Optional data in any form that `model.fit` takes: a
+            `tf.data.Dataset` of `((source, target_in), target_out)`, as
+            `keras_attn.pairs` returns it, with or without sample weights; a
+            tuple of arrays of that form; a `keras.utils.PyDataset`; or a
+            list of batches. The first four batches are checked, of arrays
+            the first 1,024 rows. A dataset that reshuffles in each pass
+            begins one more pass.
 
     Returns:
-        A list of `Finding(kind, layer, text)`: what it warned of.
+        A list of the warnings, each a `Finding(kind, layer, text)`.
 
     Raises:
-        ValueError: If something can only be wrong, with all that is; or if
-            `data` is a generator, which gives each batch only once.
+        ValueError: If something is certainly wrong; the message lists all
+            such mistakes. Or if `data` is a generator, which yields each
+            batch only once.
 
     Example:
 
@@ -120,14 +123,15 @@ def check(model: keras.Model, data=None) -> list[Finding]:
 def _require_decoder(model):
     if not isinstance(model, keras.Model) or not is_functional(model):
         raise ValueError(
-            "A functional model is needed, `keras.Model([source, target], "
-            f"logits)`. Received: {model!r:.200}"
+            "A functional model is needed. Received: "
+            f"{model!r:.200}. Build `keras.Model([source, target], logits)`."
         )
     if isinstance(model.input, dict) or len(model.inputs) < 2:
         raise ValueError(
-            "The model's inputs must be a list of the sources and, at last, "
-            "the target's ids. Received: "
+            "The model's inputs must be a list of the sources and, last, the "
+            "target's ids. Received: "
             f"{model.input if isinstance(model.input, dict) else model.inputs}"
+            ". Build `keras.Model([source, target], logits)`."
         )
     target, logits = model.inputs[-1], model.outputs[0]
     if len(target.shape) != 2 or len(logits.shape) != 3:
@@ -136,7 +140,8 @@ def _require_decoder(model):
             "(batch, target), and its first output the logits, (batch, "
             f"target, vocabulary). Received: an input '{target.name}' of "
             f"shape {tuple(target.shape)}, an output of shape "
-            f"{tuple(logits.shape)}."
+            f"{tuple(logits.shape)}. Build `keras.Model([source, target], "
+            "logits)`."
         )
 
 
@@ -150,7 +155,10 @@ def _batches_of(model, data, findings):
         return []
     if not batches:
         findings.wrong(
-            "inputs", None, f"The data has no batch. Received: {data!r:.200}"
+            "inputs",
+            None,
+            "The data must have at least one batch, but it has no batch. "
+            f"Received: {data!r:.200}. Pass other data, or none.",
         )
     return batches
 
@@ -168,9 +176,8 @@ def _probes(model, runs, sizes, findings):
         findings.doubtful(
             "run",
             None,
-            "The model takes none of the inputs that were made up for it, so "
-            "leaks and padding could not be looked for. It says: "
-            f"{_first_line(error)}",
+            "The model takes none of the made-up inputs, so leaks and padding "
+            f"could not be checked. Its error: {_first_line(error)}",
         )
         return None
     return Probes(runs, examples, precision_of(model), random, findings)
@@ -190,7 +197,7 @@ def _check_activation(probes, objective, findings):
         add(
             "softmax",
             softmax.name,
-            f"{softmax} gives probabilities, and {where}. Leave its softmax "
+            f"{softmax} returns probabilities, but {where}. Leave its softmax "
             "out.",
         )
     if objective and objective.from_logits is False and softmax is None:
@@ -200,15 +207,15 @@ def _check_activation(probes, objective, findings):
             findings.wrong(
                 "logits",
                 name,
-                f"'{name}' gives logits, from {lowest:.2g} to {highest:.2g}, "
-                f"and the loss, {objective.name}, takes probabilities. Compile "
+                f"'{name}' returns logits, from {lowest:.2g} to {highest:.2g}, "
+                f"but the loss, {objective.name}, takes probabilities. Compile "
                 "with `keras_attn.SequenceCrossentropy()`, or pass "
                 "`from_logits=True` to the loss.",
             )
 
 
 def _check_loss(runs, objective, batch, probes, findings):
-    """The loss of the first batch, as training begins."""
+    """Checks the loss of the first batch, before any training."""
     broken = "inputs", "length", "ids", "vocabulary", "dtype", "one-hot"
     if findings.has_wrong(*broken, "weights", "finite"):
         return
@@ -223,8 +230,8 @@ def _check_loss(runs, objective, batch, probes, findings):
             + ("ids (batch, target)" if objective.sparse else "one-hot targets")
             + f". Received: target_out of shape {batch.target.shape}. "
             + (
-                "Pass `target_out.argmax(-1)`, or where it has one column its "
-                "ids alone."
+                "Pass `target_out.argmax(-1)`, or `target_out[..., 0]` if it "
+                "has one column of ids."
                 if objective.sparse
                 else "Compile with `keras_attn.SequenceCrossentropy()`."
             ),
@@ -247,8 +254,8 @@ def _check_loss(runs, objective, batch, probes, findings):
             "finite",
             None,
             f"The loss of the first batch is {loss}, by {objective.name}, "
-            "before any training. Are there rows without a token, weights of "
-            "zero alone, or a division in the loss?",
+            "before any training. Look for rows without a token, weights that "
+            "are all zero, and divisions in the loss.",
         )
     elif mask is None and batch.target.ndim == 2 and probes is not None:
         _check_padding_in_loss(objective, batch, logits, loss, probes, findings)
@@ -258,7 +265,7 @@ def _check_padding_in_loss(objective, batch, logits, loss, probes, findings):
     padding = batch.target == PAD
     if not padding.any() or padding.all() or objective.from_logits is None:
         return
-    # Other outputs at the padding: a loss that leaves it out does not see it.
+    # Changes the outputs at padding. A loss that leaves padding out ignores it.
     other = np.where(padding[..., None], logits[..., ::-1], logits)
     changed = objective.of(batch.target, other, None, batch.weight)
     if np.isclose(loss, changed, rtol=1e-5, atol=1e-7):
@@ -267,8 +274,8 @@ def _check_padding_in_loss(objective, batch, logits, loss, probes, findings):
     findings.doubtful(
         "mask",
         layer,
-        f"{objective.name} counts the padding of target_out, as the output "
-        f"has no mask: {why} Or compile with "
+        f"{objective.name} counts the padding of target_out, because the "
+        f"output has no mask: {why} Or compile with "
         "`keras_attn.SequenceCrossentropy()`, which leaves padding out by "
         "itself.",
     )

@@ -1,4 +1,4 @@
-"""The first batches of what `model.fit` takes, as NumPy arrays."""
+"""Reads the first batches of a model's data as NumPy arrays."""
 
 import itertools
 from typing import NamedTuple
@@ -6,8 +6,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-BATCHES = 4  # looked at
-_ROWS = 256  # of arrays, taken as a batch
+BATCHES = 4  # number of batches to check
+_ROWS = 256  # rows of whole arrays that make a batch
 
 
 class Batch(NamedTuple):
@@ -25,19 +25,19 @@ class Batch(NamedTuple):
 
 
 class Unusable(ValueError):
-    """Data of another form than a model needs."""
+    """Error of data whose form does not fit a model."""
 
 
 def first_batches(data, inputs, output) -> list[Batch]:
-    """The first few batches of data.
+    """Returns the first few batches of data.
 
     Args:
-        data: Whatever `model.fit` takes, but no generator.
+        data: Data in any form that `model.fit` takes, except a generator.
         inputs: The model's inputs.
         output: Name of the model's first output.
 
     Raises:
-        Unusable: If it is of no form that is known.
+        Unusable: If the form of the data is unknown.
     """
     return [_batch(given, inputs, output) for given in _elements(data)]
 
@@ -47,8 +47,9 @@ def _elements(data):
         lengths = {len(x) for x in keras.tree.flatten(data) if x is not None}
         if len(lengths) > 1:
             raise Unusable(
-                "All arrays must have as many rows. Received arrays of shape "
-                f"{_form(data)}."
+                "All arrays must have the same number of rows. Received: "
+                f"arrays of shape {_form(data)}. Cut or extend them to the "
+                "same rows."
             )
         starts = range(0, min(*lengths, BATCHES * _ROWS), _ROWS)
         return [
@@ -67,23 +68,23 @@ def _elements(data):
         iterator = iter(data)
     except TypeError:
         raise Unusable(
-            "`data` must be what `model.fit` takes: a `tf.data.Dataset`, a "
-            "tuple of arrays `((source, target_in), target_out)`, a "
-            "`keras.utils.PyDataset` or a list of batches. Received: "
-            f"{data!r:.200}"
+            "`data` must have a form that `model.fit` takes. Received: "
+            f"{data!r:.200}. Pass a `tf.data.Dataset`, a tuple of arrays "
+            "`((source, target_in), target_out)`, a `keras.utils.PyDataset` "
+            "or a list of batches."
         ) from None
     if iterator is data:
         raise Unusable(
-            "`data` is a generator, which gives each batch once: `fit` would "
-            "miss what is looked at here. Pass a few batches of it as a list, "
-            "or what the generator is made from. Received: "
-            f"{data!r:.200}"
+            "`data` must not be a generator, which yields each batch once: "
+            "`fit` would miss the batches that are checked here. Received: "
+            f"{data!r:.200}. Pass a few of its batches as a list, or the "
+            "data that the generator is made from."
         )
     return list(itertools.islice(iterator, BATCHES))
 
 
 def _is_arrays(data):
-    """Whether it is `(x, y)` or `(x, y, weights)` of whole arrays."""
+    """Whether data is `(x, y)` or `(x, y, weights)` of whole arrays."""
     return (
         isinstance(data, (tuple, list))
         and len(data) in (2, 3)
@@ -110,8 +111,8 @@ def _batch(given, inputs, output):
         missing = [name for name in names if name not in x]
         if missing:
             raise Unusable(
-                f"{wanted}; the inputs by name, {names}. Received inputs "
-                f"named {list(x)}."
+                f"{wanted}. Received: inputs named {list(x)}. Name them "
+                f"{names}."
             )
         found = [x[name] for name in names]
     else:
@@ -120,17 +121,17 @@ def _batch(given, inputs, output):
         hint = ""
         if len(given) == len(inputs) + 1 and len(found) == 1:
             hint = (
-                " Put the inputs into a tuple of their own: of three things "
-                "in a row `fit` takes the third for sample weights."
+                " Put the inputs into a tuple of their own, because `fit` "
+                "takes the third of three elements for sample weights."
             )
         raise Unusable(
-            f"The model has {len(inputs)} inputs, {names}, and the data "
+            f"The model has {len(inputs)} inputs, {names}, but the data has "
             f"{len(found)}. {wanted}. Received: {_form(given)}.{hint}"
         )
     target = first_of(y, output)
     weight = first_of(weight[0], output) if weight else None
     if target is None:
-        raise Unusable(f"{wanted}. Received no target_out: {_form(given)}.")
+        raise Unusable(f"{wanted}. Received: no target_out in {_form(given)}.")
     return Batch(
         [_array(one, name) for one, name in zip(found, names, strict=True)],
         _array(target, "target_out"),
@@ -139,7 +140,7 @@ def _batch(given, inputs, output):
 
 
 def first_of(structure, name):
-    """Takes the first output's part of a structure for all outputs."""
+    """Returns the first output's part of a structure for all outputs."""
     if isinstance(structure, dict) and name in structure:
         return structure[name]
     flat = keras.tree.flatten(structure)
@@ -158,14 +159,14 @@ def _array(value, name):
     if array.dtype == object:
         raise Unusable(
             f"'{name}' must be an array of numbers. Received: {value!r:.200}. "
-            "Rows of unequal length must be padded with 0 at the end; a "
-            "ragged tensor has `.to_tensor()` for that."
+            "Pad rows of unequal length with 0 at the end; for a ragged "
+            "tensor call `.to_tensor()`."
         )
     return array
 
 
 def _form(given):
-    """The structure of a batch, with shapes."""
+    """Returns the structure of a batch with shapes in the place of arrays."""
     return keras.tree.map_structure(
         lambda x: tuple(x.shape) if hasattr(x, "shape") else type(x).__name__,
         given,

@@ -1,21 +1,21 @@
-"""Which layer is to blame for a difference between two runs."""
+"""Finds the layer that causes a difference between two runs."""
 
 import numpy as np
 
-# What each says of a tensor.
+# Verdicts on a tensor. An `UNPLACED` tensor changed, but none of its axes is
+# known to be the one that would tell whether it may change.
 CLEAN, UNPLACED, WRONG = range(3)
 
 
 def culprit(graph, verdicts, key):
-    """The first call on the way to a tensor at which it goes wrong.
+    """Returns the first call that is wrong on the way to a tensor.
 
-    From the tensor it goes back to what is wrong among what was read, until
-    nothing that was read is.
+    The search goes back from the tensor, each time to a wrong tensor that its
+    call reads, until a call reads no wrong tensor.
 
     Args:
         graph: A `Graph`.
-        verdicts: `{key: CLEAN, UNPLACED or WRONG}`; `UNPLACED` for a tensor
-            that changed, but of which nobody can say whether it may.
+        verdicts: `{key: CLEAN, UNPLACED or WRONG}`.
         key: Key of a tensor that is wrong.
 
     Returns:
@@ -28,7 +28,7 @@ def culprit(graph, verdicts, key):
         found = found or [
             x for x in call.reads if verdicts.get(x, CLEAN) == UNPLACED
         ]
-        # An input is given, so it is never to blame.
+        # A model's input is never to blame.
         found = [x for x in found if graph.writer(x) is not None]
         if not found:
             break
@@ -37,14 +37,18 @@ def culprit(graph, verdicts, key):
 
 
 def leaks(old, new, changed, length, tolerance):
-    """Whether a tensor changes before the first token that changed.
+    """Tells whether a tensor changes before the first changed token.
 
     Args:
         old: The tensor.
-        new: The tensor of other targets.
-        changed: For each row the first position that changed.
+        new: The tensor computed from other targets.
+        changed: For each row, the first position where the targets differ.
         length: Length of the targets, which no other axis has.
-        tolerance: What is rounding, as a share of the largest value.
+        tolerance: Largest difference that counts as rounding, as a share of
+            the largest value.
+
+    Returns:
+        A verdict.
     """
     difference = _difference(old, new, tolerance)
     if difference is None or not difference.any():
@@ -59,7 +63,7 @@ def leaks(old, new, changed, length, tolerance):
 
 
 def first_row_changes(old, new, rows, tolerance):
-    """Whether the first row changes though its inputs did not."""
+    """Tells whether the first row changes although its inputs did not."""
     difference = _difference(old, new, tolerance)
     if difference is None or not difference.any():
         return CLEAN
@@ -69,7 +73,7 @@ def first_row_changes(old, new, rows, tolerance):
 
 
 def differ_where_both_are(old, new, tolerance):
-    """Whether tensors differ where both have places."""
+    """Tells whether tensors differ at the places that both have."""
     if old.ndim != new.ndim:
         return WRONG
     common = tuple(
@@ -80,20 +84,23 @@ def differ_where_both_are(old, new, tolerance):
 
 
 def differ(old, new, tolerance):
-    """Whether tensors differ, or have other shapes."""
+    """Tells whether tensors differ in values or shapes."""
     if old.shape != new.shape:
         return WRONG
     return differ_where_both_are(old, new, tolerance)
 
 
 def not_finite(value):
-    """Whether a tensor holds NaN or infinity."""
+    """Tells whether a tensor holds NaN or infinity."""
     bad = value.dtype.kind == "f" and not np.isfinite(value).all()
     return WRONG if bad else CLEAN
 
 
 def _difference(old, new, tolerance):
-    """Where two arrays differ by more than rounding; `None` if not numbers."""
+    """Returns where arrays differ by more than rounding.
+
+    `None` if they hold no numbers or differ in shape.
+    """
     if old.dtype.kind not in "biuf" or old.shape != new.shape:
         return None
     old, new = old.astype("float64"), new.astype("float64")

@@ -1,13 +1,13 @@
-"""Made-up inputs for a model that nobody has trained yet."""
+"""Made-up inputs, to check a model without its data."""
 
 import keras
 import numpy as np
 
 from keras_attn.keras_internals import layers_within
 
-# Rows; target positions, more than any usual window reaches; source positions
-# without and with padding. Smaller ones are for models that take no more, and
-# the larger source for convolutions with strides.
+# Sizes to try in turn: rows, target positions, source positions without and
+# with padding. The first target is longer than usual windows. The longer source
+# is for convolutions with strides, the smaller sizes for models with limits.
 _SIZES = (
     (16, 23, 13, 18),
     (16, 23, 3, 5),
@@ -24,9 +24,10 @@ class Examples:
 
     Args:
         model: A functional model.
-        tables: For each input how many ids its embeddings know, or `None`.
-        rows: Number of rows, where the model leaves it open.
-        target: Length of the targets, where the model leaves it open.
+        tables: For each input the number of ids that its embeddings know, or
+            `None`.
+        rows: Number of rows, unless the model fixes it.
+        target: Length of the targets, unless the model fixes it.
         source: Length of the sources without padding.
         padded: Length of the sources with padding.
         random: A NumPy generator.
@@ -42,7 +43,7 @@ class Examples:
 
     @property
     def padding(self):
-        """Which inputs can be padded: ids, and features in time."""
+        """Which inputs can be padded: ids, and features over time."""
         return [
             x.shape[1:2] == (None,)
             and None not in x.shape[2:]
@@ -51,11 +52,11 @@ class Examples:
         ]
 
     def draw(self):
-        """An array for each input, without padding."""
+        """Returns an array for each input, without padding."""
         return [self._array(i) for i in range(len(self.inputs))]
 
     def pad(self, arrays):
-        """The same with padding after the sources."""
+        """Returns the arrays with padding after the sources."""
         more = self.padded - self.source
         return [
             np.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2))
@@ -80,25 +81,26 @@ class Examples:
             return np.full(shape, "a")
         if "int" not in symbol.dtype:
             return self._random.normal(size=shape).astype("float32")
-        # 0 is padding. Where nothing says how many ids there are: small ones.
+        # 0 is padding. If the number of ids is unknown, only small ids.
         high = self._tables[number] or 3
         low = min(1, high - 1)
         return self._random.integers(low, high, shape).astype(symbol.dtype)
 
 
 def examples_for(model, tables, taken, works, random):
-    """The first examples that a model takes.
+    """Returns the first examples that a model takes.
 
     Args:
         model: A functional model.
-        tables: For each input how many ids its embeddings know, or `None`.
-        taken: Sizes that tensors of the model have; none of its lengths
-            should be one, so that its axis is known by its size.
+        tables: For each input the number of ids that its embeddings know, or
+            `None`.
+        taken: Sizes of the model's tensors. The examples get other sizes, so
+            that an axis of theirs is known by its size.
         works: Function of arrays that runs the model.
         random: A NumPy generator.
 
     Returns:
-        `Examples`, and `None`; or `None` and the error.
+        `Examples`, and `None`; or `None` and the first error.
     """
     first = None
     for rows, target, source, padded in _SIZES:
@@ -125,7 +127,7 @@ def _free(size, taken):
 
 
 def precision_of(model):
-    """The coarsest precision that a model computes in."""
+    """Returns the coarsest precision that a model computes in."""
     found = {
         keras.backend.standardize_dtype(x.compute_dtype)
         for x in layers_within(model)

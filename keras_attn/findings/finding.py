@@ -1,16 +1,17 @@
-"""A finding, and the list that grows while a model is looked at."""
+"""A finding, and the list that collects findings during a check."""
 
 import warnings
 from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """A mistake, or what may be one.
+    """A mistake in a model or its data, certain or possible.
 
     Attributes:
-        kind: A short word that stays the same, such as `"leak"`. See `check`.
-        layer: Name of the layer where it lies, or `None`.
-        text: What is the matter, and what to change.
+        kind: A short word that names the kind of mistake, such as `"leak"`.
+            See `check`. Later versions keep these words.
+        layer: Name of the layer that causes it, or `None`.
+        text: A description of the mistake, and what to change.
     """
 
     kind: str
@@ -19,31 +20,31 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """Findings, certain and doubtful ones apart."""
+    """The findings of a check, certain and doubtful ones separately."""
 
     def __init__(self):
         self._wrong = []
         self._doubtful = []
 
     def wrong(self, kind, layer, text):
-        """Adds what can only be wrong."""
+        """Adds a certain mistake."""
         self._add(self._wrong, Finding(kind, layer, text))
 
     def doubtful(self, kind, layer, text):
-        """Adds what may be meant."""
+        """Adds a possible mistake, which may also be intended."""
         self._add(self._doubtful, Finding(kind, layer, text))
 
     def has_wrong(self, *kinds) -> bool:
-        """Whether something of these kinds is wrong."""
+        """Whether there is a certain mistake of these kinds."""
         return any(x.kind in kinds for x in self._wrong)
 
     def report(self, stacklevel) -> list[Finding]:
-        """Warns, raises, and returns what it warned of."""
+        """Warns of doubtful findings, then raises or returns them."""
         for finding in self._doubtful:
             warnings.warn(_line(finding), stacklevel=stacklevel + 1)
         if self._wrong:
             raise ValueError(
-                "This cannot be trained as it is meant:\n"
+                "The model cannot be trained as intended:\n"
                 + "\n".join(f"- {_line(finding)}" for finding in self._wrong)
             )
         return list(self._doubtful)

@@ -1,4 +1,4 @@
-"""A functional model as one flat list of calls, nested models opened up."""
+"""A functional model as one flat list of calls, nested models expanded."""
 
 import keras
 from keras import layers
@@ -49,8 +49,9 @@ class Call:
 class Graph:
     """All calls of a functional model, in the order in which Keras runs them.
 
-    A model within the model is no call but its calls are: a layer in it can
-    be named. A key tells apart the tensors of a model that is called twice.
+    A nested model is replaced by its calls, so that an error can name a layer
+    inside it. Keys identify tensors: a model that is called twice has two
+    keys for each of its tensors.
 
     Args:
         model: A functional model.
@@ -58,26 +59,26 @@ class Graph:
 
     def __init__(self, model):
         self.calls = []
-        self.running = None  # the last call that was begun
+        self.running = None  # the last call that was started
         self.symbols = {}  # key -> the symbolic tensor
         self.inputs = [self._key((), x) for x in model.inputs]
-        self._same = {}  # key -> the key of the tensor that it stands for
+        self._same = {}  # key of a nested model's output -> key of its tensor
         self._open(model, ())
         self.outputs = [self.real(self._key((), x)) for x in model.outputs]
         self._writers = {key: x for x in self.calls for key in x.writes}
 
     def real(self, key):
-        """The key of the tensor that a key stands for."""
+        """Returns the key of the tensor inside, for a nested model's output."""
         while key in self._same:
             key = self._same[key]
         return key
 
     def writer(self, key):
-        """The call that returns a tensor; `None` for an input."""
+        """Returns the call that returns a tensor, `None` for an input."""
         return self._writers.get(key)
 
     def readers(self, key):
-        """The calls that read a tensor."""
+        """Returns the calls that read a tensor."""
         found = []
         for call in self.calls:
             if key in call.reads:
@@ -86,7 +87,7 @@ class Graph:
         return found
 
     def sizes(self):
-        """All sizes that tensors are known to have."""
+        """Returns all known sizes of the tensors."""
         return {
             size
             for x in self.symbols.values()
@@ -116,7 +117,7 @@ class Graph:
                 masks.add(call, masked, wrote)
                 for x, before in zip(read, masked, strict=True):
                     if before and get_keras_mask(x) is None:
-                        # A layer may return what it was given: several keys.
+                        # A layer may return its input: one value, two keys.
                         same = [k for k, value in values.items() if value is x]
                         masks.takers.update(dict.fromkeys(same, call))
         return values
@@ -158,7 +159,7 @@ class Graph:
 
 
 class _Enter(Call):
-    """Brings a tensor into a nested model, in the dtype of its input."""
+    """Passes a tensor to an input of a nested model, in that input's dtype."""
 
     def __init__(self, operation, node, reads, writes, symbol):
         super().__init__(operation, node, reads, writes)
@@ -174,22 +175,22 @@ class _Enter(Call):
 
 
 class Masks:
-    """Which tensors had a mask, seen while a graph ran."""
+    """A record of which tensors had a mask while a graph ran."""
 
     def __init__(self):
         self.read = {}  # (id of a call, key) -> whether it was masked
         self.written = {}  # key -> whether it was masked when returned
-        self.takers = {}  # key -> the call that took its mask off
+        self.takers = {}  # key -> the call that removed its mask
 
     def add(self, call, read, written):
-        """Notes which tensors that a call reads and returns are masked."""
+        """Records which of the tensors of a call are masked."""
         for key, is_masked in zip(call.reads, read, strict=True):
             self.read[id(call), key] = is_masked
         self.written.update(zip(call.writes, written, strict=True))
 
 
 def _given(model, node):
-    """The arguments of a nested model's call, in the order of its inputs."""
+    """Returns inputs and masks of a nested model's call, in its order."""
     args, kwargs = node.arguments.args, node.arguments.kwargs
     given = given_to(model, args, kwargs)
     masks = kwargs.get("mask")
@@ -198,15 +199,15 @@ def _given(model, node):
 
 
 def tables_of(graph, key):
-    """Finds the tables that look up the ids of an input.
+    """Finds the embedding tables that look up the ids of an input.
 
     Args:
         graph: A `Graph`.
         key: Key of the input.
 
     Returns:
-        `{name of a layer: how many ids it knows}`, and for inputs to be made
-        up a number of ids that all layers know, or `None` if there is none.
+        `{name of a layer: how many ids it knows}`, and the number of ids that
+        all these layers know, for made-up inputs; `None` without a table.
     """
     known, sizes = {}, []
     for call in graph.readers(key):
@@ -219,8 +220,9 @@ def tables_of(graph, key):
             if isinstance(x, layers.Embedding)
         ]
         sizes += tables
-        # A table of another layer may be for positions, and a subclass may
-        # fold larger ids; KerasHub's layers tell the size of a vocabulary.
+        # A table inside another layer may be for positions, and a subclass of
+        # `Embedding` may fold larger ids. So only Keras's own `Embedding`
+        # counts, and KerasHub's layers, by their `vocabulary_size`.
         ours = type(layer).__module__.startswith(("keras.", "keras_hub."))
         if isinstance(layer, layers.Embedding) and ours:
             known[call.name] = layer.input_dim

@@ -1,4 +1,4 @@
-"""Looks at batches: ids, shapes, padding, and whether targets are shifted."""
+"""Checks batches: ids, shapes, padding, and the shift of the targets."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from keras_attn.special_tokens import PAD
 
 
 class Batches:
-    """Looks at the first batches of the data.
+    """Checks the first batches of the data.
 
     Args:
         batches: List of `Batch`.
         inputs: The model's inputs.
         tables: For each input `{name of a layer: how many ids it knows}`.
         output: The model's first output, a symbolic tensor.
-        last: Name of the layer that gives it.
+        last: Name of the layer that returns this output.
         findings: `Findings` to add to.
     """
 
@@ -31,7 +31,7 @@ class Batches:
         self._findings = findings
 
     def look(self):
-        """Looks at shapes, and if these are right at what is in them."""
+        """Checks the shapes, and if they are right, the values."""
         for batch in self._batches:
             self._shapes(batch)
         if self._findings.has_wrong("inputs", "length"):
@@ -50,14 +50,14 @@ class Batches:
                 continue
             hint = ""
             if array.ndim == len(wanted) - 1:
-                hint = " Is it one row? Batch the data, `data.batch(64)`."
+                hint = " It may be one row. Batch the data, `data.batch(64)`."
             elif array.ndim == 3 and len(wanted) == 2:
-                hint = " It may be one-hot: `array.argmax(-1)` gives ids."
+                hint = " It may be one-hot: `array.argmax(-1)` returns ids."
             self._findings.wrong(
                 "inputs",
                 symbol.name,
                 f"The input '{symbol.name}' must have shape {wanted}, batch "
-                f"first. Received in the data: {array.shape}.{hint}",
+                f"first. Received: shape {array.shape} in the data.{hint}",
             )
         if self._findings.has_wrong("inputs"):
             return
@@ -66,9 +66,10 @@ class Batches:
             self._findings.wrong(
                 "inputs",
                 None,
-                "All arrays of a batch must have as many rows. Received: "
-                f"inputs of shape {[x.shape for x in batch.inputs]}, targets "
-                f"of shape {batch.target.shape}.",
+                "All arrays of a batch must have the same number of rows. "
+                f"Received: inputs of shape {[x.shape for x in batch.inputs]}, "
+                f"targets of shape {batch.target.shape}. Cut all arrays at the "
+                "same rows.",
             )
             return
         target, given = batch.target, batch.inputs[-1]
@@ -76,8 +77,9 @@ class Batches:
             self._findings.wrong(
                 "length",
                 None,
-                "Targets and the decoder's inputs must be as long: target_out "
-                "is target_in moved by one token. Received: "
+                "The targets and the decoder's inputs must have the same "
+                "length, because target_out is target_in moved by one token. "
+                "Received: "
                 f"'{self._inputs[-1].name}' of shape {given.shape}, "
                 f"target_out of shape {target.shape}. From rows `ids` that "
                 "begin with a start token and end with an end token, take "
@@ -90,8 +92,8 @@ class Batches:
                 "one-hot",
                 self._last,
                 f"target_out must be ids (batch, target), or one-hot over the "
-                f"{self._vocabulary} ids that '{self._last}' gives logits "
-                f"for. Received: shape {target.shape}.",
+                f"{self._vocabulary} ids of the logits of '{self._last}'. "
+                f"Received: shape {target.shape}. Pass the ids.",
             )
         weight = batch.weight
         if weight is not None and not (
@@ -101,9 +103,9 @@ class Batches:
             self._findings.wrong(
                 "weights",
                 None,
-                "Sample weights are for rows or tokens, of shape "
-                f"{target.shape[:1]} or {target.shape[:2]}. Received: "
-                f"{weight.shape}.",
+                "Sample weights must be one per row or one per token, of "
+                f"shape {target.shape[:1]} or {target.shape[:2]}. Received: "
+                f"{weight.shape}. Reshape the weights, or leave them out.",
             )
 
     @property
@@ -126,22 +128,22 @@ class Batches:
                 "dtype",
                 layer,
                 f"'{name}' must be integer ids. Received: dtype {array.dtype}. "
-                "`keras_attn.Text` makes ids of strings.",
+                "Turn strings into ids by `keras_attn.Text`.",
             )
         elif not np.array_equal(array, np.floor(array)):
             self._findings.wrong(
                 "dtype",
                 layer,
                 f"'{name}' must be integer ids. Received: dtype {array.dtype} "
-                "with values that are no whole numbers, of which the model "
-                "cuts off what follows the point.",
+                "with values that are not whole numbers. The model would cut "
+                "off their decimals.",
             )
         else:
             self._findings.doubtful(
                 "dtype",
                 layer,
-                f"'{name}' holds ids of dtype {array.dtype}. Large ids may be "
-                "rounded to others; pass `array.astype('int32')`.",
+                f"'{name}' holds ids of dtype {array.dtype}, which may round "
+                "large ids to other ids. Pass `array.astype('int32')`.",
             )
 
     def _features(self, batch):
@@ -150,12 +152,12 @@ class Batches:
                 self._findings.wrong(
                     "finite",
                     symbol.name,
-                    f"'{symbol.name}' holds NaN or infinity in the data. Take "
-                    "these out, or put 0 in their place.",
+                    f"'{symbol.name}' holds NaN or infinity in the data. "
+                    "Remove these values, or replace them by 0.",
                 )
 
     def _known(self, batch):
-        """Ids that no table or output has."""
+        """Checks for ids that no table or output has."""
         names = [x.name for x in self._inputs]
         for number, array in enumerate(batch.inputs):
             for layer, size in self._tables[number].items():
@@ -173,21 +175,21 @@ class Batches:
         knows = (
             f"'{layer}' knows the ids 0 to {size - 1} (`input_dim={size}`)"
             if kind == "ids"
-            else f"'{layer}' gives logits for the ids 0 to {size - 1}"
+            else f"'{layer}' returns logits for the ids 0 to {size - 1}"
         )
         if highest >= size:
             self._findings.wrong(
                 kind,
                 layer,
-                f"{knows}, and '{name}' has the id {highest:.0f}. It needs "
-                f"{highest + 1:.0f} at least: the size of the vocabulary with "
+                f"{knows}, but '{name}' has the id {highest:.0f}. It needs at "
+                f"least {highest + 1:.0f} ids: the size of the vocabulary with "
                 "padding, which is `text.size` of a `Text`.",
             )
         if lowest < 0:
             self._findings.wrong(
                 kind,
                 layer,
-                f"{knows}, and '{name}' has the id {lowest:.0f}. Ids are never "
+                f"{knows}, but '{name}' has the id {lowest:.0f}. Ids are never "
                 "negative, and padding is 0.",
             )
 
@@ -204,22 +206,22 @@ class Batches:
             self._findings.doubtful(
                 "empty",
                 None,
-                "All of target_out is padding (0) in a batch, so there is "
-                "nothing to learn from it. Is 0 the id of a token? It must be "
-                "padding's alone.",
+                "In one batch all of target_out is padding (0), so there is "
+                "nothing to learn from it. Perhaps a token has the id 0, which "
+                "must be reserved for padding.",
             )
         unseen = (target != PAD) & (given == PAD)
-        # A start token of id 0 is told as padding before tokens.
+        # A start token of id 0 is reported as padding before tokens.
         if unseen[:, 1:].any():
             self._findings.doubtful(
                 "length",
                 None,
-                "target_out has tokens where "
-                f"'{self._inputs[-1].name}' has padding already (in "
-                f"{unseen.any(1).sum()} of {len(target)} rows): targets are "
-                "longer than inputs, and a mask stops the decoder before. "
-                "Begin each input with a start token, so that it has as many "
-                "tokens as the target.",
+                "target_out has tokens at positions where "
+                f"'{self._inputs[-1].name}' has padding (in "
+                f"{unseen.any(1).sum()} of {len(target)} rows). A mask stops "
+                "the decoder at the end of the input, before the end of the "
+                "target. Begin each input with a start token, so that it has "
+                "as many tokens as the target.",
             )
 
     def _at_the_end(self, array, name, layer):
@@ -232,9 +234,10 @@ class Batches:
                 "padding",
                 layer,
                 f"'{name}' has 0, which is padding, before tokens in "
-                f"{inside.sum()} of {len(array)} rows. Pad at the end "
-                '(`pad_sequences(..., padding="post")`; its default is '
-                "before), and give no token, nor the start, the id 0.",
+                f"{inside.sum()} of {len(array)} rows. Pad at the end, with "
+                '`pad_sequences(..., padding="post")`, whose default is to pad '
+                "at the start. Give the id 0 to no token, also not to the "
+                "start token.",
             )
 
     def _shifted(self):
@@ -244,7 +247,7 @@ class Batches:
             if x.inputs[-1].ndim == 2
         ]
         share = _share_of_equal(
-            [(y[:, :-1], x[:, 1:]) for x, y in pairs]  # as it should be
+            [(y[:, :-1], x[:, 1:]) for x, y in pairs]  # the right shift
         )
         if share is None or share >= 0.9:
             return
@@ -258,22 +261,23 @@ class Batches:
             self._findings.wrong(
                 "shift",
                 None,
-                f"target_out is '{name}' itself: the model would learn to "
-                f"copy the token that it is given. {advice}",
+                f"target_out is '{name}' itself, so the model would learn to "
+                f"copy its input token. {advice}",
             )
         elif _share_of_equal([(y[:, 1:], x[:, :-1]) for x, y in pairs]) == 1:
             self._findings.wrong(
                 "shift",
                 None,
-                f"target_out is '{name}' moved the wrong way: the model would "
-                f"learn to repeat the token before. {advice}",
+                f"target_out is '{name}' moved the wrong way, so the model "
+                f"would learn to repeat the previous token. {advice}",
             )
         elif share < 0.5:
             self._findings.doubtful(
                 "shift",
                 None,
                 f"target_out is not '{name}' moved by one token: only "
-                f"{share:.0%} of its tokens come next there. {advice}",
+                f"{share:.0%} of its tokens are the next token of '{name}'. "
+                f"{advice}",
             )
 
     def _is_ids(self, number):
@@ -290,12 +294,12 @@ def _fits(shape, wanted):
 
 
 def _ids(target):
-    """Ids of targets that may be one-hot."""
+    """Returns the ids of targets that may be one-hot."""
     return target if target.ndim == 2 else target.argmax(-1)
 
 
 def _share_of_equal(pairs):
-    """How many tokens are the same, of those that both sides have."""
+    """Returns the share of equal tokens where neither side is padding."""
     equal = count = 0
     for these, those in pairs:
         real = (these != PAD) & (those != PAD)

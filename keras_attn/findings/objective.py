@@ -1,4 +1,4 @@
-"""The loss that a model is compiled with, and what it makes of an output."""
+"""The loss that a model is compiled with."""
 
 import functools
 import inspect
@@ -18,8 +18,8 @@ class Objective:
         model: A model.
 
     Attributes:
-        loss: A `keras.losses.Loss`, a function, or `None` where the model is
-            not compiled or has no loss for its first output.
+        loss: A `keras.losses.Loss`, a function, or `None` if the model is not
+            compiled or has no loss for its first output.
     """
 
     def __init__(self, model):
@@ -33,7 +33,7 @@ class Objective:
 
     @property
     def name(self):
-        """How a user would write it."""
+        """The name of the loss as a user would write it."""
         if isinstance(self.loss, keras.losses.Loss):
             name = type(self.loss).__name__
             return f"`{name}`"
@@ -41,7 +41,7 @@ class Objective:
 
     @property
     def sparse(self):
-        """Whether it takes ids, `False` for one-hot, `None` if unknown."""
+        """`True` if it takes ids, `False` for one-hot, `None` if unknown."""
         name = self._plain_name
         if name in ("sequencecrossentropy", "sparsecategoricalcrossentropy"):
             return True
@@ -51,7 +51,7 @@ class Objective:
 
     @property
     def from_logits(self):
-        """Whether it takes logits, `False` for probabilities, else `None`."""
+        """`True` for logits, `False` for probabilities, `None` if unknown."""
         if self._plain_name == "sequencecrossentropy":
             return True
         if isinstance(self.loss, keras.losses.Loss):
@@ -72,7 +72,7 @@ class Objective:
         return None if found is None else found.default
 
     def of(self, target, logits, mask, weight):
-        """The loss of a batch, a number."""
+        """Returns the loss of a batch, a number."""
         logits = ops.convert_to_tensor(logits)
         target = ops.convert_to_tensor(target)
         if mask is not None:

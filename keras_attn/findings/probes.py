@@ -1,22 +1,22 @@
-"""Looks at what a model computes: leaks, neighbours, padding, and the like."""
+"""Checks the results of a model: leaks, neighbours, padding, and so on."""
 
 import numpy as np
 from keras import layers
 
 from keras_attn.findings import blame
 
-# What is rounding, as a share of the largest value. Tensors of the same shape
-# are computed alike, those of others are summed in another order.
+# Largest difference that counts as rounding, as a share of the largest value.
+# Tensors of equal shape are summed in the same order, others in another order.
 _SAME_SHAPE = {"single": 1e-6, "half": 2e-3}
 _OTHER_SHAPE = {"single": 1e-4, "half": 5e-2}
 
 
 class Probes:
-    """Tries a model on made-up inputs.
+    """Runs a model on made-up inputs, and checks the results.
 
     Args:
         runs: `Runs` of the model.
-        examples: Its `Examples`.
+        examples: `Examples` for the model.
         precision: `"single"` or `"half"`.
         random: A NumPy generator.
         findings: `Findings` to add to.
@@ -30,12 +30,12 @@ class Probes:
         self._alike = _SAME_SHAPE[precision]
         self._close = _OTHER_SHAPE[precision]
         self._arrays = examples.draw()
-        # Its own weights, and others: a gate that begins at zero will open.
+        # Its own weights, and disturbed ones, which open gates at zero.
         self._weights = runs.weights(), runs.other_weights(random)
         self._logits = {}
 
     def look(self):
-        """Runs all of them; the later ones need what the earlier tell."""
+        """Runs all checks; stops if results are not finite or are random."""
         if self._is_not_finite() or self._is_random():
             return
         if not self._sees_neighbours():
@@ -45,7 +45,7 @@ class Probes:
         self._differs_in_a_graph()
 
     def probabilities(self):
-        """Whether the model gives probabilities, and the call that does."""
+        """Returns the call that makes the outputs probabilities, or `None`."""
         logits = self._given(self._weights[1])
         if not _are_probabilities(logits):
             return None
@@ -54,16 +54,16 @@ class Probes:
 
     @property
     def last_name(self):
-        """Name of the layer that gives the output."""
+        """Name of the layer that returns the output."""
         return _name(self._graph.writer(self._graph.outputs[0]))
 
     def range(self):
-        """The least and the largest output."""
+        """Returns the least and the largest output."""
         logits = self._given(self._weights[1])
         return float(np.min(logits)), float(np.max(logits))
 
     def _given(self, weights):
-        """The model's outputs for the examples; it runs once."""
+        """Returns the outputs for the examples, computed once per weights."""
         key = id(weights)
         if key not in self._logits:
             self._logits[key] = self._runs.logits(self._arrays, weights)
@@ -72,7 +72,7 @@ class Probes:
     def _is_not_finite(self):
         own, other = self._weights
         if not np.isfinite(self._given(other)).all():
-            # Perhaps a weight that must be positive: they tell nothing.
+            # A weight may have to be positive: disturbed ones tell nothing.
             self._weights = own, own
         if np.isfinite(self._given(own)).all():
             return False
@@ -81,9 +81,8 @@ class Probes:
         self._findings.wrong(
             "finite",
             _name(call),
-            f"The model gives NaN or infinity. The first is from {call}: "
-            "look at what it divides by, takes a logarithm of or begins its "
-            "weights with.",
+            f"The model returns NaN or infinity. The first is from {call}: "
+            "check its divisions, logarithms and initial weights.",
         )
         return True
 
@@ -101,9 +100,9 @@ class Probes:
             "random",
             _name(call),
             f"The same input gives another output each time: {call} draws at "
-            "random though `training=False`. Let its `call` take `training`, "
-            "and draw only where that is true. What else there is to find "
-            "could not be looked for.",
+            "random with `training=False`. Let its `call` take `training`, "
+            "and draw only if it is true. The other checks of the model could "
+            "not be run.",
         )
         return True
 
@@ -131,7 +130,7 @@ class Probes:
             self._findings.wrong(
                 "neighbours",
                 _name(call),
-                f"What a row gets depends on the other rows of its batch: "
+                f"The result of a row depends on the other rows of its batch: "
                 f"{call} mixes them. Let it work along other axes than the "
                 "first, which is the batch.",
             )
@@ -159,8 +158,9 @@ class Probes:
                 "ignored",
                 None,
                 "The output does not depend on the target's ids, the input "
-                f"'{self._examples.inputs[-1].name}': each token is chosen "
-                "without regard to those before it. Let the decoder read them.",
+                f"'{self._examples.inputs[-1].name}'. So each token would be "
+                "chosen without regard to the tokens before it. Let the "
+                "decoder read them.",
             )
 
     def _report_length(self, shape):
@@ -174,11 +174,11 @@ class Probes:
             "inputs",
             None,
             "The output must have a position for each id of the model's last "
-            f"input, the target. Received {self._examples.target} ids of "
+            f"input, the target. Received: {self._examples.target} ids of "
             f"'{target.name}', and an output of shape {shape}"
             + (f", as long as {others[0]}" if others else "")
-            + ". Is the target the last of the inputs, and does each of its "
-            "layers keep its length?",
+            + ". Make the target the last input, and let each layer after it "
+            "keep its length.",
         )
 
     def _report_leak(self, arrays, changed, weights):
@@ -191,27 +191,27 @@ class Probes:
         self._findings.wrong(
             "leak",
             _name(call),
-            f"{call} looks at later tokens of the target: what it gives "
-            "before a token changes with that token. In training the model "
-            "would read off what it has to say next, and it cannot be "
-            f"decoded. {_causal_advice(call)}",
+            f"{call} looks at later tokens of the target: its results before "
+            "a token change with that token. In training the model would see "
+            "the tokens that it has to predict, and it could not decode "
+            f"without them. {_causal_advice(call)}",
         )
 
     def _changes(self):
-        """Targets that differ from some position on, and that position."""
+        """Yields changed targets, and the first changed position per row."""
         rows, length = self._arrays[-1].shape[:2]
         target, other = self._arrays[-1], self._examples.draw()[-1]
         ids = max(int(target.max()), int(other.max()))
-        # Another id in each place, whatever was drawn.
+        # Every place of `other` must differ from `target`.
         other = np.where(other == target, target % ids + 1, other)
-        other = np.where(other == target, 0, other)  # there is but one id
+        other = np.where(other == target, 0, other)  # if there is only one id
         places = np.arange(1, length)
-        # Each place in two rows, each row in one place at a time.
+        # Changes one place per row, and each place in two rows.
         for start in range(0, 2 * len(places), rows):
             changed = places[(start + np.arange(rows)) % len(places)]
             at = np.arange(length) == changed[:, None]
             yield np.where(at, other, target).astype(target.dtype), changed
-        # What follows is padding: its end must not be known before.
+        # Replaces the rest by padding: earlier positions must not see the end.
         changed = places[np.linspace(0, len(places) - 1, rows).astype(int)]
         after = np.arange(length) >= changed[:, None]
         yield np.where(after, 0, target).astype(target.dtype), changed
@@ -224,7 +224,7 @@ class Probes:
             if "float" not in symbol.dtype and not self._examples.reads_ids(
                 number
             ):
-                continue  # lengths and masks may well be all alike
+                continue  # lengths and masks may be the same in all examples
             arrays = list(self._arrays)
             arrays[number] = others[number]
             if np.array_equal(old, self._runs.logits(arrays, weights)):
@@ -232,8 +232,8 @@ class Probes:
                     "ignored",
                     None,
                     f"The output does not depend on the input '{symbol.name}'. "
-                    "Does the decoder attend to what is made of it, or begin "
-                    "with its last state?",
+                    "Let the decoder attend to its encoding, or begin with "
+                    "its last state.",
                 )
 
     def _minds_padding(self):
@@ -262,13 +262,13 @@ class Probes:
             self._findings.doubtful(
                 "mask",
                 layer,
-                "Padding of the source changes what the model computes, so a "
-                f"source gets another result beside a longer one: {why}",
+                "Padding of the source changes the results, so a source gets "
+                f"another result in a batch with a longer source: {why}",
             )
             return
 
     def loses_target_mask(self):
-        """Name of the layer that takes the mask off the target's path, why."""
+        """Returns the layer that loses the target's mask, and how."""
         self._runs.trace(self._arrays, self._weights[0])
         lost = Lost(self._graph, self._runs.masks)
         (key, *_) = self._graph.outputs
@@ -284,15 +284,15 @@ class Probes:
         return lost.since(key, None, in_time)
 
     def _differs_in_a_graph(self):
-        """Whether unknown sizes change the result, as by a bug of Keras."""
+        """Checks whether unknown sizes change the result, as some bugs do."""
         weights, arrays = self._weights[1], self._arrays
         if self._examples.inputs[-1].shape[1] is None:
-            # A few positions tell, and each takes its time.
+            # A few positions are enough, and each takes time.
             arrays = [*arrays[:-1], arrays[-1][:, :5]]
         eager = self._runs.eager(arrays, weights)
         try:
             graph = self._runs.logits(arrays, weights)
-        except Exception:  # it runs eagerly, and with other sizes
+        except Exception:  # the model takes no such length in a graph
             arrays = self._arrays
             eager = self._runs.eager(arrays, weights)
             graph = self._runs.logits(arrays, weights)
@@ -304,14 +304,15 @@ class Probes:
         self._findings.wrong(
             "graph",
             _name(call),
-            f"{call} computes something else in a graph of unknown sizes, as "
-            "`fit` and decoding have them, than when it is called directly. "
-            "Put another layer in its place"
+            f"{call} computes something else in a graph of unknown sizes, "
+            "which `fit` and decoding run, than when it is called directly. "
+            "Replace it"
             + (
-                ", such as the layer within it: those that treat each "
-                "position alone need no `TimeDistributed`."
+                " by the layer inside it: a layer that treats each position "
+                "alone needs no `TimeDistributed`."
                 if isinstance(call.operation, layers.TimeDistributed)
-                else ", or let it take sizes from `keras.ops.shape`."
+                else " by another layer, or let it take sizes from "
+                "`keras.ops.shape`."
             ),
         )
 
@@ -322,7 +323,10 @@ class Probes:
         return blame.culprit(self._graph, verdicts, self._graph.outputs[0])
 
     def _first_like(self, values, is_like):
-        """The first call of those at the end of whose outputs this is true."""
+        """Returns the earliest call from which on all outputs pass a test.
+
+        It goes back from the model's output.
+        """
         key = self._graph.outputs[0]
         call = self._graph.writer(key)
         while True:
@@ -337,11 +341,11 @@ class Probes:
 
 
 class Lost:
-    """Where a mask was lost.
+    """Finds out where a mask was lost.
 
     Args:
         graph: A `Graph`.
-        masks: `Masks` of a run of it.
+        masks: `Masks` of a run of the graph.
     """
 
     def __init__(self, graph, masks):
@@ -349,7 +353,7 @@ class Lost:
         self._masks = masks
 
     def why(self, victim, padded):
-        """Why a call sees padding: name of the layer to blame, and the text.
+        """Returns the layer that makes a call see padding, and an explanation.
 
         Args:
             victim: The first call whose result padding changes.
@@ -359,9 +363,9 @@ class Lost:
         masks = [x for x in reads if self._graph.symbols[x].dtype == "bool"]
         if masks:
             return victim.name, (
-                f"{victim} is given a mask by hand, of "
-                f"{self._graph.writer(masks[0])}, that is true where there is "
-                "padding. Make it of the ids, `keras.ops.not_equal(ids, 0)`."
+                f"{victim} gets a mask as an argument, from "
+                f"{self._graph.writer(masks[0])}, that is true at padding. "
+                "Make it from the ids, `keras.ops.not_equal(ids, 0)`."
             )
         for key in reads:
             if not self._masks.read[id(victim), key]:
@@ -369,23 +373,24 @@ class Lost:
         return victim.name, f"{victim} {_ignores_mask(victim)}"
 
     def since(self, key, reader, is_padded):
-        """Where the mask of a tensor was lost, on the way to a call.
+        """Returns the layer that lost a tensor's mask, and an explanation.
 
         Args:
             key: Key of a tensor that has no mask when it is read.
             reader: The call that reads it, or `None` for an output.
-            is_padded: Function of a key: whether its tensor has padding.
+            is_padded: Function of a key that tells whether its tensor has
+                padding.
         """
         sees = f"{reader} reads padding as tokens" if reader else ""
         while True:
             taker = self._masks.takers.get(key)
             if taker is not None:
                 return taker.name, (
-                    f"{taker} takes the mask off what it reads, so {sees}. "
-                    "Give each a tensor of its own, by "
+                    f"{taker} removes the mask of its input, so {sees}. Give "
+                    "it a tensor of its own, by "
                     "`keras.layers.LayerNormalization()` or "
                     "`keras.layers.Rescaling(1.0)` before it, or use "
-                    "`keras_attn.Attention`, which leaves masks alone."
+                    "`keras_attn.Attention`, which keeps masks."
                 )
             writer = self._graph.writer(key)
             if writer is None:
@@ -393,18 +398,19 @@ class Lost:
             before = [x for x in writer.reads if is_padded(x)]
             if any(self._masks.read[id(writer), x] for x in before):
                 return writer.name, (
-                    f"{writer} lets the mask go"
+                    f"{writer} drops the mask"
                     + (f", so {sees}" if reader else "")
                     + ". Use a layer that passes masks on (operations of "
-                    "`keras.ops`, `Reshape` and `Lambda` do not; a layer of "
-                    "your own does with `supports_masking = True`), or give "
-                    "the mask by hand, `mask=` or `value_mask=`."
+                    "`keras.ops`, `Reshape` and `Lambda` do not; your own "
+                    "layer does with `supports_masking = True`), or pass the "
+                    "mask as an argument, `mask=` or `value_mask=`."
                 )
             if not before:
                 return writer.name, (
                     f"{writer} makes a sequence without a mask"
-                    + (f", and {sees}" if reader else "")
-                    + ". Give the mask by hand, `mask=` or `value_mask=`."
+                    + (f", so {sees}" if reader else "")
+                    + ". Pass the mask as an argument, `mask=` or "
+                    "`value_mask=`."
                 )
             if self._graph.writer(before[0]) is None:
                 return self._never_made(before[0], writer)
@@ -420,15 +426,15 @@ class Lost:
             )
         if "float" in symbol.dtype:
             return reader.name, (
-                f"{reader} reads the input '{symbol.name}', of which no mask "
-                "is made. Put `keras.layers.Masking()` between, for which "
-                "frames that are all zero are padding. If all sources have "
-                "one length, this is of no matter."
+                f"{reader} reads the input '{symbol.name}', which has no "
+                "mask. Put `keras.layers.Masking()` between: it takes frames "
+                "that are all zero for padding. If all sources have one "
+                "length, ignore this warning."
             )
         return reader.name, (
             f"{reader} reads the ids of '{symbol.name}' and makes no mask. "
-            "Give it by hand, `keras.ops.not_equal(ids, 0)`, to what reads "
-            "the sequence."
+            "Pass the mask `keras.ops.not_equal(ids, 0)` to the layers that "
+            "read the sequence."
         )
 
 
@@ -453,22 +459,22 @@ def _is_recurrent(operation):
 def _ignores_mask(call):
     if _is_recurrent(call.operation) and len(call.reads) > 1:
         return (
-            "ignores the mask of its input: Keras gives a layer that is "
-            "called with `initial_state` no mask by itself. Pass it: "
-            "`mask=keras.ops.not_equal(ids, 0)`."
+            "ignores the mask of its input, because Keras passes no mask to a "
+            "layer that is called with `initial_state`. Pass it as an "
+            "argument: `mask=keras.ops.not_equal(ids, 0)`."
         )
     kind = type(call.operation).__name__
     if "Conv" in kind or "Pool" in kind:
         return (
-            "knows of no masks, and reads the padding that stands beside the "
-            "last tokens. Multiply its input by the mask so that padding is "
-            "zero, as beyond the end of a longest source, or put a recurrent "
-            "layer or attention in its place. A small difference at the end "
+            "takes no mask, and reads the padding next to the last tokens. "
+            "Multiply its input by the mask, so that padding is zero, as it "
+            "is beyond the end of the longest source. Or replace the layer by "
+            "a recurrent layer or attention. A small difference at the end "
             "may do no harm."
         )
     return (
-        "is given a mask and does not heed it. Let its `call` take `mask`, "
-        "or give padding no weight by another way."
+        "gets a mask and does not use it. Let its `call` take `mask`, or give "
+        "padding no weight in another way."
     )
 
 
@@ -481,7 +487,7 @@ def _causal_advice(call):
     if "Conv" in type(operation).__name__:
         return 'Give it `padding="causal"`.'
     return (
-        "What stands between the target's ids and the logits may only look "
+        "Between the target's ids and the logits, use only layers that look "
         "back: recurrent layers, attention with `use_causal_mask=True`, and "
         "layers that treat each position alone."
     )

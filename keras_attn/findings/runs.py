@@ -1,4 +1,4 @@
-"""Runs a model on arrays and leaves no trace in it."""
+"""Runs a model on arrays without changing it."""
 
 import contextlib
 import warnings
@@ -13,15 +13,15 @@ from keras_attn.keras_internals import is_seed
 
 
 class Runs:
-    """A model to be run on arrays, with weights of its own or others.
+    """Runs a model on arrays, with its own weights or others.
 
-    Everything runs in a `keras.StatelessScope`: what layers would write, to
-    statistics, states and seeds, is dropped. On TensorFlow it runs in a graph
-    of unknown sizes, as `fit` comes to do, and search and export always do.
+    Everything runs in a `keras.StatelessScope`, which drops the layers'
+    writes to statistics, states and seeds. On TensorFlow it runs in a graph
+    of unknown sizes, like those of `fit`, search and export.
 
     Args:
         model: A functional model.
-        graph: Its `Graph`.
+        graph: The model's `Graph`.
     """
 
     def __init__(self, model, graph):
@@ -36,14 +36,14 @@ class Runs:
         self._keys = []
 
     def weights(self):
-        """The model's own weights, and the states of its seeds."""
+        """Returns the model's own weights, and the states of its seeds."""
         return [ops.convert_to_tensor(x) for x in self._weights]
 
     def other_weights(self, random):
-        """Weights a little off, so that what begins at zero shows.
+        """Returns disturbed weights, so that no gate stays at zero.
 
-        Each is as far off as fresh ones are from zero: what comes of inputs
-        of about 1 stays about 1.
+        The disturbance is as large as fresh weights are, so that outputs of
+        inputs of about 1 stay at about 1.
         """
         found = []
         for variable in self._weights:
@@ -60,30 +60,30 @@ class Runs:
         return found
 
     def other_seeds(self, weights):
-        """The same weights with which other numbers are drawn."""
+        """Returns the weights with other states of the seeds."""
         return [
             x + ops.ones_like(x) if is_seed(variable) else x
             for variable, x in zip(self._weights, weights, strict=True)
         ]
 
     def logits(self, arrays, weights):
-        """The first output."""
+        """Returns the first output."""
         return self.outputs(arrays, weights)[0]
 
     def outputs(self, arrays, weights):
-        """The first output, and its mask or `None`."""
+        """Returns the first output, and its mask or `None`."""
         run = self._function("outputs", self._run)
         found = run(weights, self._tensors(arrays))
         logits, *mask = map(ops.convert_to_numpy, found)
         return _wide(logits), mask[0] if mask else None
 
     def trace(self, arrays, weights, compiled=True):
-        """All tensors of the graph, by their keys.
+        """Returns all tensors of the graph, by their keys.
 
         Args:
             arrays: An array for each input.
-            weights: What `weights()` or `other_weights()` returned.
-            compiled: Whether to run in a graph where there is one.
+            weights: Result of `weights()` or `other_weights()`.
+            compiled: Whether to run in a graph, if the backend has graphs.
         """
         function = self._trace
         if compiled:
@@ -95,14 +95,14 @@ class Runs:
         }
 
     def eager(self, arrays, weights):
-        """The first output, run without a graph."""
+        """Returns the first output, computed without a graph."""
         logits, *_ = self._run(weights, self._tensors(arrays))
         return _wide(ops.convert_to_numpy(logits))
 
     def failure(self, arrays, weights):
-        """The call that fails, and its error; `None, None` if none does.
+        """Returns the call that fails and its error, or `None, None`.
 
-        It runs without a graph, where errors are shorter.
+        It runs without a graph, because errors are shorter there.
         """
         try:
             self._trace(weights, self._tensors(arrays))
@@ -121,7 +121,7 @@ class Runs:
         self.masks = Masks()
         with self._scope(weights):
             values = self.graph.run(inputs, self.masks)
-        # Other things than tensors, such as strings, are of no interest.
+        # Drops values that are not tensors, such as strings.
         values = {k: x for k, x in values.items() if ops.is_tensor(x)}
         self._keys = list(values)
         return list(values.values())
@@ -129,7 +129,7 @@ class Runs:
     @contextlib.contextmanager
     def _scope(self, weights):
         with warnings.catch_warnings():
-            # Of masks that a layer lets go Keras warned when it was called.
+            # Keras warned of dropped masks when the model was built.
             warnings.simplefilter("ignore")
             pairs = list(zip(self._weights, weights, strict=True))
             with keras.StatelessScope(pairs):
@@ -169,7 +169,7 @@ class Runs:
 
 
 def _wide(array):
-    """float32 for what NumPy cannot compute with, such as bfloat16."""
+    """Casts dtypes that NumPy cannot compute with, such as bfloat16."""
     kind = np.asarray(array).dtype
     if kind.kind in "biufSUO" and kind != np.float16:
         return np.asarray(array)

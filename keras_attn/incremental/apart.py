@@ -1,7 +1,7 @@
-"""Steps of hypotheses that do not belong together, as of several clients.
+"""Steps of unrelated hypotheses, such as those of several clients.
 
-Their sources may differ in width, and they in position. What is told of a
-structure here holds for those of `Incremental` and of `Ensemble` alike.
+Their sources may differ in length, and the hypotheses in position. Each
+function takes the structures of an `Incremental` and of an `Ensemble`.
 """
 
 from keras import ops
@@ -12,13 +12,13 @@ from keras_attn.incremental.base import State
 
 
 def with_masks(encoded):
-    """Gives memories without a mask one, of `True`.
+    """Gives each memory without a mask a mask of `True`.
 
-    So that nothing is seen of what a wider neighbour adds. A memory whose
-    length is fixed has no such neighbours.
+    A longer source in the same batch pads the memory, and the mask hides
+    this padding. A memory of fixed length is never padded and gets no mask.
 
     Args:
-        encoded: What `encode()` returned.
+        encoded: Result of `encode()`.
     """
 
     def masked(memory):
@@ -31,15 +31,15 @@ def with_masks(encoded):
 
 
 def steps_left(state, max_length):
-    """How many steps a state has room for, or `None` where there is no end.
+    """Returns how many steps a state has room for, `None` for any number.
 
     Args:
-        state: What `start()` or a step returned.
-        max_length: What `start()` was told.
+        state: Result of `start()` or of a step.
+        max_length: The `max_length` that `start()` got.
 
     Returns:
-        int32 tensor `(batch, beams)`: what its buffers of the past and
-        vectors of positions leave.
+        int32 tensor `(batch, beams)`, limited by the state's buffers of past
+        positions and by its position; or `None`.
     """
     left = []
 
@@ -59,7 +59,7 @@ def steps_left(state, max_length):
 
 
 def with_positions(state, change):
-    """A state whose positions a function has changed."""
+    """Returns a state whose positions are mapped by a function."""
 
     def changed(found):
         if isinstance(found.position, tuple):
@@ -70,7 +70,7 @@ def with_positions(state, change):
 
 
 def _replace(structure, kind, change):
-    """The structure with another in the place of each of a kind."""
+    """Returns a structure with each part of a kind replaced by `change`."""
     if isinstance(structure, kind):
         structure = change(structure)
     if not isinstance(structure, (tuple, list)):

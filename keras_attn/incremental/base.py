@@ -1,8 +1,8 @@
 """Cuts a trained functional model into `encode()` and `step()`.
 
-The functional graph is the model: there is no second one to write for
-inference. Whatever depends on the target input runs a token at a time, each
-call of a layer by a stepper of its own; what does not runs once.
+The functional graph is the model, so nobody writes a second model for
+inference. The layers that depend on the target input run a token at a time,
+each by its own stepper. The other layers run once per source.
 """
 
 import copy
@@ -25,46 +25,49 @@ from keras_attn.keras_internals import layers_within
 
 
 class Encoded(NamedTuple):
-    """What does not depend on the target, computed once per source.
+    """The results that do not depend on the target, computed once per source.
 
-    A structure of tensors, batch first, and of `None` where a mask is not
-    needed: masks are tensors here, not attributes of others.
+    A structure of tensors, batch first, with `None` for masks that are not
+    needed. Masks are tensors here, not attributes of tensors.
     """
 
-    prepared: tuple  # what each stepper needs of the source
+    prepared: tuple  # each stepper's result of `prepare()`
 
 
 class State(NamedTuple):
     """The state between two steps, `(batch, beams, ...)`."""
 
-    position: object  # number of the next step, () where nobody asks for it
-    states: tuple  # of each stepper
+    position: object  # number of the next step, () if no stepper uses it
+    states: tuple  # each stepper's state
 
 
 class Incremental:
     """A functional encoder-decoder model, run a target token at a time.
 
-    Between the target's ids and the logits there may stand any number of
-    `AttentionDecoder`s, of `keras.layers.RNN`, `GRU`, `LSTM` and
-    `SimpleRNN`, of attentions to the source and, with
-    `use_causal_mask=True`, to the target itself: `keras_attn.Attention` or
-    `keras.layers.MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
-    `AdditiveAttention`; KerasHub's `TransformerDecoder`; causal convolutions;
-    functional models of these. A layer whose `call` takes `start_index` is
-    told the number of the position. For layers of your own that remember
-    positions there is `stepper_for`. Every other layer must treat each target
-    position alone. It is called as it is, with hypotheses where it expects
-    positions.
+    Between the target's ids and the logits there may be any number of these:
+
+    - `AttentionDecoder`, `keras.layers.RNN`, `GRU`, `LSTM` and `SimpleRNN`;
+    - attention to the source, and with `use_causal_mask=True` to the target
+      itself: `keras_attn.Attention` or `keras.layers.MultiHeadAttention`,
+      `GroupQueryAttention`, `Attention` and `AdditiveAttention`;
+    - KerasHub's `TransformerDecoder`;
+    - causal convolutions;
+    - functional models of these.
+
+    A layer whose `call` takes `start_index` gets the number of the position.
+    For your own layers that remember positions there is `stepper_for`. Every
+    other layer must treat each target position alone. It is called without
+    change, with hypotheses where it expects positions.
 
     Args:
         model: A functional `keras.Model` with one output, the logits of
             shape `(batch, target, vocabulary)`. Its last input holds the
-            target's token ids, shifted right by one; the others are the
-            source.
+            target's token ids, shifted right by one. The other inputs are
+            the source.
 
     Raises:
         ValueError: If the model cannot be cut. The message names the layer
-            that is in the way.
+            that prevents it.
 
     Example:
 
@@ -94,23 +97,24 @@ class Incremental:
                 "The model has no `AttentionDecoder`, recurrent layer or "
                 "attention between its last input, "
                 f"'{model.inputs[-1].name}', and its output, so there is "
-                "nothing to decode: no token depends on those before it. "
-                f"Received there: {self.between}{self._unlike()}. The last "
-                "input must hold the target's ids; what remembers tokens is an "
-                "`AttentionDecoder`, a recurrent layer or self-attention with "
-                "`use_causal_mask=True`."
+                "nothing to decode: no token depends on the tokens before it. "
+                f"Received: {self.between}{self._unlike()}. Make the "
+                "target's ids the last input, and put a layer that remembers "
+                "tokens behind it: an `AttentionDecoder`, a recurrent layer "
+                "or self-attention with `use_causal_mask=True`."
             )
         if not self._path.border:
             raise ValueError(
-                "The model's output depends on the target alone, its last "
-                f"input, '{model.inputs[-1].name}'. Received the sources "
-                f"{[x.name for x in model.inputs[:-1]]}, which must reach it: "
-                "by attention, or as the first state of a decoder. On the way "
-                f"to the output stand {self.between}."
+                "The model's output must depend on the source, but it depends "
+                "on the target alone, its last input "
+                f"'{model.inputs[-1].name}'. Received: the sources "
+                f"{[x.name for x in model.inputs[:-1]]}, and between target "
+                f"and output {self.between}. Connect the source by attention, "
+                "or as the first state of a decoder."
             )
 
     def _unlike(self):
-        """Names the classes that subclasses are not taken for."""
+        """Names the parent classes as which subclasses are not stepped."""
         return "".join(map(unlike_parent, self._path.operations))
 
     def encode(self, *sources) -> Encoded:
@@ -125,29 +129,28 @@ class Incremental:
             raise ValueError(
                 "`encode` takes the model's inputs but the last, "
                 f"{[x.name for x in inputs]}. Received: {len(sources)} "
-                "argument(s)."
+                "argument(s). Pass each as an argument of its own."
             )
         for x, given in zip(inputs, sources, strict=True):
             if _is_text(given):
                 raise ValueError(
-                    f"`encode` takes arrays, '{x.name}' of {x.dtype}. "
-                    f"Received: {given!r:.80}. Strings become ids by "
+                    f"`encode` takes arrays, here '{x.name}' of {x.dtype}. "
+                    f"Received: {given!r:.80}. Convert strings by "
                     "`text.ids(strings)`; a `Translator` does so by itself."
                 )
         return Encoded(self._path.prepare(list(sources)))
 
     def hoist(self, encoded: Encoded, compiled: bool = False) -> tuple:
-        """Takes out of a loop of many steps what no step changes.
+        """Hoists constant products out of a loop of many steps.
 
         Args:
-            encoded: What `encode()` returned.
+            encoded: Result of `encode()`.
             compiled: Whether XLA compiles the loop.
 
         Returns:
             An `Incremental` whose steps compute the same with fewer
-            products, and what it takes in the place of `encoded`. They are
-            for the TensorFlow function that called this, and for these
-            sources.
+            products, and its `Encoded`. Both are valid only in the
+            TensorFlow function that called this, and for these sources.
         """
         cut = copy.copy(self)
         cut._path, prepared = hoist(self._path, encoded.prepared, compiled)
@@ -159,9 +162,9 @@ class Incremental:
         """Returns the decoding state before the first token.
 
         Args:
-            encoded: What `encode()` returned.
-            beams: Number of hypotheses a source.
-            max_length: How many steps there may be; needed where a layer
+            encoded: Result of `encode()`.
+            beams: Number of hypotheses per source.
+            max_length: The largest number of steps. Needed if a layer
                 attends to the positions so far.
 
         Returns:
@@ -169,8 +172,8 @@ class Incremental:
         """
         if isinstance(beams, int) and beams < 1:
             raise ValueError(
-                "`beams` is the number of hypotheses a source, at least 1. "
-                f"Received: beams={beams!r}"
+                "`beams` is the number of hypotheses per source, at least 1. "
+                f"Received: beams={beams!r}. Pass 1 to decode greedily."
             )
         batch = ops.shape(
             next(x for x in keras.tree.flatten(encoded) if ops.is_tensor(x))
@@ -188,24 +191,26 @@ class Incremental:
 
         Args:
             tokens: Ids of the last tokens, of shape `(batch, beams)`.
-            state: What `start()` or the last step returned.
-            encoded: What `encode()` returned.
-            apart: Whether hypotheses may stand at different positions, as
-                those of several clients do. In a search all are at the same.
+            state: Result of `start()`, or of the last step.
+            encoded: Result of `encode()`.
+            apart: Whether hypotheses may be at different positions, as those
+                of several clients are. In a search all are at the same
+                position.
 
         Returns:
             Logits `(batch, beams, vocabulary)` of the next token, alignments
-            `(batch, beams, source)` in float32 of the last attention to the
-            source on the way to them (of an `AttentionDecoder`'s first one,
-            of several heads their mean; `None` if there is none), and the
-            new state.
+            `(batch, beams, source)` in float32, and the new state. The
+            alignments are those of the last attention to the source, the
+            mean of its heads; of an `AttentionDecoder`, those of its first
+            attention; `None` without attention to the source.
         """
         if isinstance(state, Encoded) or not isinstance(encoded, Encoded):
             raise ValueError(
-                "The order is `step(tokens, state, encoded)`: `state` comes "
-                "from `start()` or the last step, `encoded` from `encode()`. "
-                f"Received: state of type {type(state).__name__}, encoded of "
-                f"type {type(encoded).__name__}."
+                "`step` takes a `state` from `start()` or the last step, and "
+                "an `encoded` from `encode()`. Received: state of type "
+                f"{type(state).__name__}, encoded of type "
+                f"{type(encoded).__name__}. Call `step(tokens, state, "
+                "encoded)`, in this order."
             )
         _check_tokens(tokens, state)
         position, states = state
@@ -221,11 +226,11 @@ class Incremental:
         return logits, alignments, State(position, states)
 
     def reorder(self, state: tuple, parents) -> tuple:
-        """Returns the state of hypotheses that go on from others.
+        """Gathers the state of each hypothesis from its parent.
 
         Args:
-            state: What `start()` or the last step returned.
-            parents: Which hypothesis each goes on from, int32
+            state: Result of `start()`, or of the last step.
+            parents: Index of each hypothesis's parent, int32
                 `(batch, beams)`.
         """
         position, states = state
@@ -237,8 +242,8 @@ class Incremental:
     def time_axes(self, state: tuple) -> tuple:
         """Returns the axis of past positions of each tensor of a state.
 
-        A structure like the state, of integers, and `None` for a tensor that
-        has no such axis.
+        The result is a structure like the state, with an integer for each
+        tensor, or `None` for a tensor without such an axis.
         """
         position, states = state
         none = keras.tree.map_structure(lambda x: None, position)
@@ -246,7 +251,7 @@ class Incremental:
 
     @property
     def between(self) -> str:
-        """The layers between the target and the logits, as errors name them."""
+        """The layers between target and logits, as errors name them."""
         operations = [x.layer for x in self._path.steppers]
         names = [f"'{x.name}' ({type(x).__name__})" for x in operations]
         return ", ".join(names) or "no layer"
@@ -258,44 +263,45 @@ class Incremental:
 
     @property
     def models(self) -> tuple[keras.Model, ...]:
-        """The model, as an `Ensemble` gives its own."""
+        """The model in a tuple, as an `Ensemble` returns its models."""
         return (self.model,)
 
     @property
     def longest(self) -> int | None:
-        """How many positions of a target the model knows, `None` for any."""
+        """The longest target that the model takes, `None` for any length."""
         return self._path.longest
 
     def source_mask(self, encoded: Encoded):
-        """The mask of what the alignments of `step()` are over.
+        """Returns the mask of the source positions of the alignments.
 
         Args:
-            encoded: What `encode()` returned.
+            encoded: Result of `encode()`.
 
         Returns:
-            Boolean tensor `(batch, source)`, `True` where the source is real,
-            or `None` where all of it is or nothing attends to it.
+            Boolean tensor `(batch, source)`, `True` where the source is real;
+            `None` if all of it is real, or if nothing attends to it.
         """
         return self._path.source_mask(encoded.prepared)
 
     def check(self, *inputs, length: int = 16) -> None:
         """Compares decoding step by step with the whole model.
 
-        Three hypotheses are decoded for each source: the target given, made
-        longer with tokens of its own, and two others of its tokens. They must
-        get what the whole model gives for each, and each source what it gets
-        alone. Checking again with other weights takes less time; where
-        something else changed in a layer, call `forget()` first.
+        Three hypotheses are decoded for each source: the given target,
+        extended with tokens of its own, and two shuffles of it. The steps
+        must compute the same as the whole model for each hypothesis. Each
+        source must get the same results alone as beside other sources.
+        Checking again with other weights takes less time. If something else
+        changed in a layer, call `forget()` first.
 
         Args:
-            *inputs: All the model's inputs, the target's ids last; none of
-                these is padding, over which a search never steps.
-            length: How many tokens the targets have, if that is more than
-                are given and the model knows so many positions.
+            *inputs: All the model's inputs, the target's ids last. The ids
+                must hold no padding, because a search never decodes any.
+            length: Number of tokens to extend the targets to, at most the
+                number of positions that the model knows.
 
         Raises:
-            ValueError: If they differ. The message names the first layer
-                whose output does.
+            ValueError: If the results differ. The message names the first
+                layer whose output differs.
         """
         arrays = [ops.convert_to_numpy(x) for x in inputs]
         if all(x.shape[0] is None for x in self.model.inputs):
@@ -309,40 +315,41 @@ class Incremental:
         except WholeFails:
             if wanted == given:
                 raise
-            # It may take no longer targets, and no search need make them.
+            # The model may refuse longer targets, which no search must make.
             self._compare(sources, _hypotheses(target, given, vocabulary))
 
     def forget(self) -> None:
-        """Has the next `check()` trace the model anew.
+        """Makes the next `check()` trace the model anew.
 
-        A trace keeps what is no weight, such as attributes of layers.
+        A trace keeps all but the weights, such as attributes of layers.
         """
         self._comparison = self._compared = None
 
     def check_in_graph(self, *inputs) -> None:
-        """Compares the whole model inside a graph and outside.
+        """Compares the whole model inside a graph with the model outside.
 
-        Some layers of Keras give other numbers where sizes are unknown.
+        Some layers of Keras compute other numbers if sizes are unknown.
 
         Args:
             *inputs: All the model's inputs, as for `check()`.
 
         Raises:
-            ValueError: If they differ. The message names the first layer
-                whose output does.
+            ValueError: If the results differ. The message names the first
+                layer whose output differs.
         """
         other = first_wrong_in_graph(self.model, inputs)
         if other is not None:
             raise ValueError(
-                "Whole targets cannot be scored by this model: "
-                f"'{other.name}' ({type(other).__name__}) gives other numbers "
-                "inside a graph of unknown sizes than outside. Decoding goes "
-                "step by step and is right all the same. Put another layer in "
-                "its place: a `Dense` needs no `TimeDistributed`."
+                "To score whole targets, a model must compute the same inside "
+                "a graph of unknown sizes as outside. Received: a model in "
+                f"which '{other.name}' ({type(other).__name__}) gives other "
+                "numbers inside. Replace this layer: a `Dense`, for example, "
+                "needs no `TimeDistributed`. Decoding step by step is right "
+                "without a change."
             )
 
     def _compare(self, sources, targets):
-        # Layers that are quantized or get a LoRA have other variables.
+        # Quantizing a layer or enabling LoRA changes its variables.
         variables = [id(x) for x in self.model.variables]
         given = variables, [x.tobytes() for x in (*sources, targets)]
         if self._compared != given:
@@ -351,7 +358,7 @@ class Incremental:
         self._comparison.compare(self.model)
 
     def _target_length(self, given, wanted):
-        """How many tokens targets have, of those given and those wanted."""
+        """Returns the number of tokens of the targets to compare."""
         fixed = self.model.inputs[-1].shape[1]
         if fixed is not None:
             return fixed
@@ -360,13 +367,13 @@ class Incremental:
 
 
 def _several_rows(arrays):
-    """At least three rows, of which no two sources are the same."""
+    """Returns the arrays with at least three rows, with different sources."""
     *sources, target = arrays
     rows = {tuple(x[i].tobytes() for x in sources) for i in range(len(target))}
     if len(rows) >= 3:
         return arrays
     random = np.random.default_rng(0)
-    # The first source again, its positions in another order.
+    # Adds the first source twice more, with its positions shuffled.
     found = []
     for x in arrays:
         more = x[:1].repeat(2, axis=0)
@@ -377,15 +384,15 @@ def _several_rows(arrays):
 
 
 def _hypotheses(target, length, vocabulary):
-    """Three targets for each source, `(batch, length, 3)`."""
+    """Returns three targets for each source, `(batch, length, 3)`."""
     random = np.random.default_rng(0)
     rows, given = target.shape
-    # Tokens of each row, in another order for each hypothesis.
+    # Extends each row by its own tokens, then shuffles it for the others.
     picked = random.integers(given, size=(rows, length - given))
     more = np.take_along_axis(target, picked, axis=1)
     first = np.concatenate([target, more], axis=1)
     others = [random.permuted(first, axis=1) for _ in range(2)]
-    if len(np.unique(target)) < 4:  # too few to tell an order
+    if len(np.unique(target)) < 4:  # too few tokens for shuffles to differ
         others = [
             random.integers(min(1, vocabulary - 1), vocabulary, first.shape)
             for _ in range(2)
@@ -400,7 +407,7 @@ def _is_text(x):
 
 
 def _check_tokens(tokens, state):
-    """Refuses ids of another shape than the state's, where it is known."""
+    """Checks the shape of ids against the state's, if both are known."""
     leaves = [x for x in keras.tree.flatten(state) if ops.is_tensor(x)]
     shapes = [getattr(x, "shape", None) for x in (tokens, *leaves[:1])]
     if any(x is None or getattr(x, "rank", 2) is None for x in shapes):
@@ -413,9 +420,9 @@ def _check_tokens(tokens, state):
     ):
         return
     raise ValueError(
-        "`tokens` are ids of shape (batch, beams), as many as `start()` was "
-        f"told of, here {wanted}. Received: tokens of shape {shape}. Of one "
-        "hypothesis a source they are `tokens[:, None]`."
+        "`tokens` are ids of shape (batch, beams), with the sizes of the "
+        f"state from `start()`, here {wanted}. Received: tokens of shape "
+        f"{shape}. With one hypothesis per source pass `tokens[:, None]`."
     )
 
 
@@ -427,16 +434,16 @@ def _require_functional(model):
         and in_graph(model.outputs[0])
     ):
         raise ValueError(
-            "A functional model is needed, `keras.Model(inputs, outputs)`: "
-            "its graph shows what depends on the target. Received: "
-            f"{model!r}."
+            "A functional model is needed, because its graph shows what "
+            f"depends on the target. Received: {model!r}. Build it by "
+            "`keras.Model(inputs, outputs)`."
         )
     if isinstance(model.input, dict):
         raise ValueError(
             "The model's inputs must be a list, the target's ids last. "
-            f"Received a dict with the keys {list(model.input)}, which has "
-            "no order. Build `keras.Model([source, target], logits)`; the "
-            "weights are shared."
+            f"Received: a dict with the keys {list(model.input)}, which has "
+            "no order. Build `keras.Model([source, target], logits)`, which "
+            "shares the weights."
         )
     if len(model.inputs) < 2 or len(model.outputs) != 1:
         raise ValueError(
@@ -444,5 +451,5 @@ def _require_functional(model):
             "the target's ids, and one output, the logits. Received: "
             f"{len(model.inputs)} input(s) "
             f"{[x.name for x in model.inputs]} and {len(model.outputs)} "
-            "output(s)."
+            "output(s). Build `keras.Model([source, target], logits)`."
         )

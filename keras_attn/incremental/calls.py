@@ -8,15 +8,15 @@ import keras
 class Call:
     """One call of a layer, or of an operation of `keras.ops`, in a graph.
 
-    Keras passes masks along as arguments of such calls; those of the target
-    are `None` here, since no token of a search is padding.
+    Keras passes masks as arguments of such calls. Masks of the target are
+    `None` here, because no token of a search is padding.
 
     Attributes:
         layer: The layer or operation.
-        arguments: The arguments of its `call` by their names. In the place
-            of tensors stand the symbolic ones of the graph.
+        arguments: The arguments of its `call` by name, with the graph's
+            symbolic tensors.
         outputs: List of the symbolic tensors that it returned.
-        depends: Function that says whether a structure holds a tensor that
+        depends: Function that tells whether a structure holds a tensor that
             depends on the target.
     """
 
@@ -43,8 +43,8 @@ class Call:
         """Returns positional and named arguments with values.
 
         Args:
-            values: A dictionary from the `id` of a symbolic tensor to what
-                takes its place.
+            values: A dictionary from the `id` of each symbolic tensor to its
+                value.
         """
         return keras.tree.map_structure(
             lambda x: values[id(x)] if isinstance(x, keras.KerasTensor) else x,
@@ -52,10 +52,10 @@ class Call:
         )
 
     def as_called(self, arguments) -> tuple:
-        """Returns arguments by name as positional ones and named ones.
+        """Splits arguments by name into positional and named arguments.
 
-        Keras takes nothing but tensors by position, so that only those are
-        positional that were.
+        Keras takes only tensors by position. So an argument is positional
+        only if it was positional in the graph.
         """
         args, named = [], dict(arguments)
         for parameter in self._signature.parameters.values():

@@ -9,18 +9,18 @@ from keras_attn.incremental.base import Incremental
 
 
 class Ensemble:
-    """Several models that decode together, with the interface of one.
+    """Several models that decode together, with the interface of one model.
 
-    A token's log-probability is the mean of the models' own, normalised
-    again: the geometric mean of their distributions. The alignments are the
-    mean over the models that attend.
+    A token's log-probability is the mean of the models' log-probabilities,
+    renormalised: the geometric mean of their distributions. The alignments
+    are the mean over the models that attend.
 
     Args:
         members: List of `Incremental`, with the same inputs and vocabulary.
 
     Raises:
-        ValueError: If the members' vocabularies differ in size, or when
-            first run, if their memories differ in length.
+        ValueError: If the members' vocabularies differ in size. In the first
+            step, if their memories differ in length.
 
     References:
         - [Sutskever et al., 2014](https://arxiv.org/abs/1409.3215), section 3
@@ -51,16 +51,16 @@ class Ensemble:
         for member in members or [None]:
             if not hasattr(member, "model"):
                 raise ValueError(
-                    "An `Ensemble` has members that decode step by step, at "
-                    f"least one `Incremental`. Received: {member!r:.80}. "
-                    "Pass `[Incremental(model) for model in models]`; "
-                    "`Translator(models, ...)` does so by itself."
+                    "An `Ensemble` needs at least one member, and each must "
+                    "decode step by step, as an `Incremental` does. Received: "
+                    f"{member!r:.80}. Pass `[Incremental(model) for model in "
+                    "models]`; `Translator(models, ...)` does so by itself."
                 )
         sizes = [x.model.outputs[0].shape[-1] for x in members]
         if len(set(sizes)) != 1:
             raise ValueError(
                 "The models of an ensemble must have the same vocabulary. "
-                f"Received models with {sizes} logits. Train them with one "
+                f"Received: models with {sizes} logits. Train them with one "
                 "`Text` for the targets."
             )
         self.members = members
@@ -70,7 +70,7 @@ class Ensemble:
         return tuple(x.encode(*sources) for x in self.members)
 
     def hoist(self, encoded: tuple, compiled: bool = False) -> tuple:
-        """Takes out of a loop what no step changes, of each model."""
+        """Hoists constant products out of a loop, for each model."""
         pairs = [
             x.hoist(one, compiled)
             for x, one in zip(self.members, encoded, strict=True)
@@ -92,7 +92,7 @@ class Ensemble:
     ) -> tuple:
         """Extends each hypothesis by one token, as `Incremental.step`.
 
-        In the place of logits stands the mean of log-probabilities, float32.
+        The mean of the log-probabilities, float32, takes the place of logits.
         """
         logits, alignments, states = zip(
             *(
@@ -106,27 +106,28 @@ class Ensemble:
         if len({x.shape[2] for x in attended} - {None}) > 1:
             raise ValueError(
                 "The memories of an ensemble's models must have the same "
-                "length, for their alignments to have a mean. Received "
-                f"lengths: {[x.shape[2] for x in attended]}."
+                "length, because their alignments are averaged. Received: "
+                f"lengths {[x.shape[2] for x in attended]}. Use models whose "
+                "encoders shorten the source alike."
             )
         mean = _mean(attended) if attended else None
         return _mean(logp), mean, states
 
     def reorder(self, state: tuple, parents) -> tuple:
-        """Returns the states of hypotheses that go on from others."""
+        """Gathers the states of each hypothesis from its parent."""
         return tuple(
             x.reorder(one, parents)
             for x, one in zip(self.members, state, strict=True)
         )
 
     def time_axes(self, state: tuple) -> tuple:
-        """Returns the axes of time, as `Incremental.time_axes`."""
+        """Returns the axes of past positions, as `Incremental.time_axes`."""
         return tuple(
             x.time_axes(one) for x, one in zip(self.members, state, strict=True)
         )
 
     def source_mask(self, encoded: tuple):
-        """The mask of the positions that any model reads, or None for all."""
+        """Returns the mask of positions that any model reads, None for all."""
         masks = [
             x.source_mask(one)
             for x, one in zip(self.members, encoded, strict=True)
@@ -145,12 +146,12 @@ class Ensemble:
             member.check(*inputs, length=length)
 
     def forget(self) -> None:
-        """Has the next `check()` trace the models anew."""
+        """Makes the next `check()` trace the models anew."""
         for member in self.members:
             member.forget()
 
     def check_in_graph(self, *inputs) -> None:
-        """Compares the whole models inside a graph and outside."""
+        """Compares the whole models inside a graph with those outside."""
         for member in self.members:
             member.check_in_graph(*inputs)
 
@@ -161,7 +162,7 @@ class Ensemble:
 
     @property
     def longest(self) -> int | None:
-        """How many positions all models know, or `None` for any number."""
+        """The longest target that all models take, `None` for any length."""
         return min(
             (x.longest for x in self.members if x.longest is not None),
             default=None,

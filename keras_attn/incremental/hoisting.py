@@ -1,10 +1,13 @@
-"""Takes out of a loop of many steps what no step changes.
+"""Hoists constant products out of a loop of many steps.
 
-A pass from steppers to steppers: those returned compute what those given do,
-with fewer products in a step. Where the target's tokens are few, as characters
-and phonemes are, the kernel of a recurrent cell multiplies, once for each
-token, what an `Embedding` and layers that see nothing else make of it. Where a
-decoder only emits its context, the memory is multiplied instead.
+A pass from steppers to steppers: the new steppers compute the same, with fewer
+products per step. Two products are hoisted:
+
+- The kernel of a recurrent cell times its inputs, if these depend on the token
+  alone, through an `Embedding` and further layers, and the alphabet is small,
+  as that of characters or phonemes. The product is taken once per token.
+- The kernel of a decoder's output times the context, if the context is only
+  emitted. The memory is multiplied instead.
 """
 
 import keras
@@ -17,30 +20,30 @@ from keras_attn.incremental.steppers.decoder import DecoderStepper
 from keras_attn.incremental.steppers.nested import NestedStepper
 from keras_attn.incremental.steppers.recurrent import RecurrentStepper
 
-# How many tokens a table is made for: of characters, phonemes and bytes. Its
-# rows are as many products as steps of one hypothesis would need; but taken
-# all at once, 40 of them take the time of one.
+# The largest alphabet with a table: characters, phonemes and bytes fit. Each
+# row costs as much arithmetic as a step of one hypothesis. But 40 rows at once
+# take the time of one product.
 _ALPHABET = 256
 
-# Among what a stepper reads, the ids of the tokens themselves. It cannot be
-# the name of an argument.
+# The name of the tokens' ids in a stepper's `reads`. No argument of a call can
+# have this name.
 _TOKENS = "the ids of tokens"
 
 
 def hoist(path, prepared, compiled=False):
-    """Returns a path with faster steps, and what its steppers need.
+    """Returns a path with faster steps, and its prepared constants.
 
     Args:
         path: A `Path`.
-        prepared: What its `prepare()` returned.
-        compiled: Whether XLA compiles the loop. It then knows how many
-            hypotheses there are, and with few leaves all in the steps,
-            where that is faster.
+        prepared: Result of its `prepare()`.
+        compiled: Whether XLA compiles the loop. XLA knows the number of
+            hypotheses when it compiles. If they are few, it keeps the plain
+            steps, which are then faster.
 
     Returns:
-        A `Path` and what takes the place of `prepared`, for the function
-        that called this and these sources. The same, where nothing can be
-        taken out.
+        A `Path` and its prepared constants. Both are valid only in the
+        function that called this, and for these sources. If no product can
+        be hoisted, the given path and constants are returned.
     """
     tables = _Tables(path)
     pairs = [
@@ -54,7 +57,7 @@ def hoist(path, prepared, compiled=False):
 
 
 def _faster(stepper, prepared, tables, compiled):
-    """Returns a stepper that does the same, and what it needs."""
+    """Returns an equal but faster stepper, and its prepared constants."""
     if type(stepper) is NestedStepper:
         path, prepared = hoist(stepper.path, prepared, compiled)
         if path is not stepper.path:
@@ -83,18 +86,18 @@ def _faster(stepper, prepared, tables, compiled):
 
 
 def _few(table):
-    """With how many hypotheses taking products out costs more than it saves.
+    """Returns the number of hypotheses up to which hoisting does not pay.
 
-    As measured, where XLA also copies the parts of the weights.
+    Measured with XLA, which also copies parts of the weights.
     """
     return 4 if table is None else table.shape[0] // 16
 
 
 class _Tables:
-    """What depends on a token alone, for each token of a small alphabet.
+    """Tables of the tensors that depend on a token alone, a row per token.
 
-    There are no tables where the ids are too many, or where the path has
-    more inputs than the ids.
+    There are no tables if the alphabet is too large, or if the path has
+    other inputs than the ids.
 
     Args:
         path: A `Path`.
@@ -128,7 +131,7 @@ class _Tables:
         return self._found.get(id(x))
 
     def _of_token_alone(self, path):
-        """Returns the steppers of such layers, embeddings first."""
+        """Returns the steppers whose outputs depend on a token alone."""
         known, found = set(), []
         for stepper in path.steppers:
             read = stepper.call.input_tensors
@@ -176,7 +179,7 @@ class _HoistedDecoder(DecoderStepper):
 
 
 class _HoistedRecurrent(RecurrentStepper):
-    """Runs a cell that looks its inputs up."""
+    """Runs a recurrent layer by a `TabulatedCell`."""
 
     def __init__(self, call, looked_up, ids):
         super().__init__(call)
@@ -191,9 +194,11 @@ class _Either(Stepper):
     """Runs the faster of two steppers, which compute the same.
 
     Args:
-        few: With so many hypotheses of all sources, or fewer, the first.
-        plain: A stepper.
-        hoisted: Another, which may read more.
+        few: The largest number of hypotheses, of all sources together, with
+            which `plain` runs.
+        plain: The stepper for few hypotheses.
+        hoisted: The stepper for more hypotheses. It may read the tokens' ids
+            too.
     """
 
     def __init__(self, few, plain, hoisted):
@@ -217,9 +222,9 @@ class _Either(Stepper):
 
         batch, beams = ops.shape(keras.tree.flatten(inputs)[0])[:2]
         many = batch * beams > self.few
-        if isinstance(many, bool):  # sizes known, as on JAX
+        if isinstance(many, bool):  # sizes are known, as on JAX
             return hoisted() if many else plain()
-        # XLA, which knows them when it compiles, drops the other branch.
+        # XLA knows the sizes when it compiles, and drops the other branch.
         return ops.switch(ops.cast(many, "int32"), [plain, hoisted])
 
     def reorder(self, state, parents):

@@ -1,14 +1,14 @@
-"""Tells whether a layer computes what its class is known for.
+"""Tells whether a layer computes the same as a known class.
 
-A subclass may compute anything: only one that leaves its parent's methods
-alone is stepped as its parent. Others are layers of unknown kind. A stepper
-may run methods of its layer, which a subclass may replace then; so do those of
-our own layers, of which only `call` is another way to the same.
+A subclass is stepped as its parent only if it keeps the parent's methods.
+Other subclasses count as layers of unknown kind. Some steppers run methods of
+their layer, so that a subclass may replace these methods. For our own layers
+only `call` and `__call__` must be kept, because steps do not run them.
 """
 
 from keras_attn.placement import is_placed
 
-# What a subclass may define and still compute what its parent does.
+# Methods that a subclass may replace and still compute the same.
 _HARMLESS = {
     "__init__",
     "build",
@@ -26,16 +26,16 @@ _HARMLESS = {
 
 
 def is_plain(operation, *kinds, methods=None):
-    """Whether an operation is of one of some classes, its methods unchanged.
+    """Whether an operation is of one of some classes, with their methods.
 
-    The nearest of the classes counts, so that a class and its subclass may
-    both be among them.
+    A class and its subclass may both be among `kinds`: the nearest class
+    counts.
 
     Args:
         operation: A Keras layer or operation.
         *kinds: Classes.
-        methods: Names of the methods that count. All but harmless ones, if
-            it is `None`.
+        methods: Names of the methods that must be unchanged. `None` means
+            all methods but harmless ones.
     """
     for cls in type(operation).__mro__:
         if cls in kinds:
@@ -46,7 +46,7 @@ def is_plain(operation, *kinds, methods=None):
 
 
 def _replaced(attributes, kind, methods):
-    """Whether some attributes stand in the place of a class's methods."""
+    """Whether some attributes replace methods of a class."""
     return any(
         callable(value)
         and not is_placed(value)

@@ -1,7 +1,7 @@
 """Layers and operations known to mix positions, or rows of the batch.
 
-They are refused by name before anything runs. Whatever else mixes is found
-when the cut is compared with the whole model.
+They are refused by name before anything runs. Other layers that mix positions
+are found when steps are compared with the whole model.
 """
 
 import numpy as np
@@ -31,8 +31,8 @@ _POOLING = (
     layers.MaxPooling2D,
     layers.MaxPooling3D,
 )
-# What each layer does along the first axis after the batch, its attribute and
-# the value with which it does nothing there.
+# Layers that resize the first axis after the batch: the attribute with the
+# sizes, and the value with which the layer changes nothing.
 _RESIZING = {
     layers.Cropping1D: ("cropping", (0, 0)),
     layers.Cropping2D: ("cropping", (0, 0)),
@@ -45,21 +45,21 @@ _RESIZING = {
     layers.UpSampling3D: ("size", 1),
 }
 _ALWAYS = {
-    layers.Bidirectional: "it would begin at tokens still to come; a "
-    "recurrent layer that runs forwards works",
-    layers.Flatten: "it works on the source",
-    layers.RepeatVector: "it works on the source",
-    layers.GroupNormalization: "it takes the mean over all of them; "
-    "`LayerNormalization` takes each position's own",
+    layers.Bidirectional: "it reads later tokens, which a search does not "
+    "have yet; a recurrent layer that runs forwards works",
+    layers.Flatten: "use it on the source only",
+    layers.RepeatVector: "use it on the source only",
+    layers.GroupNormalization: "it normalises over all positions; "
+    "`LayerNormalization` normalises each position alone",
 } | {
-    kind: "pooling works on the source"
+    kind: "use pooling on the source only"
     for kind in vars(layers).values()
     if isinstance(kind, type)
     and kind.__name__.startswith(("Global", "Adaptive"))
     and "Pooling" in kind.__name__
 }
-# Operations of `keras.ops` that reduce, move or mix along their axes. Of these
-# axes None stands for all.
+# Operations of `keras.ops` that reduce, move or mix along their axes. The axis
+# None means all axes.
 _ALONG_AXES = {
     "All",
     "Amax",
@@ -132,7 +132,7 @@ def refuse_mixing(call):
 
 
 def _layer_mixes(layer):
-    """Advises what to use instead; `None` if the layer may be no mixer."""
+    """Returns advice what to use instead, or `None` if the layer may pass."""
     if is_plain(layer, *_CONVOLUTIONS):
         if layer.kernel_size[0] == layer.strides[0] == 1 and _last(layer):
             return None
@@ -145,14 +145,14 @@ def _layer_mixes(layer):
     if is_plain(layer, *_POOLING):
         if layer.pool_size[0] == layer.strides[0] == 1 and _last(layer):
             return None
-        return "pooling works on the source"
+        return "use pooling on the source only"
     for kind, (name, nothing) in _RESIZING.items():
         if is_plain(layer, kind):
             value = getattr(layer, name)  # for one axis, or one for each
             first = value[0] if isinstance(value, tuple) else value
             if nothing in (value, first) and _last(layer):
                 return None
-            return "it moves them; it works on the source"
+            return "it moves positions; use it on the source only"
     for kind, advice in _ALWAYS.items():
         if is_plain(layer, kind):
             return advice
@@ -164,7 +164,7 @@ def _last(layer):
 
 
 def _operation_mixes(call):
-    """The same for an operation of `keras.ops`."""
+    """Returns the advice for an operation of `keras.ops`, or `None`."""
     operation = call.layer
     if not is_operation_of_keras(operation):
         return None
@@ -173,8 +173,8 @@ def _operation_mixes(call):
         if _takes_all(call.arguments["key"], rank):
             return None
         return (
-            "it takes some of them, or moves their axis; layers that treat "
-            "each alone work"
+            "it takes some positions, or moves their axis; layers that treat "
+            "each position alone work"
         )
     if name not in _ALONG_AXES:
         return None
@@ -182,14 +182,14 @@ def _operation_mixes(call):
     axes = range(rank) if axis is None else np.atleast_1d(axis)
     if {int(x) % rank for x in axes} & {0, 1}:
         return (
-            f"it works along axis={axis!r} of (batch, target, ...); along "
-            "later axes it treats each position alone"
+            f"it works along axis={axis!r} of (batch, target, ...); use it "
+            "along later axes, where it treats each position alone"
         )
     return None
 
 
 def _takes_all(key, rank):
-    """Whether indexing keeps the axes of batch and target as they are."""
+    """Whether indexing leaves the axes of batch and target unchanged."""
     keys = list(key) if isinstance(key, tuple) else [key]
     for i, one in enumerate(keys):
         if one is Ellipsis:

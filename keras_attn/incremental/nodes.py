@@ -1,4 +1,4 @@
-"""The graph of a functional model, as far as a path through it goes."""
+"""Functions that walk through the graph of a functional model."""
 
 import keras
 
@@ -34,7 +34,7 @@ def calls_between(entries, outputs) -> list[Call]:
         )
         for node in found
     ]
-    # What made only masks is of no use any more.
+    # Drops the calls that made only masks.
     used = {id(x) for x in outputs}
     kept = []
     for call in reversed(calls):
@@ -50,7 +50,7 @@ def all_nodes(model) -> list:
 
 
 def _nodes_after(tensors, outputs):
-    after = {}  # id of a node -> whether it or one before it gives a tensor
+    after = {}  # id of a node -> whether it or a node before made a tensor
     found = []
     for node in _ordered(outputs):
         behind = any(after[id(parent)] for parent in node.parent_nodes)
@@ -63,7 +63,7 @@ def _nodes_after(tensors, outputs):
 
 
 def _ordered(outputs):
-    """All nodes that lead to some tensors, each after its inputs."""
+    """Returns all nodes that lead to some tensors, each after its inputs."""
     ordered, seen = [], set()
     waiting = [producer(x) for x in outputs]
     while waiting:
@@ -80,12 +80,12 @@ def _ordered(outputs):
 
 
 def given_to(model, args, kwargs) -> list:
-    """Returns what a call gives a nested model, in the order of its inputs.
+    """Returns the inputs in a call of a nested model, in the model's order.
 
     Args:
         model: The nested model.
         args: Positional arguments of the call.
-        kwargs: The others, by name.
+        kwargs: Named arguments of the call.
     """
     given = args[0] if args else kwargs["inputs"]
     if isinstance(given, dict) and not isinstance(model.input, dict):

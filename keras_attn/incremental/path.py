@@ -1,6 +1,6 @@
-"""The part of a graph that depends on the target, and its steppers.
+"""The part of a graph that depends on the target, with its steppers.
 
-A functional model within the model is itself such a part.
+A functional model inside the model has a path of its own.
 """
 
 import copy
@@ -16,11 +16,12 @@ from keras_attn.keras_internals import set_keras_mask
 
 
 class Path:
-    """What lies between some inputs of a graph and its outputs.
+    """The steppers between a graph's target inputs and its outputs.
 
     Args:
         inputs: The graph's inputs, symbolic tensors.
-        outputs: Its outputs, of which those count that depend on the target.
+        outputs: The graph's outputs. Those that do not depend on the target
+            are left out.
         follows: Whether each input depends on the target.
     """
 
@@ -48,13 +49,13 @@ class Path:
         self._last = attending[-1] if attending else None
 
     def with_steppers(self, steppers):
-        """Returns the path with others in the place of its steppers."""
+        """Returns the path with other steppers."""
         path = copy.copy(self)
         path.steppers = steppers
         return path
 
     def split(self, inputs):
-        """Inputs that do not depend on the target, and those that do."""
+        """Splits inputs into source inputs and target inputs."""
         pairs = list(zip(inputs, self.follows, strict=True))
         return (
             [x for x, follows in pairs if not follows],
@@ -63,7 +64,7 @@ class Path:
 
     @property
     def operations(self):
-        """The layers and operations on the path, also of models within."""
+        """The layers and operations on the path, and in its inner models."""
         found = []
         for stepper in self.steppers:
             found.append(stepper.layer)
@@ -73,7 +74,7 @@ class Path:
 
     @property
     def variables(self):
-        """The variables of all that the path runs."""
+        """The variables of all layers that the path runs."""
         layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]
         layers_ += [self._encoder] if self._encoder is not None else []
         found = {id(x): x for layer in layers_ for x in layer.variables}
@@ -81,7 +82,7 @@ class Path:
 
     @property
     def computes_in_half(self):
-        """Whether anything that it runs computes with 16 bits."""
+        """Whether any layer that the path runs computes with 16 bits."""
         layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]
         if self._encoder is not None:
             layers_ += layers_within(self._encoder)
@@ -95,22 +96,22 @@ class Path:
 
     @property
     def position_wise(self):
-        """Whether each position is treated alone."""
+        """Whether every stepper treats each position alone."""
         return all(x.position_wise for x in self.steppers)
 
     @property
     def uses_position(self):
-        """Whether any stepper asks for the number of a position."""
+        """Whether any stepper needs the number of a position."""
         return any(x.uses_position for x in self.steppers)
 
     @property
     def tensors(self):
-        """What the steppers give, in order."""
+        """The outputs of all steppers, in order."""
         return [x for stepper in self.steppers for x in stepper.outputs]
 
     @property
     def longest(self):
-        """How many positions there are at most, or `None` for any number."""
+        """The longest target that all steppers take, `None` for any length."""
         known = [x.longest for x in self.steppers if x.longest is not None]
         return min(known, default=None)
 
@@ -118,18 +119,18 @@ class Path:
         """Runs the encoder; returns values by `id` of the symbolic tensor."""
         if self._encoder is None:
             return {}
-        # Keras returns the tensor itself where a model has one output.
+        # Keras returns a bare tensor if a model has one output.
         border = keras.tree.flatten(self._encoder(constants, training=False))
         return {
             id(x): value for x, value in zip(self.border, border, strict=True)
         }
 
     def prepare(self, constants):
-        """What each stepper needs of the inputs that are constants."""
+        """Returns each stepper's `prepare()` result for source inputs."""
         return self.prepare_from(self.encode(constants))
 
     def prepare_from(self, border):
-        """The same, of what `encode()` returned."""
+        """Returns each stepper's `prepare()` result, given `encode()`'s."""
         return tuple(
             x.prepare(x.constants_among(border)) for x in self.steppers
         )
@@ -137,11 +138,10 @@ class Path:
     def at_once(self, border, entries):
         """Runs whole targets, every position at once, as training does.
 
-        Nothing is masked on the way but the source: no target of a search
-        has padding.
+        Only the source is masked, because no target of a search has padding.
 
         Args:
-            border: What `encode()` returned.
+            border: Result of `encode()`.
             entries: Values of the inputs that depend on the target, `(batch,
                 target, ...)`.
 
@@ -163,7 +163,7 @@ class Path:
         return values
 
     def start(self, prepared, batch, beams, max_length):
-        """The first state of each stepper."""
+        """Returns the first state of each stepper."""
         return tuple(
             stepper.start(one, batch, beams, max_length)
             for stepper, one in zip(self.steppers, prepared, strict=True)
@@ -177,12 +177,12 @@ class Path:
         Args:
             entries: Values of the inputs that depend on the target, each
                 `(batch, beams, ...)`.
-            prepared: What `prepare()` returned.
-            states: What `start()` or the last step returned.
-            position: Number of the step, or `None` if nobody asks for it.
-            values: Optional dictionary to fill with all values on the way,
+            prepared: Result of `prepare()`.
+            states: Result of `start()`, or of the last step.
+            position: Number of the step, or `None` if no stepper uses it.
+            values: Optional dictionary to fill with all intermediate values,
                 by the `id` of the symbolic tensor.
-            watch: Optional function of each stepper that ran.
+            watch: Optional function, called with each stepper that ran.
 
         Returns:
             The outputs, the alignments of the last attention to the source
@@ -210,13 +210,13 @@ class Path:
 
     @staticmethod
     def keep(stepper, outputs, values):
-        """Adds what a stepper returned to the values so far."""
+        """Adds the outputs of a stepper to the values so far."""
         for x, value in stepper.outputs_with(outputs):
             _unmask(value)
             values[id(x)] = value
 
     def reorder(self, states, parents):
-        """Returns the states of hypotheses that go on from others."""
+        """Gathers the states of each hypothesis from its parent."""
         return tuple(
             stepper.reorder(state, parents)
             for stepper, state in zip(self.steppers, states, strict=True)
@@ -230,13 +230,13 @@ class Path:
         )
 
     def source_mask(self, prepared):
-        """The mask of what the last attention to the source attends to."""
+        """Returns the mask of the last attention to the source."""
         if self._last is None:
             return None
         return self.steppers[self._last].source_mask(prepared[self._last])
 
     def _check_outputs(self, inside):
-        """Refuses the use of outputs that no step gives."""
+        """Refuses the use of outputs that no step returns."""
         given = {id(x) for x in [*self.entries, *self.tensors]}
         read = [x for y in self.steppers for x in keras.tree.flatten(y.reads)]
         for x in [*self.outputs, *read]:
@@ -250,6 +250,6 @@ class Path:
 
 
 def _unmask(value):
-    """A token of padding is a token: nothing of a target is masked."""
+    """Removes a tensor's mask, because no position of a target is masked."""
     if get_keras_mask(value) is not None:
         set_keras_mask(value, None)

@@ -1,7 +1,7 @@
 """Finds the first layer of a model that gives other numbers, or fails.
 
-Models within the model are run a layer at a time as well, so that the layer
-named is the one that does it.
+Inner models are run a layer at a time too, so that the error names the layer
+inside them.
 """
 
 import keras
@@ -18,7 +18,7 @@ from keras_attn.keras_internals import set_keras_mask
 
 
 class _Enough(Exception):
-    """As many layers ran as were asked for."""
+    """Stops a run after the requested number of layers."""
 
 
 class Record:
@@ -27,8 +27,8 @@ class Record:
     Args:
         model: A functional model.
         inputs: Its inputs, arrays or tensors.
-        count: How many layers to run; all, if it is `None`.
-        masked: Whether layers are given the masks that Keras passes along.
+        count: How many layers to run, `None` for all.
+        masked: Whether layers get the masks that Keras passes on.
     """
 
     def __init__(self, model, inputs, count=None, masked=True):
@@ -56,7 +56,7 @@ class Record:
         for node in nodes:
             if masks and all(id(x) in masks for x in node.outputs):
                 continue
-            # Keras puts None in the place of what there is no value for.
+            # Keras fills in None for tensors that have no value.
             args, kwargs = node.arguments.fill_in(values)
             outputs = self._call(node.operation, args, kwargs)
             for x, value in zip(node.outputs, outputs, strict=True):
@@ -83,12 +83,12 @@ class Record:
 
 
 def first_failure(model, inputs):
-    """The first operation that fails outside of a graph, or `None`."""
+    """Returns the first operation that fails outside a graph, or `None`."""
     return Record(model, inputs).failed
 
 
 def first_wrong_in_graph(model, inputs):
-    """The first operation that differs, or fails, inside of a graph alone."""
+    """Returns the first operation that differs or fails only in a graph."""
     eager = Record(model, inputs)
     try:
         traced = as_graph(
@@ -116,9 +116,9 @@ def _first_failure_in_graph(model, inputs):
     if not fails(None):
         return None
     (record,) = last
-    if record.failed is not None:  # as it was traced
+    if record.failed is not None:  # it failed while it was traced
         return record.failed
-    # Half as many layers each time.
+    # It fails as the graph runs: bisects the number of layers.
     low, high = 0, len(record.operations)
     while high - low > 1:
         middle = (low + high) // 2
@@ -127,13 +127,13 @@ def _first_failure_in_graph(model, inputs):
 
 
 def first_random(model, inputs):
-    """The first operation that gives other numbers each time."""
+    """Returns the first operation that gives other numbers each time."""
     one, other = (Record(model, inputs) for _ in range(2))
     return _first_difference(one.operations, one.outputs, other.outputs)
 
 
 def first_difference_masked(model, inputs):
-    """The first operation that a mask of real tokens makes a difference to."""
+    """Returns the first operation that a mask of real tokens changes."""
     masked = Record(model, inputs)
     plain = Record(model, inputs, masked=False)
     others = list(zip(plain.operations, plain.outputs, strict=True))
@@ -141,14 +141,14 @@ def first_difference_masked(model, inputs):
     for operation, outputs in zip(
         masked.operations, masked.outputs, strict=True
     ):
-        # The plain one has left out what only makes masks.
+        # The plain record has no operations that only make masks.
         if others and others[0][0] is operation:
             both.append((operation, outputs, others.pop(0)[1]))
     return _first_difference(*zip(*both, strict=True))
 
 
 def first_difference_alone(model, inputs, row):
-    """The first operation that gives a row other numbers beside others."""
+    """Returns the first operation that changes a row beside other rows."""
     beside = Record(model, inputs)
     alone = Record(model, [x[row : row + 1] for x in inputs])
     count = len(inputs[0])

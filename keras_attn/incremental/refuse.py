@@ -1,14 +1,14 @@
-"""How a model that cannot be cut is refused: by the layer in the way."""
+"""Errors for models that cannot be cut; they name the layer in the way."""
 
 import re
 
 
 class Refused(ValueError):
-    """A model cannot be cut."""
+    """Error of a model that cannot be cut."""
 
 
 class WholeFails(Refused):
-    """A model fails on a whole target."""
+    """Error of a model that fails on a whole target."""
 
 
 def refuse_quantized(layers):
@@ -23,13 +23,12 @@ def refuse_quantized(layers):
     for layer in layers:
         if layer.quantization_mode is not None:
             raise ValueError(
-                f"The layer '{layer.name}' ({type(layer).__name__}) is "
-                f"quantized, which a decoder is not: it needs float weights. "
+                "Decoding needs float weights, but the layer "
+                f"'{layer.name}' ({type(layer).__name__}) is quantized. "
                 f"Received: quantization_mode={layer.quantization_mode!r}. "
-                "Leave out `model.quantize(...)`, and have the export store "
-                "8 bits a weight, `translator.export(directory, "
-                'weights="int8")`. Float weights come back from where they '
-                "were saved before."
+                "Leave out `model.quantize(...)`, or load the float weights "
+                "from a file saved before it. To store 8 bits per weight, "
+                'export with `translator.export(directory, weights="int8")`.'
             )
 
 
@@ -38,13 +37,14 @@ def refuse(operation, reason, kind=Refused):
 
     Args:
         operation: The Keras operation in the way.
-        reason: What it does, and what would work, without a full stop.
+        reason: What it does and what would work instead, a clause to follow
+            the operation's name, without a full stop.
         kind: Class of the error.
     """
     raise kind(
         f"This model cannot be decoded token by token: '{operation.name}' "
         f"({type(operation).__name__}) {reason}. Between the target input "
-        "and the logits there may stand `AttentionDecoder` and recurrent "
+        "and the logits there may be `AttentionDecoder` and recurrent "
         "layers, attention to the source, self-attention with "
         "`use_causal_mask=True`, causal convolutions, layers that take "
         "`start_index`, functional models of all these, layers with a "
@@ -55,7 +55,7 @@ def refuse(operation, reason, kind=Refused):
 
 
 def in_short(error) -> str:
-    """Returns an error's text without colours and values of arguments."""
+    """Returns an error's text without colours or arguments' values."""
     said = re.sub(r"\x1b\[\d*m", "", str(error))
     said = said.split("Arguments received by")[0]
     return f"{type(error).__name__}: {' '.join(said.split())}"

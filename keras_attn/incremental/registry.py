@@ -1,4 +1,4 @@
-"""Which stepper runs which layer."""
+"""The registry of steppers: which stepper runs which layer."""
 
 import keras
 
@@ -11,29 +11,30 @@ _STEPPERS = {}  # class, or the name that Keras knows it by -> its steppers
 def stepper_for(*kinds):
     """Registers a `Stepper` for a class of layers, as a decorator.
 
-    It also steps subclasses of these layers, unless they replace a method: a
-    subclass with a `call` of its own needs a registration of its own. Of
-    several steppers of a class the last is asked first whether it `accepts()`
-    a call. The cut is compared with the whole model in any case, so that a
+    The stepper also runs subclasses of these layers that replace no method.
+    A subclass with its own `call` needs its own stepper. If a class has
+    several steppers, the last registered one is asked first whether it
+    `accepts()` a call. Steps are always compared with the whole model, so a
     stepper that computes something else than its layer is refused.
 
     This interface is provisional: it may change until more kinds of decoding
     have used it.
 
     Args:
-        *kinds: Subclasses of `keras.Layer`, or the names that they are
-            registered by in Keras, such as `"my_package>MyLayer"`, where
-            their package need not be imported.
+        *kinds: Subclasses of `keras.Layer`, or their registered names in
+            Keras, such as `"my_package>MyLayer"`. With a name the package of
+            the layer need not be imported.
 
     Returns:
         A decorator of subclasses of `Stepper`.
 
     Raises:
-        ValueError: If a kind is neither, or what is decorated no stepper.
+        ValueError: If a kind is neither a class of layers nor such a name,
+            or if the decorated object is not a subclass of `Stepper`.
 
     Example:
 
-    A layer that gives the mean of all positions so far. Its stepper keeps
+    This layer returns the mean of all positions so far. Its stepper keeps
     their sum.
 
     >>> @keras.saving.register_keras_serializable("example")
@@ -78,8 +79,8 @@ def stepper_for(*kinds):
             isinstance(kind, type) and issubclass(kind, keras.Operation)
         ):
             raise ValueError(
-                "`stepper_for` takes classes of Keras layers, or names that "
-                f"they are registered by. Received: {kind!r}. Write "
+                "`stepper_for` takes classes of Keras layers, or their "
+                f"registered names. Received: {kind!r}. Write "
                 "`@stepper_for(MyLayer)` above the class of the stepper."
             )
 
@@ -87,7 +88,8 @@ def stepper_for(*kinds):
         if not (isinstance(stepper, type) and issubclass(stepper, Stepper)):
             raise ValueError(
                 "`stepper_for` decorates a subclass of `keras_attn.Stepper`. "
-                f"Received: {stepper!r}."
+                f"Received: {stepper!r}. Write it above `class MyStepper("
+                "keras_attn.Stepper)`."
             )
         for kind in kinds:
             _STEPPERS.setdefault(kind, []).append(stepper)
@@ -102,11 +104,11 @@ def make_stepper(call) -> Stepper:
         for stepper in reversed(_registered(kind)):
             if _is_for(stepper, kind, call.layer) and stepper.accepts(call):
                 return stepper(call)
-    raise AssertionError(call.layer)  # there is one for any operation
+    raise AssertionError(call.layer)  # some stepper accepts any operation
 
 
 def unlike_parent(layer) -> str:
-    """Says what a subclass with methods of its own is not taken for."""
+    """Names the parent as which a subclass with own methods is not stepped."""
     for kind in type(layer).__mro__:
         steppers = [x for x in _registered(kind) if x.relies_on != ()]
         if any(_is_for(x, kind, layer) for x in steppers):
@@ -114,8 +116,8 @@ def unlike_parent(layer) -> str:
         if steppers:
             name = type(layer).__name__
             return (
-                f"; as `{name}` has methods of its own, it is not stepped as "
-                f"the `{kind.__name__}` that it is a subclass of"
+                f"; `{name}` has methods of its own, so it is not stepped "
+                f"like its parent `{kind.__name__}`"
             )
     return ""
 

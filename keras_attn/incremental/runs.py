@@ -1,7 +1,6 @@
 """Runs a path in two ways: by steps, and on whole targets.
 
-The graph that is traced is the one that a search traces: it knows no number
-of sources.
+The traced graph is like that of a search: the number of sources is unknown.
 """
 
 from typing import NamedTuple
@@ -18,11 +17,11 @@ from keras_attn.loops import unroll
 
 
 class Results(NamedTuple):
-    """Float32 arrays; rows are those of the batch."""
+    """The results of both ways, float32 arrays."""
 
-    border: list  # what the path reads of the source
-    whole: list  # of each tensor (rows * beams, target, ...)
-    steps: list  # the same by steps (rows, target, beams, ...), in each way
+    border: list  # the tensors that the path reads from the source's part
+    whole: list  # each tensor of whole targets, (rows * beams, target, ...)
+    steps: list  # for each kind of step: tensors (rows, target, beams, ...)
 
 
 class Runs:
@@ -32,14 +31,14 @@ class Runs:
         path: A `Path`.
         constants: Arrays for the inputs of the path that do not depend on
             the target, `(batch, ...)`.
-        entries: Arrays for those that do, `(batch, target, hypotheses,
-            ...)`. None of it is padding.
+        entries: Arrays for the inputs that depend on the target, `(batch,
+            target, hypotheses, ...)`, without padding.
 
     Attributes:
         rows: Number of sources.
         length: Number of target positions.
         beams: Number of hypotheses of each source.
-        seen: The steppers that ran, of the step that was traced last.
+        seen: The steppers that ran in the step that was traced last.
     """
 
     def __init__(self, path, constants, entries):
@@ -58,7 +57,7 @@ class Runs:
         self._run = as_graph(self._both, self._specs)
 
     def leave_out_whole(self):
-        """Traces steps alone from now on; whole targets fail in a graph."""
+        """Traces only steps from now on, if whole targets fail in a graph."""
         self._run = as_graph(self._steps_alone, self._specs)
 
     def in_graph(self, first=None, last=None):
@@ -68,7 +67,7 @@ class Runs:
         return Results(*keras.tree.map_structure(as_array, tuple(found)))
 
     def encoded(self):
-        """Returns what the path reads of the source, outside of a graph."""
+        """Returns the encoder's tensors for the path, outside a graph."""
         border = self.path.encode(self._constants)
         return [
             as_array(ops.cast(border[id(x)], "float32"))
@@ -76,14 +75,14 @@ class Runs:
         ]
 
     def whole(self):
-        """Returns each tensor's values of whole targets, outside of a graph."""
+        """Returns each tensor of whole targets, computed outside a graph."""
         border = self.path.encode(self._constants_repeated())
         return list(map(as_array, self._whole(border, self._entries)))
 
     def values(self):
-        """Returns all values of whole targets by `id`, outside of a graph.
+        """Returns values of whole targets by `id`, outside a graph.
 
-        Those with an axis of the batch: `(rows * beams, ...)`.
+        Only values with a batch axis, `(rows * beams, ...)`, are returned.
         """
         border = self.path.encode(self._constants_repeated())
         entries = map(_beams_as_rows, self._entries)
@@ -99,11 +98,11 @@ class Runs:
         return value.reshape(self.rows, self.beams, *value.shape[1:])
 
     def prepare(self):
-        """Returns what the steppers of the path need."""
+        """Returns the prepared constants of the path's steppers."""
         return self.path.prepare(self._constants)
 
     def model_inputs(self):
-        """Returns all inputs of the path, each hypothesis a row."""
+        """Returns all inputs of the path, with a row per hypothesis."""
         constants = iter(self._constants_repeated())
         entries = iter(map(_beams_as_rows, self._entries))
         return [
@@ -140,7 +139,7 @@ class Runs:
     def _steps(self, border, entries):
         prepared = self.path.prepare_from(border)
         ways = [(self.path, prepared)]
-        # A search takes other steps where it can.
+        # A search runs the hoisted steps where it can.
         path, needs = hoist(self.path, prepared)
         if path is not self.path:
             ways.append((path, needs))
@@ -183,9 +182,9 @@ class Runs:
         return self._repeated(self._constants, self.path.constants)
 
     def _repeated(self, tensors, symbols):
-        """Each row once for each hypothesis, with its mask."""
+        """Repeats each row, and its mask, for each hypothesis."""
         return [
-            # What has no axis of the batch is the same for all rows.
+            # A tensor without a batch axis is the same for all rows.
             self._repeat(x)
             if symbol.shape and symbol.shape[0] in (None, self.rows)
             else x

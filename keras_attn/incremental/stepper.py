@@ -1,4 +1,4 @@
-"""`Stepper`: what runs one call of a layer a target position at a time."""
+"""`Stepper`: runs one call of a layer a target position at a time."""
 
 import keras
 
@@ -10,56 +10,58 @@ from keras_attn.keras_internals import get_keras_mask
 class Stepper:
     """Runs one call of a layer a target position at a time.
 
-    In a search there are no target positions beside each other: a step is
-    given the next one of each hypothesis. A layer that treats each position
-    alone needs no stepper. One that remembers those before does; what it
-    must remember is its *state*. `stepper_for` registers a subclass of this
-    for a layer, and has an example. Only `step()` must be written.
+    A search has no whole targets: a step gets the next position of each
+    hypothesis. A layer that treats each position alone needs no stepper. A
+    layer that depends on earlier positions does. What it remembers of them
+    is its *state*. `stepper_for` registers a subclass of `Stepper` for a
+    layer, and shows an example. Only `step()` must be written.
 
-    A stepper does not loop: searches call `step()` in loops of their own, and
-    do three things with what it returns, for all layers alike:
+    A stepper does not loop: searches call `step()` in their own loops. They
+    treat all layers alike, so three rules hold:
 
-    - A state is a structure of tensors, whose first two axes are batch and
-      beams. After each step a search takes for each hypothesis the state of
-      its parent: see `reorder()`.
-    - What is prepared is a structure of tensors and `None`, batch first. So
-      rows of a batch can be taken from it and from a state, and be decoded
-      beside others.
-    - Sizes do not change from step to step: what grows has room for
-      `max_length` positions, and `time_axes()` says where.
+    - A state is a structure of tensors whose first two axes are batch and
+      beams. After each step a search gathers the state of each hypothesis
+      from its parent: see `reorder()`.
+    - `prepare()` returns a structure of tensors and `None`, batch first. So
+      rows can be taken from it and from a state, and be decoded in another
+      batch.
+    - Sizes do not change from step to step. A buffer that is filled step by
+      step has room for `max_length` positions, and `time_axes()` tells its
+      axis.
 
     This interface is provisional: it may change until more kinds of decoding
     have used it.
 
     Args:
-        call: The `Call` of the layer. Its `arguments` are a dictionary by
-            the names that the layer's `call` has for them, with symbolic
-            tensors.
+        call: The `Call` of the layer. Its `arguments` are a dictionary from
+            the argument names of the layer's `call` to symbolic tensors and
+            other values.
 
     Attributes:
-        call: The same.
+        call: The argument `call`.
         layer: The layer that was called.
         reads: The arguments that depend on the target, by name, as symbolic
             tensors.
-        outputs: The outputs that a step returns, symbolic tensors; all, if a
-            subclass does not leave out the later ones.
+        outputs: The outputs that a step returns, as symbolic tensors. A
+            subclass may leave out the later ones.
     """
 
     position_wise = False  # whether it treats each position alone
-    uses_position = False  # whether `step()` is told its number
+    uses_position = False  # whether `step()` needs the position's number
     attends = False  # whether it attends to the source
     recurrent = False  # whether rounding errors may grow from step to step
-    longest = None  # how many positions it knows, None for any number
-    only_first = "gives its first output alone"  # said of the others
-    # The methods of a layer that a subclass may not replace and still be
-    # stepped as the layer, a tuple of names. None stands for all but those
-    # that build, save and describe it.
+    longest = None  # the longest target that it takes, None for any length
+    # What an error says if the model uses an output that `outputs` lacks.
+    only_first = "gives its first output alone"
+    # Names of the layer's methods, in a tuple. A subclass that replaces one of
+    # them is not stepped like the layer. None means all methods but those that
+    # build, save and describe a layer.
     relies_on = None
-    path = None  # of a model within the model
+    path = None  # the `Path` of an inner model
 
     @classmethod
     def accepts(cls, call) -> bool:
-        """Whether it is for such a call, where a layer has several steppers.
+        """Whether this stepper can run a call, if a layer has several.
 
         The stepper that was registered last is asked first.
         """
@@ -81,14 +83,14 @@ class Stepper:
         """Computes what no step changes, once for each source.
 
         Args:
-            constants: The arguments of the call by name. Values stand for
-                tensors, whose masks `with_mask()` returns; `None` stands for
-                those that depend on the target.
+            constants: The arguments of the call by name, with values for
+                tensors, and with `None` for those that depend on the target.
+                `with_mask()` returns their masks.
 
         Returns:
-            A structure of tensors and `None`, batch first. What has an axis
-            of source positions belongs into a `keras_attn.Memory`, or has
-            its mask beside it: an export pads it beside longer sources.
+            A structure of tensors and `None`, batch first. Put a tensor with
+            an axis of source positions into a `keras_attn.Memory`, or return
+            its mask too: an export pads it beside longer sources.
         """
         return ()
 
@@ -96,11 +98,11 @@ class Stepper:
         """Returns the state before the first step.
 
         Args:
-            prepared: What `prepare()` returned.
+            prepared: Result of `prepare()`.
             batch: Number of sources, an integer or a scalar tensor.
-            beams: Number of hypotheses of each.
-            max_length: How many steps there may be, or `None` where nobody
-                knows.
+            beams: Number of hypotheses per source.
+            max_length: The largest number of steps, or `None` if it is
+                unknown.
         """
         return ()
 
@@ -108,29 +110,29 @@ class Stepper:
         """Runs one position of each hypothesis.
 
         Args:
-            inputs: The arguments that depend on the target by name, tensors
-                `(batch, beams, ...)`: without the axis of the target, and
-                with hypotheses in its place. Where an argument is a list,
-                `None` stands for what does not depend on the target.
-            prepared: What `prepare()` returned.
-            state: What `start()` or the last step returned.
-            position: Number of the step: an int32 scalar; `(batch, beams)`
-                where hypotheses stand at different ones; or `None` where
-                nobody has set `uses_position`.
+            inputs: The arguments that depend on the target, by name, tensors
+                `(batch, beams, ...)`: the axis of beams takes the place of
+                the target's axis. In a list argument, `None` stands for
+                parts that do not depend on the target.
+            prepared: Result of `prepare()`.
+            state: Result of `start()`, or of the last step.
+            position: Number of the step, an int32 scalar; or int32 `(batch,
+                beams)` if hypotheses are at different positions; or `None`
+                if no stepper sets `uses_position`.
 
         Returns:
-            What the layer returns, a tensor or a structure of them; the
-            alignments `(batch, beams, source)` in float32, `None` unless it
-            `attends`; and the new state.
+            The layer's outputs, a tensor or a structure of tensors; the
+            alignments `(batch, beams, source)` in float32, or `None` unless
+            the stepper `attends`; and the new state.
         """
         raise NotImplementedError
 
     def reorder(self, state, parents):
-        """Returns the state of hypotheses that go on from others.
+        """Gathers the state of each hypothesis from its parent.
 
         Args:
-            state: What `start()` or the last step returned.
-            parents: Which hypothesis each goes on from, int32
+            state: Result of `start()`, or of the last step.
+            parents: Index of each hypothesis's parent, int32
                 `(batch, beams)`.
         """
         return take_beams(state, parents)
@@ -138,42 +140,42 @@ class Stepper:
     def time_axes(self, state):
         """Returns the axis of past positions of each tensor of a state.
 
-        A structure like the state, of integers, and `None` for a tensor that
-        has no such axis.
+        The result is a structure like the state, with an integer for each
+        tensor, or `None` for a tensor without such an axis.
         """
         return keras.tree.map_structure(lambda x: None, state)
 
     def source_mask(self, prepared):
-        """Returns the mask `(batch, source)` of what it attends to.
+        """Returns the mask `(batch, source)` of the positions it attends to.
 
-        `None` where all of it is real.
+        The mask is `None` if all positions are real.
         """
 
     @staticmethod
     def with_mask(constants, name):
-        """Returns an argument of `prepare()` and its mask, or `None`.
+        """Returns a value among the constants, and its mask or `None`.
 
-        That is the argument `<name>_mask` if it was given, and else the mask
-        that Keras passes along with the tensor.
+        The mask is the argument `<name>_mask` if it was given, else the mask
+        that Keras attached to the tensor.
 
         Args:
-            constants: What `prepare()` is given.
-            name: Name of the argument.
+            constants: The argument of `prepare()`.
+            name: Name of the value.
         """
         return masked(constants.get(name), constants.get(f"{name}_mask"))
 
     def inputs_among(self, values) -> dict:
-        """Returns what `step()` is given, by name.
+        """Returns the `inputs` of `step()`.
 
         Args:
-            values: The values so far by the `id` of the symbolic tensor.
+            values: The values so far, by the `id` of the symbolic tensor.
         """
         return keras.tree.map_structure(
             lambda x: None if x is None else values[id(x)], self.reads
         )
 
     def constants_among(self, values) -> dict:
-        """Returns what `prepare()` is given, by name."""
+        """Returns the `constants` of `prepare()`."""
 
         def constant(x):
             if self.call.depends(x):
@@ -186,15 +188,15 @@ class Stepper:
         """Returns pairs of a symbolic output and its value.
 
         Args:
-            returned: What `step()` returned first.
+            returned: The first result of `step()`.
         """
         found = keras.tree.flatten(returned)
         if len(found) != len(self.outputs):
             raise ValueError(
-                f"A step of {type(self).__name__} returns a structure of as "
-                f"many tensors as it has `outputs`, {len(self.outputs)}, then "
-                "the alignments or None, then the state. Received: "
-                f"{len(found)} tensor(s)."
+                f"A step of {type(self).__name__} must return one tensor for "
+                f"each of its {len(self.outputs)} `outputs`. Received: "
+                f"{len(found)} tensor(s). Return `outputs, alignments, "
+                "state`, with None for alignments if there are none."
             )
         return list(zip(self.outputs, found, strict=True))
 
@@ -202,8 +204,8 @@ class Stepper:
         """Raises the error that a model with this call cannot be decoded.
 
         Args:
-            reason: What the layer does, and what would work, to follow the
-                layer's name, without a full stop.
+            reason: What the layer does and what would work instead, a clause
+                to follow the layer's name, without a full stop.
         """
         refuse(self.layer, reason)
 
@@ -218,7 +220,7 @@ class Stepper:
 
 
 def masked(value, mask):
-    """Returns a constant and its mask, as given or by Keras."""
+    """Returns a constant, and its mask as given or as Keras attached it."""
     if mask is None:
         mask = keras.tree.map_structure(get_keras_mask, value)
     return value, mask

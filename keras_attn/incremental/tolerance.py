@@ -1,27 +1,27 @@
-"""How far two computations of the same numbers may be apart."""
+"""The tolerance for differences between two computations of one result."""
 
 import numpy as np
 
-_SHARE = 1e-3  # of a tensor's spread
-_ROUNDING = 3e-5  # of a number itself: some 250 times that of float32
-_HALF = 50  # times as much where 16 bits are computed with
-_OUTLYING = 10  # times the usual distance from the median
+_SHARE = 1e-3  # allowed share of a tensor's spread
+_ROUNDING = 3e-5  # allowed share of a number: about 250 float32 roundings
+_HALF = 50  # factor on both if anything computes with 16 bits
+_OUTLYING = 10  # the spread is at most so many usual distances to the median
 
 
 def is_close(found, expected, half=False, noise=0.0) -> bool:
-    """Whether two arrays are the same but for rounding.
+    """Whether two arrays are equal up to rounding.
 
     Args:
         found: Array.
-        expected: Array. Its own spread says what a difference means, so that
-            small numbers are held to as much as large ones.
-        half: Whether anything on the way to them has 16 bits.
-        noise: What rounding errors may have become on their way, an array
+        expected: Array. The tolerance is relative to its spread, so that
+            tensors of small numbers are compared as strictly.
+        half: Whether anything that computed them has 16 bits.
+        noise: Further tolerance, for rounding errors that grew: an array
             that broadcasts.
     """
     if found.shape != expected.shape:
         return False
-    # Scores of what is masked may be infinite.
+    # Masked scores may be infinite.
     finite = np.isfinite(expected)
     if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
         return False
@@ -35,9 +35,9 @@ def is_close(found, expected, half=False, noise=0.0) -> bool:
 
 
 def _spread(values):
-    """The standard deviation, without what lies far out.
+    """Returns the standard deviation, limited for tensors with outliers.
 
-    A score of -1e9 in a tensor says nothing of the others.
+    A score of -1e9 must not make the other scores' differences look small.
     """
     if not values.size:
         return 0.0

@@ -1,14 +1,14 @@
 """Compares decoding step by step with the whole model.
 
-A model that is cut wrongly must never pass. So the comparison runs in the
-graph that a search traces, whose sizes are unknown, for long targets, several
+A model that is cut wrongly must never pass. So the comparison runs in a graph
+like that of a search, whose sizes are unknown, on long targets, several
 hypotheses and several sources. Three things must agree:
 
 1. the encoder inside a graph and outside;
 2. a source alone and the same source beside others;
 3. the steps and whole targets, every position at once.
 
-What differs is followed to the first layer that does.
+If something differs, the error names the first layer that differs.
 """
 
 import keras
@@ -26,23 +26,23 @@ from keras_attn.incremental.runs import as_array
 from keras_attn.incremental.tolerance import is_close
 from keras_attn.keras_internals import producer
 
-_DISTURBANCE = 1e-6  # of each weight: some ten times what rounding does
-_NOISE = 100  # times what that changes may be rounding
-_FIRST = 16  # positions for which the model itself is run
+_DISTURBANCE = 1e-6  # share of each weight, about ten times float32 rounding
+_NOISE = 100  # times the effect of the disturbance may be rounding
+_FIRST = 16  # number of positions on which the model itself is run
 
 
 class Comparison:
-    """Runs a path by steps and on whole targets, and compares.
+    """Runs a path by steps and on whole targets, and compares the results.
 
-    It keeps what it traced: comparing again, with other weights, takes a
+    It keeps its traced graphs, so comparing again with other weights takes a
     fraction of the time.
 
     Args:
         path: A `Path`.
         constants: Arrays for the inputs of the path that do not depend on
             the target, `(batch, ...)`.
-        entries: Arrays for those that do, `(batch, target, hypotheses,
-            ...)`. None of it is padding.
+        entries: Arrays for the inputs that depend on the target, `(batch,
+            target, hypotheses, ...)`, without padding.
     """
 
     def __init__(self, path, constants, entries):
@@ -52,15 +52,15 @@ class Comparison:
         self._values = self._noises = None
 
     def compare(self, model=None):
-        """Compares.
+        """Runs the comparison.
 
         Args:
-            model: The model whose path it is, or `None` for a model within
-                it, of which only the steps are compared.
+            model: The model of the path. `None` for the path of an inner
+                model, of which only the steps are compared.
 
         Raises:
-            ValueError: If the cut is wrong. The message names the first layer
-                whose output differs.
+            ValueError: If the steps compute something else. The message
+                names the first layer whose output differs.
         """
         self._values = self._noises = None
         found = self._results(model)
@@ -87,13 +87,13 @@ class Comparison:
         """Runs the path in a graph."""
         try:
             found = self._runs.in_graph()
-            # Only steps are traced where whole targets failed before.
+            # Only steps are traced if whole targets failed before.
             return found._replace(whole=found.whole or self._runs.whole())
         except Refused:
             raise
         except Exception as error:
             first = error
-        # Whole targets may fail in a graph, and steps be right all the same.
+        # Whole targets may fail in a graph although steps work there.
         try:
             whole = self._runs.whole()
         except Exception as error:
@@ -105,8 +105,8 @@ class Comparison:
             refuse(
                 failed,
                 f"fails on a random target of {self._runs.length} tokens, with "
-                f"{in_short(error)}; if it takes no longer ones, search with "
-                "a lower `max_length`",
+                f"{in_short(error)}; if it takes only shorter targets, search "
+                "with a lower `max_length`",
                 WholeFails,
             )
         self._runs.leave_out_whole()
@@ -124,7 +124,7 @@ class Comparison:
         return found._replace(whole=whole)
 
     def _compare_border(self, model, found):
-        """Compares the encoder inside the graph and outside."""
+        """Compares the encoder inside the graph with that outside."""
         for x, inside, expected in zip(
             self._path.border, found.border, self._runs.encoded(), strict=True
         ):
@@ -133,7 +133,7 @@ class Comparison:
                 self._refuse_in_graph(producer(x).operation)
 
     def _compare_rows(self, model, found):
-        """Compares sources alone, and two of them, with all together."""
+        """Compares each source alone, and two together, with all together."""
         rows = self._runs.rows
         alone = [(row, row + 1) for row in range(rows)]
         for first, last in [*alone, (0, 2)][: rows + (rows > 2)]:
@@ -148,24 +148,24 @@ class Comparison:
                     self._refuse_neighbours(model, first)
 
     def _compare_model(self, model, whole):
-        """Compares the model itself with its layers, one by one.
+        """Compares a call of the model with a run of its layers one by one.
 
-        It may have a call of its own, or layers that do otherwise where
-        Keras passes them a mask of the target. No target of a search is
-        masked.
+        They differ if the model has its own `call`, or if a layer depends on
+        the target's mask that Keras passes to it. In a search the target has
+        no mask.
         """
         beams = self._runs.beams
         inputs = [x[::beams] for x in self._runs.model_inputs()]
         whole = whole[::beams]
-        if model.inputs[-1].shape[1] is None:  # the first positions tell
+        if model.inputs[-1].shape[1] is None:  # the first positions suffice
             inputs[-1], whole = inputs[-1][:, :_FIRST], whole[:, :_FIRST]
         try:
             expected = model(inputs, training=False)
         except Exception:
-            # Keras hands some layers a mask that they cannot take.
+            # Some layers fail on a mask that Keras passes to them.
             return
         expected = as_array(ops.cast(expected, "float32"))
-        outside = self._runs.whole  # where whole targets fail in a graph
+        outside = self._runs.whole  # for targets that fail in a graph
         if self._is_close(whole, expected) or self._is_close(
             outside()[-1][::beams, : whole.shape[1]], expected
         ):
@@ -176,13 +176,13 @@ class Comparison:
             refuse(
                 operation,
                 "gives other numbers with the mask of the target that Keras "
-                "passes it than without, though no token of it is padding; a "
-                "search masks none of its tokens",
+                "passes to it than without, although no token is padding; a "
+                "search has no such mask, so the layer must not depend on it",
             )
         refuse(
             model,
-            "gives other numbers than its layers do: it has a `call` of its "
-            "own; what that adds belongs into a layer",
+            "gives other numbers than its layers, because it has a `call` of "
+            "its own; put what this adds into a layer",
         )
 
     def _refuse_neighbours(self, model, row):
@@ -197,7 +197,7 @@ class Comparison:
         refuse(
             operation,
             "mixes the rows of a batch: a source gives other numbers beside "
-            "others than alone; let it work along later axes",
+            "other sources than alone; let the layer work along later axes",
         )
 
     def _refuse_random(self, model):
@@ -205,12 +205,12 @@ class Comparison:
         if operation is not None:
             refuse(
                 operation,
-                "gives other numbers each time: it draws at random though "
-                "`training=False`; draw only where that is true",
+                "gives other numbers each time, because it draws at random "
+                "with `training=False`; draw only if `training` is true",
             )
 
     def _refuse_encoder(self, model, but=()):
-        """Refuses a layer that is wrong in a graph, but for some."""
+        """Refuses a layer that is wrong in a graph, unless it is in `but`."""
         if model is None:
             return
         operation = record.first_wrong_in_graph(
@@ -224,19 +224,19 @@ class Comparison:
         if isinstance(operation, keras.layers.TimeDistributed):
             remedy = (
                 ", by a mistake of Keras's; leave the `TimeDistributed` out, "
-                "since a `Dense` without it treats each position alone"
+                "because a `Dense` without it treats each position alone"
             )
         refuse(
             operation,
             "gives other numbers, or fails, inside a graph of unknown sizes, "
-            "as `model.fit` and a search trace it, and not outside" + remedy,
+            "such as that of `model.fit` or a search, but not outside" + remedy,
         )
 
     def _agrees_alone(self, tensor):
-        """Whether a stepper agrees when it is fed with what the whole gives.
+        """Whether a stepper agrees if it reads the whole model's values.
 
-        Rounding errors that grow do so in recurrent layers. Another layer
-        must be right but for its own.
+        Rounding errors may grow in recurrent layers only. Any other layer
+        must agree up to its own rounding.
         """
         stepper, prepared = self._stepper_of(tensor)
         if stepper.path is not None:
@@ -268,7 +268,7 @@ class Comparison:
         return True
 
     def _refuse_producer(self, tensor):
-        """Refuses the layer, or the one within it, that gives a tensor."""
+        """Refuses the layer, or the layer inside it, that makes a tensor."""
         stepper, _ = self._stepper_of(tensor)
         if stepper.path is not None:
             self._within(stepper).compare()
@@ -279,7 +279,7 @@ class Comparison:
         )
 
     def _stepper_of(self, tensor):
-        """The stepper that gives a tensor, and what it has prepared."""
+        """Returns the stepper that makes a tensor, and its constants."""
         prepared = self._runs.prepare()
         for stepper, one in zip(self._path.steppers, prepared, strict=True):
             if any(tensor is x for x in stepper.outputs):
@@ -287,7 +287,7 @@ class Comparison:
         raise AssertionError(tensor)
 
     def _within(self, stepper):
-        """The comparison of a model within, with what it is given here."""
+        """Returns the comparison of an inner model, with its inputs here."""
         constants, entries = [], []
         values = self._outside()
         for x, follows in zip(stepper.given, stepper.path.follows, strict=True):
@@ -304,12 +304,12 @@ class Comparison:
         return self._values
 
     def _failed(self, error):
-        """The operation that failed in a step."""
+        """Returns the operation that failed in a step."""
         steppers = self._path.steppers
         if 0 < len(self._runs.seen) < len(steppers):
             return steppers[len(self._runs.seen)].layer
-        # Keras names the class of the layer. A step that was traced and fails
-        # as it runs is made of operations with the names of their layers.
+        # An error while tracing names the layer's class. An error while the
+        # graph runs names an operation, whose name contains the layer's name.
         for x in steppers:
             if f"when calling {type(x.layer).__name__}.call" in str(error):
                 return x.layer
@@ -317,10 +317,10 @@ class Comparison:
         return max(named or [steppers[-1].layer], key=lambda x: len(x.name))
 
     def _noise(self, i):
-        """How much rounding may have changed a tensor at each position.
+        """Returns how much rounding may have changed a tensor by position.
 
-        Errors grow from step to step in a net whose states are chaotic. So
-        the weights are disturbed, by little more than rounding does.
+        In a chaotic recurrent net rounding errors grow from step to step. To
+        measure this, the weights are disturbed by little more than rounding.
         """
         if self._noises is None:
             random = np.random.default_rng(0)
@@ -354,7 +354,7 @@ class Comparison:
 
 
 def _by_whom(stepper):
-    """Names a stepper that is not ours, or says what a layer would need."""
+    """Names a user's stepper, or says which stepper a layer would need."""
     if stepper.position_wise:
         kind = type(stepper.layer).__name__
         return (
@@ -367,27 +367,30 @@ def _by_whom(stepper):
 
 
 def _require_logits(logits):
-    """Refuses logits of which no token could be chosen."""
+    """Refuses logits from which no token could be chosen."""
     impossible = np.isnan(logits) | np.isposinf(logits)
     if impossible.any() or np.isneginf(logits).all(-1).any():
         raise ValueError(
-            "The model's logits are not finite numbers, so there is nothing "
-            "to decode. Did training diverge? A lower learning rate, warm-up "
-            "or `clipnorm` in the optimizer helps."
+            "To choose tokens, the model's logits must be finite numbers. "
+            "Received: logits that are NaN or infinite. Training may have "
+            "diverged: a lower learning rate, warm-up or `clipnorm` in the "
+            "optimizer helps."
         )
 
 
 def _listed(found, other):
-    """Its arrays, without those of whole targets where the other has none."""
+    """Lists arrays, without those of whole targets unless both have them."""
     whole = found.whole if other.whole and found.whole else []
     return keras.tree.flatten((found.border, whole, found.steps))
 
 
 def _growth(difference):
-    """`(rows, target, ...)` -> `(target, 1, ...)`, never less than before."""
+    """Returns the tolerance by position: `(rows, target, ...)` -> `(target,
+    1, ...)`. It never falls from one position to the next.
+    """
     if difference.ndim < 2:
         return 0.0
     axes = tuple(x for x in range(difference.ndim) if x != 1)
     largest = np.maximum.accumulate(np.abs(difference).max(axes))
-    # As (rows, target, beams, ...) are compared.
+    # Broadcasts to (rows, target, beams, ...).
     return _NOISE * largest.reshape(-1, *(1,) * (difference.ndim - 1))

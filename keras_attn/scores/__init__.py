@@ -1,9 +1,9 @@
-"""How well a query matches each key: one small class a mechanism.
+"""How well a query matches each key: one small class per mechanism.
 
-A score compares every query with every key and says nothing about
-normalisation: that is an alignment's business (`alignments/`). To add a
-mechanism, subclass `Score` and write `call`; it then works as a layer, in
-the decoder, in beam search, in the export and in the plots.
+A score compares every query with every key and does not normalise: that is
+the work of an alignment (`alignments/`). To add a mechanism, subclass `Score`
+and write `call`. It then works as a layer, in the decoder, in beam search, in
+the export and in the plots.
 """
 
 from keras_attn.scores.additive import AdditiveScore as AdditiveScore

@@ -15,11 +15,11 @@ from keras_attn.scores.blockwise import check_block_size
 class AdditiveScore(Score):
     """Bahdanau's score, `v · tanh(W query + U key + b)`.
 
-    The keys' part is computed once per source sentence. The comparison
-    itself has `(batch, target, source, units)` numbers, of which only a
-    block is held at a time where they are many.
+    The keys' part is computed once per source sentence. The comparison has
+    `(batch, target, source, units)` numbers. If these are many, only a block
+    of them is held at a time.
 
-    With weight normalisation `v` is replaced by `g * v / |v|`, so that one
+    With weight normalisation `v` is replaced by `g * v / |v|`. Then one
     learned number `g` alone decides how sharp the attention may become.
 
     Args:
@@ -28,13 +28,14 @@ class AdditiveScore(Score):
             paper has none.
         normalize: Whether `v` is normalised. `g` starts at `sqrt(1 /
             units)`. TF Addons' `BahdanauAttention(units, normalize=True)`
-            has the bias too: that is both options here.
+            also has the bias: pass `use_bias=True` as well for its layer.
         kernel_initializer: Initializer of `W`, `U` and `v`. Defaults to
             `"glorot_uniform"`.
         block_size: How many queries of a sentence are compared with its keys
-            at once, a positive integer; `"all"` compares all of the batch.
-            Defaults to `None`: all while that is small, and else as many as
-            fit in a processor's cache. The numbers are the same.
+            at once, a positive integer. `"all"` compares the whole batch at
+            once. Defaults to `None`: the whole batch while that is small,
+            else as many queries as fit in a processor's cache. The scores
+            are the same.
 
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
@@ -56,7 +57,7 @@ class AdditiveScore(Score):
     TensorShape([1, 2, 6])
     """
 
-    # Whether queries and keys alone are compared, which can be in blocks.
+    # Blocks need a score that compares queries and keys alone.
     _can_split = True
 
     def __init__(
@@ -72,9 +73,10 @@ class AdditiveScore(Score):
         if block_size is not None and not self._can_split:
             raise ValueError(
                 "Blocks are for scores that compare the query and the keys "
-                f"alone; what {type(self).__name__} adds is as large as what "
-                f"they avoid. Received: block_size={block_size!r}. Leave it "
-                "out, or use `AdditiveScore(units)`."
+                f"alone. {type(self).__name__} adds a term as large as the "
+                "tensor that blocks avoid. Received: "
+                f"block_size={block_size!r}. Leave it out, or use "
+                "`AdditiveScore(units)`."
             )
         self.units = positive(units, "units")
         self.use_bias = use_bias
@@ -83,7 +85,8 @@ class AdditiveScore(Score):
         self.block_size = check_block_size(block_size)
 
     def build(self, query_shape, key_shape):
-        # An initializer draws the same again, so each weight gets its own.
+        # An initializer draws the same numbers again, so each weight gets a
+        # copy with its own seed.
         self.query_kernel = self.add_weight(
             name="query_kernel",
             shape=(query_shape[-1], self.units),
@@ -118,7 +121,7 @@ class AdditiveScore(Score):
         return self.compare(query, keys)
 
     def compare(self, query, keys, extra=None):
-        """The score with one more term inside the tanh, for subclasses.
+        """Scores with one more term inside the tanh, for subclasses.
 
         Args:
             query: Tensor of shape `(batch, target, query_dim)`.
@@ -146,10 +149,10 @@ class AdditiveScore(Score):
 class ConcatScore(Score):
     """Luong's "concat" score, `v · tanh(W [query; key] + b)`.
 
-    One matrix `W` meets query and key laid end to end. Its rows for the key
-    are applied once per source sentence, so a decoding step costs the same
-    as with `AdditiveScore`, from which it differs only in how the one
-    matrix is initialised.
+    One matrix `W` multiplies query and key laid end to end. Its rows for the
+    key are applied once per source sentence, so a decoding step costs the
+    same as with `AdditiveScore`. The two differ only in the initial values
+    of the matrices.
 
     Args:
         units: Width of the hidden layer.
@@ -158,9 +161,10 @@ class ConcatScore(Score):
         kernel_initializer: Initializer of `W` and `v`. Defaults to
             `"glorot_uniform"`.
         block_size: How many queries of a sentence are compared with its keys
-            at once, a positive integer; `"all"` compares all of the batch.
-            Defaults to `None`: all while that is small, and else as many as
-            fit in a processor's cache. The numbers are the same.
+            at once, a positive integer. `"all"` compares the whole batch at
+            once. Defaults to `None`: the whole batch while that is small,
+            else as many queries as fit in a processor's cache. The scores
+            are the same.
 
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
@@ -231,7 +235,7 @@ class ConcatScore(Score):
 
 
 def _direction(v):
-    """`v` over its length; zeros stay zeros."""
+    """Divides `v` by its length; zeros stay zeros."""
     exact = ops.cast(v, "float32")
     square = ops.sum(ops.square(exact))
     return ops.cast(exact * ops.rsqrt(ops.maximum(square, 1e-12)), v.dtype)

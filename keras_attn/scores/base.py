@@ -1,4 +1,4 @@
-"""The base class of scores and what they share."""
+"""The base class of scores, and functions that scores share."""
 
 import keras
 from keras import ops
@@ -9,20 +9,20 @@ from keras_attn.parts import Part
 class Score(Part):
     """Base class of all scores; subclasses write `call`, often `build`.
 
-    A score is a part of an `Attention` and is not called by itself: that
-    builds it for queries and keys of known width, calls `project()` once per
-    source and `call()` once per step. So whatever depends on the key alone
-    belongs in `project()`.
+    A score is a part of an `Attention` and is not called by itself. The
+    attention builds it for queries and keys of known width, calls
+    `project()` once per source and `call()` once per step. So any
+    computation on the key alone belongs in `project()`.
 
     Attributes:
-        by_position: Whether `project()` tells keys apart by where they are,
-            so that it must be given all of a source at once.
+        by_position: Whether `project()` depends on the position of a key, so
+            that it needs the whole source at once.
 
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
         keys: Result of `project(key)`, of shape `(batch, source, dim)`.
 
-    It is given any other that it names: see `Part`.
+    `call` may name further arguments: see `Part`.
 
     Output shape:
         `(batch, target, source)`: one score per pair, not yet normalised.
@@ -38,23 +38,23 @@ class Score(Part):
         return key
 
     def initial_carry(self, keys, beams):
-        """What the score remembers beside the alignments, before any step.
+        """Returns the score's own state before the first step.
 
         Args:
             keys: Result of `project()`, of shape `(batch, source, dim)`.
-            beams: Number of queries a source.
+            beams: Number of queries per source.
 
         Returns:
-            A structure of tensors `(batch, beams, ...)`; `()` for nothing. It
-            reaches `call` as `history.carried`.
+            A structure of tensors `(batch, beams, ...)`; `()` for no state.
+            `call` receives it as `history.carried`.
         """
         return ()
 
     def carry(self, carried, query, keys, alignments):
-        """What it remembers after a step, in the structure that came in.
+        """Returns the score's own state after a step, in the same structure.
 
         Args:
-            carried: What it remembered before the step.
+            carried: The state before the step.
             query: Tensor of shape `(batch, beams, query_dim)`.
             keys: Result of `project()`, of shape `(batch, source, dim)`.
             alignments: The step's weights, `(batch, beams, source)`.
@@ -63,13 +63,13 @@ class Score(Part):
 
 
 def linear(inputs, kernel, bias=None):
-    """`(batch, ..., dim)` times `(dim, units)` as one matrix product."""
+    """Multiplies `(batch, ..., dim)` by `(dim, units)` in one product."""
     if inputs.shape[-1] != kernel.shape[0]:
         raise ValueError(
             f"This score was built for vectors of width {kernel.shape[0]}. "
             f"Received: a tensor of shape {tuple(inputs.shape)}. An attention "
-            "has weights for one width of queries and one of keys; make "
-            "another for another width."
+            "has weights for one width of queries and one of keys. Make "
+            "another attention for another width."
         )
     flat = ops.matmul(ops.reshape(inputs, (-1, kernel.shape[0])), kernel)
     flat = flat if bias is None else flat + bias
@@ -77,7 +77,7 @@ def linear(inputs, kernel, bias=None):
 
 
 def length(x):
-    """Size of axis 1: a number where it is known, else a tensor."""
+    """Returns the size of axis 1: a number if it is known, else a tensor."""
     return ops.shape(x)[1]
 
 

@@ -4,9 +4,9 @@ from keras import ops
 
 
 class Blocks:
-    """Cuts sentences and queries into blocks, and lays them end to end.
+    """Cuts sentences and queries into blocks, and joins blocks again.
 
-    The last of either is filled up with zeros.
+    The last block of sentences and that of queries are padded with zeros.
     """
 
     def __init__(self, batch, target, sentences, queries):
@@ -18,7 +18,7 @@ class Blocks:
         self.queries = -(-target // self.columns)
 
     def of_keys(self, x):
-        """`(batch, source, units)` to `(rows, sentences, source, units)`."""
+        """`(batch, source, units)` -> `(rows, sentences, source, units)`."""
         x = _fill(x, 0, self.rows * self.sentences)
         return ops.reshape(x, (self.rows, self.sentences, *ops.shape(x)[1:]))
 
@@ -27,9 +27,10 @@ class Blocks:
         return x[: self.batch]
 
     def of_queries(self, x):
-        """From `(batch, target, dim)`.
+        """Cuts `(batch, target, dim)` into blocks.
 
-        To `(rows, columns, sentences, queries, dim)`.
+        Returns:
+            Tensor of shape `(rows, columns, sentences, queries, dim)`.
         """
         x = _fill(x, 0, self.rows * self.sentences)
         x = _fill(x, 1, self.columns * self.queries)

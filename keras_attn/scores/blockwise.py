@@ -1,12 +1,12 @@
-"""Additive scores in blocks, for sentences whose comparison would be large.
+"""Additive scores in blocks, for comparisons that would be large.
 
 The plain form holds `tanh(query + key)` for every pair, a tensor of shape
-`(batch, target, source, units)`, and its gradient holds several. In blocks
-only the scores, `(batch, target, source)`, exist whole: each block's `tanh`
-is used and dropped, and calculated once more for the gradient. That takes
-less time too, because a block stays in the processor's cache.
+`(batch, target, source, units)`, and its gradient holds several such tensors.
+In blocks only the scores, `(batch, target, source)`, are held whole. Each
+block's `tanh` is used and dropped, and recomputed for the gradient. This
+takes less time too, because a block stays in the processor's cache.
 
-The technique of calculating again what is cheap to calculate is that of
+Recomputing cheap results is the technique of
 [Chen et al., 2016](https://arxiv.org/abs/1604.06174), section 4.
 """
 
@@ -20,13 +20,15 @@ from keras_attn.backend import fold
 from keras_attn.backend import tanh_gradient
 from keras_attn.scores.blocks import Blocks
 
-# Numbers in the tensor above which it is not made whole: 16 MiB in float32.
-# Below that, plain is as fast or faster, gradient included.
+# A comparison with more numbers than this is cut into blocks: 16 MiB in
+# float32. Up to this size the plain form is as fast or faster, with its
+# gradient.
 LARGE = 2**22
 # Numbers in one block: 1 MiB in float32, which fits a core's cache.
 BLOCK = 2**18
-# So few queries, as a step or the beams of a search, are compared at once
-# where the sizes are not known: that takes no more than 8 times the keys.
+# Up to this many queries, as of a step or of a search's beams, are compared
+# at once if the sizes are not known. That takes at most 8 times the memory
+# of the keys.
 FEW = 8
 
 
@@ -38,12 +40,13 @@ def additive(query, keys, v, extra=None, block_size=None):
         keys: Tensor of shape `(batch, source, units)`.
         v: Tensor of shape `(units, 1)`.
         extra: Tensor of shape `(batch, target, source, units)`, or `None`.
-            It is itself as large as what blocks avoid, so it goes with no
-            number for `block_size`.
+            It is as large as the tensor that blocks avoid, so `block_size`
+            must then not be a number.
         block_size: How many queries of a sentence are compared with its keys
-            at once, a positive integer; `"all"` compares all of the batch.
-            Defaults to `None`: all while that is small, and else as many as
-            fit in a processor's cache. A single query is never split.
+            at once, a positive integer. `"all"` compares the whole batch at
+            once. Defaults to `None`: the whole batch while that is small,
+            else as many queries as fit in a processor's cache. A single
+            query is never split.
 
     Returns:
         Scores, a tensor of shape `(batch, target, source)`.
@@ -63,7 +66,7 @@ def additive(query, keys, v, extra=None, block_size=None):
     source = ops.shape(keys)[1]
     if block_size is not None:
         return _blockwise(query, keys, v, Blocks(batch, target, 1, block_size))
-    # A block is so many sentences, or so many queries of one sentence.
+    # A block is a number of sentences, or of queries of one sentence.
     sizes = batch, target, source
     if all(isinstance(size, int) for size in sizes):
         if math.prod(sizes) * units <= LARGE:
@@ -78,26 +81,26 @@ def additive(query, keys, v, extra=None, block_size=None):
 
 
 def check_block_size(value):
-    """`value` if `additive` takes it as its `block_size`."""
+    """Returns `value` if `additive` takes it as its `block_size`."""
     number = isinstance(value, int) and not isinstance(value, bool)
     if value is None or value == "all" or (number and value > 0):
         return value
     raise ValueError(
         "`block_size` must be a positive integer, how many queries are "
         'compared at once, or `"all"`, or `None`. Received: '
-        f"block_size={value!r}. `None` chooses by size."
+        f"block_size={value!r}. Pass `None` to choose by size."
     )
 
 
 def _plain(query, keys, v, extra=None):
-    """All pairs at once."""
+    """Scores all pairs at once."""
     hidden = ops.expand_dims(query, 2) + ops.expand_dims(keys, 1)
     return _product(ops.tanh(hidden if extra is None else hidden + extra), v)
 
 
 @ops.custom_gradient
 def _product(hidden, v):
-    """`hidden (batch, target, source, units)` times `v (units, 1)`."""
+    """Multiplies `hidden (batch, target, source, units)` by `v (units, 1)`."""
 
     def gradient(*args, upstream=None):
         return _gradient_of_product(_only(args, upstream), hidden, v)
@@ -112,10 +115,10 @@ def _multiply(hidden, v):
 
 
 def _gradient_of_product(gradient, hidden, v):
-    """From the scores' gradient, those of `hidden` and of `v`."""
+    """Returns the gradients of `hidden` and `v`, given that of the scores."""
     batch, target, source, units = ops.shape(hidden)
-    # A product for each sentence: one for all rows laid end to end takes XLA
-    # ten times as long.
+    # One product per sentence: a single product for all rows laid end to end
+    # takes XLA ten times as long.
     dv = ops.matmul(
         ops.reshape(gradient, (batch, 1, target * source)),
         ops.reshape(hidden, (batch, target * source, units)),
@@ -126,17 +129,17 @@ def _gradient_of_product(gradient, hidden, v):
 
 
 def _by_size(query, keys, v):
-    """One or the other, where sizes are known only when the graph runs.
+    """Scores plainly or in blocks, if sizes are known only at run time.
 
-    The gradient must not be left to `cond`, which would keep, at any size,
-    what either way needs for it.
+    The gradient is written here, because that of `cond` would keep, at any
+    size, the tensors that both ways need.
     """
     source = ops.cast(ops.shape(keys)[1], "float32")
-    # In float32, which does not overflow.
+    # In float32, because an integer could overflow.
     small = ops.cast(ops.size(query), "float32") * source <= LARGE
 
     def either(at_once, in_blocks):
-        # Not `cond`, of which XLA compiles both branches before it drops one.
+        # Not `cond`, because XLA compiles both its branches.
         return ops.switch(ops.cast(small, "int32"), [in_blocks, at_once])
 
     @as_one_operation
@@ -180,7 +183,7 @@ def _by_size(query, keys, v):
 
 
 def _fitting(query, keys):
-    """Blocks that hold about `BLOCK` numbers, for sizes not known yet."""
+    """Returns blocks of about `BLOCK` numbers, for sizes not known yet."""
     batch, target = ops.shape(query)[:2]
     columns, source = (
         ops.cast(size, "float32") for size in (target, ops.shape(keys)[1])
@@ -195,7 +198,7 @@ def _fitting(query, keys):
 
 
 def _blockwise(query, keys, v, blocks):
-    """Block for block, in the gradient too."""
+    """Scores block by block, and computes the gradient block by block."""
 
     @ops.custom_gradient
     def scores(query, keys, v):
@@ -209,14 +212,13 @@ def _blockwise(query, keys, v, blocks):
 
 
 def _only(args, upstream):
-    """The gradient that comes in: PyTorch names it, others give it alone."""
+    """Returns the incoming gradient, which PyTorch passes by name."""
     return args[0] if upstream is None else upstream
 
 
-# There are no blocks of the source: those of one query are no larger than
-# the keys. Of a block, q has shape `(sentences, queries, units)`, k
-# `(sentences, source, units)`, and g, the gradient, `(sentences, queries,
-# source)`.
+# The source is not cut: a block of one query is no larger than the keys. In a
+# block, q has the shape `(sentences, queries, units)`, k `(sentences, source,
+# units)`, and the gradient g `(sentences, queries, source)`.
 
 
 def _hidden(q, k):
@@ -246,11 +248,11 @@ def _backward(gradient, query, keys, v, blocks):
             q, g = inputs
             dk, dv = state
             h = _hidden(q, k)
-            # A product for each query: one for all rows laid end to end
-            # takes XLA twice as long.
+            # One product per query: a single product for all rows laid end to
+            # end takes XLA twice as long.
             gh = ops.matmul(ops.expand_dims(g, 2), h)
             dv = dv + ops.sum(_wide(gh), (0, 1, 2))
-            # But for v, by which all is multiplied in the end.
+            # The factor v is applied at the end, to all blocks at once.
             dh = (1 - h * h) * ops.expand_dims(g, -1)
             return (dk + _wide(ops.sum(dh, 1)), dv), (ops.sum(dh, 2),)
 
@@ -273,5 +275,5 @@ def _backward(gradient, query, keys, v, blocks):
 
 
 def _wide(x):
-    """In float32, in which sums over many blocks stay exact."""
+    """Casts to float32, so that sums over many blocks keep their digits."""
     return ops.cast(x, "float32")

@@ -1,4 +1,4 @@
-"""Coverage: what was translated already is an input of the score."""
+"""Coverage: the score also sees how much of each position was translated."""
 
 import keras
 from keras import ops
@@ -15,23 +15,23 @@ class CoverageScore(AdditiveScore):
     """Tu's score, `v · tanh(W query + U key + V c)`, with the coverage `c`.
 
     The coverage of a source position says how much of it has been read. It
-    is zero before the first step, so that the score begins as Bahdanau's.
-    It attends for one target position after another.
+    is zero before the first step, where the score equals Bahdanau's. An
+    attention with this score attends for one target position after another.
 
     - `"count"`: `c` is the sum of the weights that the position got.
-    - `"fertility"`: that sum over the fertility `N * sigmoid(U_f · key)`, the
-      number of target tokens that the position is expected to make. Where
-      the sigmoid is below 0.001, it is taken for 0.001.
-    - `"learned"`: `c` is a vector, the state of a GRU of which each step's
-      input is the position's weight, its key and the query.
+    - `"fertility"`: `c` is this sum divided by the fertility `N *
+      sigmoid(U_f · key)`, the number of target tokens that the position is
+      expected to make. A sigmoid below 0.001 counts as 0.001.
+    - `"learned"`: `c` is a vector, the state of a GRU. At each step the GRU
+      reads the position's weight, its key and the query.
 
     Args:
-        units: Width of the space in which all is added.
+        units: Width of the space in which the terms are added.
         kind: `"count"`, `"fertility"` or `"learned"`.
         max_fertility: `N`, the most target tokens that a source position
-            makes; with `"fertility"` only, and 2.0 there by default.
-        coverage_dim: Width of the coverage vectors; with `"learned"` only,
-            and 10 there by default.
+            makes. Only for `"fertility"`, where it defaults to 2.0.
+        coverage_dim: Width of the coverage vectors. Only for `"learned"`,
+            where it defaults to 10.
         use_bias: Whether there is a bias inside the tanh: see
             `AdditiveScore`.
         normalize: Whether `v` is normalised: see `AdditiveScore`.
@@ -40,12 +40,12 @@ class CoverageScore(AdditiveScore):
 
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
-        keys: Result of `project()`, of shape `(batch, source, dim)`: in the
-            first `units` numbers what the score compares, then what the
-            coverage takes from the key.
+        keys: Result of `project()`, of shape `(batch, source, dim)`. The
+            first `units` numbers are compared with the query. The others are
+            the key's part of the coverage.
         history: `History` of the alignments so far, each `(batch, target,
-            source)`. In half precision they are rounded as they are read;
-            their sum is kept in float32.
+            source)`. In half precision they are rounded when they are read,
+            but their sum is kept in float32.
 
     Output shape:
         `(batch, target, source)`: one score per pair, not yet normalised.
@@ -118,8 +118,8 @@ class CoverageScore(AdditiveScore):
         if self.kind == "fertility":
             self.fertility_kernel = self._kernel("fertility", key_shape[-1], 1)
         if self.kind == "learned":
-            # Each has columns for the update gate, the reset gate and the
-            # candidate, in this order.
+            # Each kernel has columns for the update gate, the reset gate and
+            # the candidate, in this order.
             self.gru_weight_kernel = self._kernel("gru_weight", 1, gates)
             self.gru_key_kernel = self._kernel("gru_key", key_shape[-1], gates)
             self.gru_query_kernel = self._kernel(
@@ -162,7 +162,7 @@ class CoverageScore(AdditiveScore):
         return self.compare(query, keys[..., : self.units], extra)
 
     def _coverage(self, keys, history):
-        """`(batch, target, source, width)`."""
+        """Returns the coverage, `(batch, target, source, width)`."""
         if self.kind == "learned":
             return history.carried
         count = ops.expand_dims(history.total, -1)
@@ -173,10 +173,10 @@ class CoverageScore(AdditiveScore):
         return count / ops.expand_dims(self.max_fertility * share, 1)
 
     def carry(self, carried, query, keys, alignments):
-        """One step of the GRU, the paper's `f(c, alignment, key, query)`."""
+        """Runs a step of the GRU, the paper's `f(c, alignment, key, query)`."""
         if self.kind != "learned":
             return carried
-        # No layer's `call` is on the way here, so nothing is cast by itself.
+        # Keras casts inside a layer's `call` only, and this is outside.
         query, keys, alignments, of_weight, of_query, recurrent = (
             ops.cast(x, self.compute_dtype)
             for x in (

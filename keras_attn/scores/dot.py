@@ -48,7 +48,7 @@ class ScaledDotScore(Score):
 
     The scale `1 / sqrt(dim)` keeps the softmax from saturating: the dot
     product of two vectors of independent unit-variance numbers has variance
-    `dim`. It is fixed, so that there are no weights, or learned from there.
+    `dim`. The scale is fixed, or it is a weight with this initial value.
 
     Args:
         learned_scale: Whether the scale is one learned number, which starts
@@ -100,22 +100,22 @@ class ScaledDotScore(Score):
 class CosineScore(Score):
     """Content-based addressing, `sharpness * cos(query, key)`.
 
-    Only the directions of query and key count, not their lengths. As a
-    cosine is at most one, a softmax over cosines alone could hardly prefer
-    one position; the learned sharpness (the paper's key strength beta)
-    decides how far it may. A softplus keeps it positive. The keys are
-    normalised once per source sentence.
+    Only the directions of query and key count, not their lengths. A cosine is
+    at most one, so a softmax over cosines alone could hardly prefer one
+    position. The learned sharpness (the paper's key strength beta) decides
+    how strongly it may. A softplus keeps the sharpness positive. The keys
+    are normalised once per source sentence.
 
-    The paper's controller emits a sharpness at each step; here it is one
-    number that all queries share.
+    The paper's controller emits a sharpness at each step. Here all queries
+    share one number.
 
     Args:
         initial_sharpness: Sharpness before training, a positive number.
 
     Call arguments:
         query: Tensor of shape `(batch, target, dim)`.
-        keys: Result of `project()`, of shape `(batch, source, dim)`: each of
-            length one.
+        keys: Result of `project()`, of shape `(batch, source, dim)`: vectors
+            of length one.
 
     Output shape:
         `(batch, target, source)`: one score per pair, not yet normalised. A
@@ -170,7 +170,7 @@ class CosineScore(Score):
 class GeneralScore(Score):
     """Luong's "general" score, `query · W · key`.
 
-    Query and key may differ in width: `W` carries the keys into the query's
+    Query and key may differ in width. `W` carries the keys into the query's
     space once per source sentence, so a decoding step costs one dot product.
 
     Args:
@@ -221,14 +221,14 @@ class GeneralScore(Score):
 
 
 def dot(query, keys):
-    """`query · key` for every pair: `(batch, target, source)`."""
+    """Returns `query · key` for every pair: `(batch, target, source)`."""
     return ops.matmul(query, ops.swapaxes(keys, 1, 2))
 
 
 def _direction(x):
-    """`x` over its length, which is taken for at least 0.001.
+    """Divides `x` by its length, or by 0.001 if it is shorter.
 
-    So a vector of zeros stays one, and the gradient there is finite. In
+    So a vector of zeros stays zero, and its gradient is finite. Computed in
     float32, because the squares overflow in float16.
     """
     exact = ops.cast(x, "float32")

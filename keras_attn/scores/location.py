@@ -1,7 +1,7 @@
-"""Scores that look at where in the source a position is.
+"""Scores that depend on where in the source a position is.
 
-Luong's looks at nothing else; Chorowski's adds to Bahdanau's score where
-the attention has been.
+Luong's score depends on the query and the position alone. Chorowski's score is
+Bahdanau's with one more term, which sees where the attention was before.
 """
 
 import keras
@@ -18,11 +18,11 @@ from keras_attn.scores.dot import dot
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LocationScore(Score):
-    """Luong's "location" score, `W query`: one number a source position.
+    """Luong's "location" score, `W query`: one number per source position.
 
-    What stands at a position does not matter, only its number: the query is
-    compared with column `s` of `W`. The columns are the keys here, so that an
-    alignment's window takes the right ones.
+    The score of a source position `s` depends on its number, not on its
+    content: the query is compared with column `s` of `W`. The columns serve
+    as keys, so that an alignment's window picks the right ones.
 
     Args:
         max_source: Length of the longest source.
@@ -38,10 +38,10 @@ class LocationScore(Score):
         `(batch, target, source)`: one score per pair, not yet normalised.
 
     Raises:
-        ValueError: If a source is longer than `max_source`. Where its length
-            is not known before the graph runs, TensorFlow raises an
-            `InvalidArgumentError` then. XLA cannot, and the scores beyond
-            are NaN.
+        ValueError: If a source is longer than `max_source`. If its length is
+            known only when the graph runs, TensorFlow raises an
+            `InvalidArgumentError` then. XLA cannot raise, so the scores
+            beyond `max_source` are NaN.
 
     Reference:
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3.1
@@ -78,7 +78,7 @@ class LocationScore(Score):
         columns = ops.take(
             self.kernel, ops.minimum(position, self.max_source - 1), axis=1
         )
-        # XLA leaves out what is required above.
+        # XLA drops the check above, so a longer source scores NaN.
         columns = ops.where(position < self.max_source, columns, float("nan"))
         keys = ops.expand_dims(ops.transpose(columns), 0)
         return ops.broadcast_to(keys, (batch, source, keys.shape[-1]))
@@ -90,10 +90,10 @@ class LocationScore(Score):
         known = f" of {source}" if isinstance(source, int) else ""
         require(
             source <= self.max_source,
-            "LocationScore has a weight for each source position, for "
-            f"{self.max_source} of them. Received: a source{known} that is "
-            "longer. Pass a larger `max_source`, and train with it, or cut "
-            "the sources.",
+            f"LocationScore has weights for {self.max_source} source "
+            "positions, so a source must not be longer. Received: a longer "
+            f"source{known}. Train with a larger `max_source`, or cut the "
+            "sources.",
         )
 
     def get_config(self):
@@ -110,22 +110,26 @@ class LocationScore(Score):
 class LocationSensitiveScore(AdditiveScore):
     """Chorowski's score, `v · tanh(W query + V key + U f + b)`.
 
-    `f` is what a convolution over the last alignments finds around a source
-    position. So attention can move on from where it was and keep apart what
-    sounds or looks alike. It attends for one target position after another.
+    `f` holds the results of a convolution over the last alignments, around
+    each source position. So attention can move on from where it was, and it
+    can distinguish positions that sound or look alike. An attention with
+    this score attends for one target position after another.
 
-    For the paper's sharpened softmax or its smoothing choose the alignment:
-    `SoftmaxAlignment(temperature=0.5)` or `SigmoidAlignment()`.
+    For the paper's sharpened softmax pass the alignment
+    `SoftmaxAlignment(temperature=0.5)`, and for its smoothing
+    `SigmoidAlignment()`.
 
     Args:
-        units: Width of the space in which all is added.
+        units: Width of the space in which the terms are added.
         filters: Number of filters of the convolution, the width of `f`.
-        kernel_size: Number of source positions that a filter sees, odd, so
-            that it sees as many before as behind. Around the ends of the
-            source it sees zeros. The paper has 201, for speech frames.
+        kernel_size: Number of source positions that a filter sees. It must
+            be odd, so that a filter sees as many positions before as after.
+            Beyond the ends of the source it sees zeros. The paper has 201,
+            for speech frames.
         cumulative: Whether the convolution sees two channels, the last
             alignments and the sum of all so far, as is common in speech
-            synthesis; else the last ones only, as in the paper.
+            synthesis. Otherwise it sees the last alignments only, as in the
+            paper.
         use_bias: Whether there is a bias `b`, which starts at zero.
         normalize: Whether `v` is normalised: see `AdditiveScore`.
         kernel_initializer: Initializer of all weights but the bias. Defaults
@@ -135,8 +139,8 @@ class LocationSensitiveScore(AdditiveScore):
         query: Tensor of shape `(batch, target, query_dim)`.
         keys: Result of `project()`, of shape `(batch, source, units)`.
         history: `History` of the alignments so far, each `(batch, target,
-            source)`. In half precision they are rounded as they are read;
-            their sum is kept in float32.
+            source)`. In half precision they are rounded when they are read,
+            but their sum is kept in float32.
 
     Output shape:
         `(batch, target, source)`: one score per pair, not yet normalised.
@@ -204,7 +208,7 @@ class LocationSensitiveScore(AdditiveScore):
         return self.compare(query, keys, extra)
 
     def _features(self, history):
-        """What the filters find: `(batch, target, source, filters)`."""
+        """Returns the convolution: `(batch, target, source, filters)`."""
         alignments = [history.previous]
         if self.cumulative:
             alignments.append(history.total)

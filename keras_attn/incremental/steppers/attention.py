@@ -10,17 +10,17 @@ from keras_attn.incremental.stepper import Stepper
 
 @stepper_for(Attention)
 class CrossAttentionStepper(Stepper):
-    """Attends to the source: its keys are projected once, beams are queries.
+    """Attends to the source, with a query per beam and keys projected once.
 
     Attributes:
-        attention: What has the methods of `keras_attn.Attention`.
+        attention: An object with the methods of `keras_attn.Attention`.
     """
 
     attends = True
-    relies_on = "call", "__call__"  # the others are what a step runs
+    relies_on = "call", "__call__"  # a step runs the other methods
     only_first = (
-        "returns its scores by head, or samples; only the context, and the "
-        "mean of the heads of `keras_attn.Attention`, are there"
+        "returns scores by head, or samples; a step returns only the context "
+        "and, for `keras_attn.Attention`, the mean of the heads' scores"
     )
 
     def __init__(self, call):
@@ -52,7 +52,7 @@ class CrossAttentionStepper(Stepper):
 
     @staticmethod
     def named(arguments):
-        """Returns arguments by the names that our attention has for them."""
+        """Renames arguments to those of `keras_attn.Attention`."""
         named = {"query": None, "value": None, **arguments}
         if named.get("key") is None:
             named["key"] = named["value"]
@@ -93,7 +93,7 @@ class CrossAttentionStepper(Stepper):
 
 @stepper_for(Attention)
 class SelfAttentionStepper(Stepper):
-    """Attends to the positions so far, whose keys and values it keeps.
+    """Attends to the positions so far, and keeps their keys and values.
 
     Attributes:
         past: An `OwnPast`.
@@ -101,8 +101,8 @@ class SelfAttentionStepper(Stepper):
 
     relies_on = "call", "__call__"
     only_first = (
-        "returns its scores, which are as many as there are positions; only "
-        "the context is there at each"
+        "returns its scores, whose number grows with the positions; a step "
+        "returns only the context"
     )
     named = staticmethod(CrossAttentionStepper.named)
 
@@ -118,13 +118,13 @@ class SelfAttentionStepper(Stepper):
         given = self.named(call.arguments)
         if not given.get("use_causal_mask"):
             self.refuse(
-                "mixes target positions, also those still to come; call it "
-                "with `use_causal_mask=True`"
+                "mixes target positions, later ones too; call it with "
+                "`use_causal_mask=True`"
             )
         if given.get("attention_mask") is not None:
             self.refuse(
-                "has an `attention_mask` over the target; "
-                "`use_causal_mask=True` alone is enough, since no padding is "
+                "has an `attention_mask` over the target; leave it out, "
+                "because `use_causal_mask=True` is enough: no padding is "
                 "decoded"
             )
         self.require_any_length()
@@ -132,12 +132,12 @@ class SelfAttentionStepper(Stepper):
         self.outputs = call.outputs[:1]
 
     def require_any_length(self):
-        """Refuses an attention that must know how long the target is."""
+        """Refuses an attention that needs the length of the target."""
         if not self.layer.source_may_grow:
             self.refuse(
-                "mixes target positions by past alignments or by where keys "
-                "stand in a target whose length is not known yet; pass it "
-                "another score and alignment, such as `ScaledDotScore()`"
+                "needs past alignments or the positions of keys, in a target "
+                "that is still growing; pass it another score and alignment, "
+                "such as `ScaledDotScore()`"
             )
 
     def start(self, prepared, batch, beams, max_length):
@@ -158,16 +158,17 @@ class SelfAttentionStepper(Stepper):
 
 
 def require_length(layer, max_length):
-    """Asks for the size of the buffers."""
+    """Checks that the size of the buffers is given."""
     if max_length is None:
         raise ValueError(
-            f"The self-attention '{layer.name}' keeps the positions so far "
-            "and must know how many there may be. Received: max_length=None. "
-            "Pass the longest length of an output to `start()`."
+            f"The self-attention '{layer.name}' keeps the positions so far, "
+            "so it needs the largest number of steps. Received: "
+            "max_length=None. Pass the length of the longest output to "
+            "`start()`."
         )
 
 
 def time_axes_of(state):
-    """Returns the axes of time of a `Past`: `(batch, beams, ..., time, dim)`"""
+    """Returns the time axes of a `Past`: `(batch, beams, ..., time, dim)`."""
     axes = (len(x.shape) - 2 for x in (state.keys, state.values))
     return type(state)(*axes, None)

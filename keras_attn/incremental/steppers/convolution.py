@@ -1,4 +1,4 @@
-"""Causal convolutions, which remember their last inputs."""
+"""Causal convolutions, whose state is their last inputs."""
 
 from keras import layers
 from keras import ops
@@ -12,14 +12,14 @@ from keras_attn.keras_internals import producer
 
 @stepper_for(layers.ZeroPadding1D)
 class PaddingBeforeStepper(Stepper):
-    """Zeros before a target: the first state of the convolution behind it.
+    """Skips zeros before a target, which the next convolution begins with.
 
-    It gives nothing by itself.
+    It has no outputs.
     """
 
     only_first = (
         "mixes target positions: it moves them, and only a convolution with "
-        '`padding="valid"` that reaches back as far moves them back'
+        '`padding="valid"` and as long a reach moves them back'
     )
 
     @classmethod
@@ -36,10 +36,11 @@ class PaddingBeforeStepper(Stepper):
 
 @stepper_for(layers.Conv1D, layers.DepthwiseConv1D, layers.SeparableConv1D)
 class CausalConvolutionStepper(Stepper):
-    """A convolution over the last positions, whose inputs are its state.
+    """Runs a convolution on a window of the last inputs, which are its state.
 
-    That is `Conv1D(padding="causal")`, or any one-dimensional convolution
-    with `padding="valid"` behind a `ZeroPadding1D` at the start.
+    The layer is `Conv1D(padding="causal")`, or any one-dimensional
+    convolution with `padding="valid"` after a `ZeroPadding1D` that pads the
+    start.
     """
 
     @classmethod
@@ -66,7 +67,7 @@ class CausalConvolutionStepper(Stepper):
                 self.refuse(
                     "mixes target positions: it reaches back "
                     f"{self._reach} positions, (kernel_size - 1) * "
-                    f"dilation_rate, and there are {zeros} zeros before the "
+                    f"dilation_rate, but {zeros} zeros are padded before the "
                     f"target; pass `ZeroPadding1D(({self._reach}, 0))`"
                 )
         if len(self.reads["inputs"].shape) != 3:
@@ -88,7 +89,7 @@ class CausalConvolutionStepper(Stepper):
 
 
 def _convolve(layer, rows):
-    """The one output of a convolution that sees all of its window.
+    """Returns a convolution's output at the last position of its window.
 
     Args:
         rows: Tensor of shape `(rows, window, dim)`.
@@ -98,7 +99,7 @@ def _convolve(layer, rows):
     """
     if layer.padding == "valid":
         return layer(rows)
-    # Its own call would pad the window again, and compute all of it.
+    # The layer's call would pad the window again and compute every position.
     output = ops.conv(
         rows,
         ops.cast(layer.kernel, rows.dtype),
@@ -111,7 +112,7 @@ def _convolve(layer, rows):
 
 
 def _padding_before(call):
-    """The node of the zeros before a convolution, or `None`."""
+    """Returns the node of the zeros before a convolution, or `None`."""
     before = producer(call.arguments["inputs"])
     layer = before.operation
     if is_plain(layer, layers.ZeroPadding1D) and _pads_before(layer):
@@ -120,7 +121,7 @@ def _padding_before(call):
 
 
 def _pads_before(layer):
-    """Whether a `ZeroPadding1D` does so as a convolution needs it."""
+    """Whether a `ZeroPadding1D` pads only the start of the target."""
     before, after = layer.padding
     return _is_last(layer) and before > 0 and after == 0
 

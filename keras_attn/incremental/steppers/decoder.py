@@ -1,4 +1,4 @@
-"""`AttentionDecoder`, which has a step of its own."""
+"""The stepper of `AttentionDecoder`, which has a step of its own."""
 
 from typing import Any
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from keras_attn.incremental.steppers.recurrent import flat
 
 
 class Prepared(NamedTuple):
-    """The source's part in the steps of a decoder."""
+    """The constants of a decoder's steps, prepared once per source."""
 
-    source: Any  # its `Source`
-    states: tuple  # the first ones, flat; () for the cell's own
+    source: Any  # the decoder's `Source`
+    states: tuple  # the first states, flat; () for the cell's own
 
 
 @stepper_for(AttentionDecoder)
@@ -25,8 +25,8 @@ class DecoderStepper(Stepper):
     """Runs the decoder's own step."""
 
     recurrent = True
-    relies_on = "call", "__call__"  # the others are what a step runs
-    only_first = "draws samples only in training, and returns them then"
+    relies_on = "call", "__call__"  # a step runs the other methods
+    only_first = "returns samples, which it draws only in training"
 
     def __init__(self, call):
         super().__init__(call)
@@ -55,7 +55,7 @@ class DecoderStepper(Stepper):
         )
 
     def returned(self, found):
-        """Returns what `step()` does, of what the decoder's does."""
+        """Turns the result of the decoder's step into that of `step()`."""
         outputs, alignments, state = found
         alignments = keras.tree.flatten(alignments)
         dtype = self.layer.compute_dtype

@@ -1,6 +1,6 @@
-"""Keras's own attention layers, with the methods of `keras_attn.Attention`.
+"""Adapters that give Keras's attention layers the methods of `Attention`.
 
-So they are prepared and stepped as ours are.
+So they are prepared and stepped like `keras_attn.Attention`.
 """
 
 import math
@@ -16,14 +16,14 @@ from keras_attn.keras_internals import set_keras_mask
 
 
 def stepwise(layer):
-    """Gives a layer of Keras `prepare()` and `attend_step()`."""
+    """Wraps an attention layer of Keras, adding the methods for steps."""
     if isinstance(layer, layers.Attention):  # and `AdditiveAttention`
         return _OneHead(layer)
     return _ManyHeads(layer)
 
 
 class _OneHead:
-    """`keras.layers.Attention` and `AdditiveAttention`."""
+    """Adapter of `keras.layers.Attention` and `AdditiveAttention`."""
 
     def __init__(self, layer):
         self._layer = layer
@@ -49,10 +49,10 @@ class _OneHead:
 
 
 class _ManyHeads:
-    """`keras.layers.MultiHeadAttention` and `GroupQueryAttention`.
+    """Adapter of `keras.layers.MultiHeadAttention` and `GroupQueryAttention`.
 
-    In the latter a group of query heads `r` shares a head `h` of keys and
-    values.
+    In `GroupQueryAttention` a group of query heads `r` shares a head `h` of
+    keys and values.
     """
 
     def __init__(self, layer):
@@ -111,7 +111,7 @@ class _ManyHeads:
 
 
 def _unmasked(dense, x):
-    """Calls a layer that would warn of a mask it has no use for."""
+    """Calls a layer without the input's mask, of which it would warn."""
     mask = get_keras_mask(x)
     set_keras_mask(x, None)
     projected = dense(x)

@@ -1,4 +1,4 @@
-"""KerasHub's `TransformerDecoder`, a block in one layer."""
+"""The stepper of KerasHub's `TransformerDecoder`, a whole block."""
 
 from keras import ops
 
@@ -16,7 +16,8 @@ from keras_attn.keras_internals import hub_decoder_parts
 class HubDecoderStepper(Stepper):
     """Runs the block's parts, as its `call` does.
 
-    Its own caches would hold the source once per hypothesis.
+    The layer's own caches are not used, because they would hold the source
+    once per hypothesis.
     """
 
     def __init__(self, call):

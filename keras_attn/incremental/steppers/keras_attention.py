@@ -1,4 +1,4 @@
-"""The attention layers of Keras, stepped as ours are."""
+"""The steppers of Keras's attention layers."""
 
 from keras import layers
 
@@ -32,8 +32,8 @@ class HeadsToSourceStepper(CrossAttentionStepper):
     def prepare(self, constants):
         prepared = super().prepare(constants)
         if isinstance(self.layer, layers.MultiHeadAttention):
-            # It takes the masks off its inputs, so that in the whole model
-            # layers after it do not see them either.
+            # The layer removes the masks of its inputs, so in the whole model
+            # later layers do not see these masks.
             for name in ("value", "key"):
                 if constants.get(name) is not None:
                     set_keras_mask(constants[name], None)
@@ -51,11 +51,11 @@ class HeadsToPastStepper(SelfAttentionStepper):
         self.past = OwnPast(stepwise(self.layer), sliding_window(self.layer))
 
     def require_any_length(self):
-        """These know nothing of lengths."""
+        """Does nothing, because these layers work for any length."""
 
 
 def _named(arguments):
-    """Those of a layer that takes lists of tensors and of masks."""
+    """Names the arguments of a layer that takes lists of tensors and masks."""
     query, value, *key = arguments["inputs"]
     masks = arguments.get("mask") or [None, None]
     return {
@@ -91,4 +91,4 @@ class ListToPastStepper(SelfAttentionStepper):
         self.past = OwnPast(stepwise(self.layer))
 
     def require_any_length(self):
-        """These know nothing of lengths."""
+        """Does nothing, because these layers work for any length."""

@@ -1,4 +1,4 @@
-"""Functional models within the model."""
+"""The stepper of functional models inside the model."""
 
 import copy
 
@@ -16,17 +16,17 @@ from keras_attn.keras_internals import set_keras_mask
 
 @stepper_for(Functional, keras.Sequential)
 class NestedStepper(Stepper):
-    """Steps through the graph of a model.
+    """Steps through the graph of an inner model.
 
     Attributes:
-        given: What the model was called with, symbolic tensors in the order
-            of its inputs.
+        given: The symbolic tensors that the model was called with, in the
+            order of its inputs.
     """
 
-    relies_on = ("call",)  # its graph says what it computes
+    relies_on = ("call",)  # otherwise its graph is what it computes
     only_first = (
-        "has an output that does not depend on the target; make that by a "
-        "model of its own"
+        "has an output that does not depend on the target; compute that in "
+        "another model"
     )
 
     def __init__(self, call):

@@ -1,4 +1,7 @@
-"""Layers that treat each position alone: whatever has no other stepper."""
+"""The stepper of layers that treat each position alone.
+
+It runs every layer that has no other stepper.
+"""
 
 import keras
 
@@ -12,15 +15,15 @@ from keras_attn.keras_internals import set_keras_mask
 
 @stepper_for(keras.Operation)
 class PositionWiseStepper(Stepper):
-    """Calls a layer as it is, with hypotheses where it expects positions."""
+    """Calls a layer directly, with hypotheses where it expects positions."""
 
     position_wise = True
-    relies_on = ()  # any subclass is called
+    relies_on = ()  # any subclass may be called
 
     def __init__(self, call):
         super().__init__(call)
         refuse_mixing(call)
-        # What a step does not read, with the constants of the others.
+        # The arguments with None in the place of what a step reads.
         self._others = {
             name: keras.tree.map_structure(
                 lambda x: None if call.depends(x) else x, argument
@@ -54,8 +57,9 @@ class PositionWiseStepper(Stepper):
         """Returns the arguments of the call by name, with values.
 
         Args:
-            inputs: The values of those that depend on the target.
-            constants: Tuple of the others, as `prepare()` found them.
+            inputs: The values of the arguments that depend on the target.
+            constants: Tuple of the other tensors' values, as `prepare()`
+                found them.
         """
         constants = iter(constants)
         found = keras.tree.map_structure(

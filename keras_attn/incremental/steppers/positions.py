@@ -1,4 +1,4 @@
-"""Layers that are told where in the target they are."""
+"""The stepper of layers that take the number of a target position."""
 
 import keras
 from keras import ops
@@ -10,10 +10,10 @@ from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
 
 @stepper_for(keras.Operation)
 class PositionedStepper(PositionWiseStepper):
-    """Tells a layer its position by the argument `start_index`.
+    """Passes the number of the position as the argument `start_index`.
 
-    The position embeddings of KerasHub and of this package take it. Each
-    hypothesis is a row of the batch, with one position.
+    The position embeddings of KerasHub and of this package take it. In the
+    call each hypothesis is a row of the batch, with one position.
     """
 
     uses_position = True
@@ -35,7 +35,7 @@ class PositionedStepper(PositionWiseStepper):
             name = self._longest_name
             raise ValueError(
                 f"'{layer.name}' ({type(layer).__name__}) knows {longest} "
-                "positions, and a target may not be longer. Received: "
+                "positions, so a target must not be longer. Received: "
                 f"max_length={max_length}, {name}={longest}. Search with a "
                 f"lower `max_length`, or train with a higher `{name}`."
             )
@@ -55,11 +55,11 @@ class PositionedStepper(PositionWiseStepper):
         return [as_beams(x, beams) for x in outputs], None, state
 
     def _call_at(self, inputs, rows, position):
-        """Calls the layer for rows that all are at one position.
+        """Calls the layer for rows that are all at one position.
 
         Args:
-            inputs: Structure of what depends on the target.
-            rows: The values of that, and then the constants.
+            inputs: Structure of the arguments that depend on the target.
+            rows: The values for this structure, then the constants.
         """
         rows = iter(rows)
         inputs = keras.tree.map_structure(
@@ -71,7 +71,7 @@ class PositionedStepper(PositionWiseStepper):
         return keras.tree.flatten(self.layer(*args, **kwargs))
 
     def _call_apart(self, inputs, rows, position):
-        """Row by row where their positions differ, all at once if not."""
+        """Calls the layer once if all positions are equal, else row by row."""
         position = ops.reshape(position, (-1,))
         first = ops.max(position, initial=0)
 

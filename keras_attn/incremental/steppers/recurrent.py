@@ -1,4 +1,4 @@
-"""Recurrent layers of Keras, which run their cells."""
+"""The stepper of Keras's recurrent layers, which runs their cells."""
 
 import keras
 from keras import layers
@@ -11,12 +11,12 @@ from keras_attn.incremental.stepper import Stepper
 
 @stepper_for(layers.RNN, layers.GRU, layers.LSTM, layers.SimpleRNN)
 class RecurrentStepper(Stepper):
-    """A `keras.layers.RNN`, `GRU`, `LSTM` or `SimpleRNN` runs its cell."""
+    """Runs the cell of a `keras.layers.RNN`, `GRU`, `LSTM` or `SimpleRNN`."""
 
     recurrent = True
     only_first = (
-        "returns its last states, which are those of the whole target; "
-        "only its outputs are there at each position"
+        "returns its last states, which need the whole target; a step "
+        "returns only its outputs"
     )
 
     def __init__(self, call):
@@ -30,8 +30,8 @@ class RecurrentStepper(Stepper):
             ),
             (
                 layer.go_backwards,
-                "has `go_backwards=True`, so it begins with tokens still to "
-                "come; leave it out",
+                "has `go_backwards=True`, so it begins with later tokens; "
+                "leave it out",
             ),
             (
                 layer.stateful,
@@ -72,11 +72,11 @@ class RecurrentStepper(Stepper):
         )
 
     def returned(self, found):
-        """Returns what `step()` does, of the cell's output and states."""
+        """Turns the cell's output and states into the result of `step()`."""
         output, state = found
         return ops.cast(output, self.layer.compute_dtype), None, state
 
 
 def flat(states):
-    """Returns states as a tuple of tensors, () where none are given."""
+    """Returns states as a tuple of tensors, `()` if there are none."""
     return () if states is None else tuple(keras.tree.flatten(states))
