@@ -42,7 +42,7 @@ class Toys:
 
 
 def model(decoder, encoder=None, seed=24, source_text=SOURCE):
-    """An encoder, a decoder and logits, with weights that speak up."""
+    """Returns an encoder, a decoder and logits, with large weights."""
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     memory = layers.Embedding(source_text.size, 8, mask_zero=True)(source)
@@ -56,7 +56,7 @@ def model(decoder, encoder=None, seed=24, source_text=SOURCE):
 
 
 def speak_up(made, seed):
-    """Larger weights than a fresh model has; seeds chosen for variety."""
+    """Enlarges a model's weights; the seeds are chosen for varied texts."""
     random = np.random.default_rng(seed)
     made.set_weights(
         [
@@ -194,7 +194,7 @@ def sampling():
 
 
 def spectra():
-    """Frames of which those that are all zero are padding."""
+    """Returns a model of frames; frames of zeros are padding."""
     source = keras.Input((None, 3), name="frames")
     memory = layers.Masking()(source)
     memory, states = gru_encoder(memory)
@@ -207,7 +207,7 @@ def spectra():
 
 
 def images():
-    """Images of a fixed size, and numbers that tell what is wanted."""
+    """Returns a model of images of a fixed size, with numbers beside them."""
     image = keras.Input((6, 4, 1), dtype="uint8", name="image")
     style = keras.Input((2,), name="style")
     memory = layers.Rescaling(1 / 128)(image)
@@ -237,7 +237,7 @@ def _model_of(sources, memory, states, seed):
 
 
 def sources(name):
-    """What a toy reads."""
+    """Returns the sources that a toy reads."""
     random = np.random.default_rng(1)
     if name == "spectra":
         frames = random.normal(size=(4, 7, 3)).astype("float32")
