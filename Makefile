@@ -1,4 +1,4 @@
-# Every target makes the virtual environment it needs. The two to know:
+# Every target makes the virtual environment it needs. The two main targets:
 #   make demo    train, export, serve, query and plot on real data
 #   make test    lint, and the tests of both distributions
 
@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3 python))
 VENV ?= .venv
 RUN = $(VENV)/bin/python
 PIP = $(RUN) -m pip install --quiet --disable-pip-version-check
-# TensorFlow's notes on the machine's hardware look like errors and are none.
+# Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test test-all lint format bench clean
@@ -43,7 +43,7 @@ $(VENV)/made:
 	$(PIP) --upgrade pip
 	touch $@
 
-# One command for both distributions: they come from this checkout.
+# One command installs both distributions from this checkout.
 $(VENV)/demo: $(VENV)/made pyproject.toml serving/pyproject.toml
 	$(PIP) -e ".[examples]" -e "./serving[server]"
 	touch $@

@@ -11,7 +11,7 @@ import numpy as np
 
 
 def merge(requests):
-    """One request of several, dictionaries of arrays by the same names."""
+    """Merges requests, dictionaries of arrays by the same names."""
     return {
         name: _concatenate([request[name] for request in requests])
         for name in requests[0]
@@ -19,14 +19,14 @@ def merge(requests):
 
 
 def run(ask, signature, requests):
-    """The answers to requests that were merged; `ask` answers one."""
+    """Returns the answers to requests that are merged; `ask` answers one."""
     (names, *others) = [set(x) for x in requests]
     assert all(x == names for x in others)
     return split(ask(signature, merge(requests)), [_rows(x) for x in requests])
 
 
 def split(answer, counts):
-    """The answers to requests of so many rows."""
+    """Splits a merged answer into those of requests of `counts` rows."""
     ends = np.cumsum(counts)
     assert all(len(x) == ends[-1] for x in answer.values())
     return [

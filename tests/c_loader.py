@@ -74,7 +74,7 @@ class CLoader:
         self.signatures = meta_graph.signature_def
 
     def run(self, signature, inputs):
-        """Arrays by name in, arrays by name out, by a signature's names."""
+        """Runs a signature: arrays in and out, by its own names."""
         signature = self.signatures[signature]
         outputs = sorted(signature.outputs)
         feeds = [self._output(signature.inputs[name].name) for name in inputs]
@@ -179,7 +179,7 @@ class _Buffer(ctypes.Structure):
 
 
 def register_text_operations():
-    """What `import tensorflow_text` would do, which needs Keras."""
+    """Loads tensorflow-text's operations; its `import` would need Keras."""
     import tensorflow as tf
 
     for library in _folder("tensorflow_text").glob("python/ops/*.so"):
@@ -191,7 +191,7 @@ def _folder(package):
 
 
 def _api():
-    """The C API as the server has it: tensorflow-text linked, XLA off."""
+    """Returns the C API as in the server: tensorflow-text in, XLA off."""
     register_text_operations()
     (library,) = _folder("tensorflow").glob("libtensorflow_cc.*")
     api = ctypes.CDLL(str(library))

@@ -8,7 +8,7 @@ signature and the inputs for it, and is sent the answer. `alone()` runs one;
 import numpy as np
 
 END = 2
-# What `encode` and `step` say beside what goes into the next step.
+# Outputs of `encode` and `step` that the next step does not take.
 SAID = {
     "source_tokens",
     "source_length",
@@ -62,7 +62,7 @@ def beam_search(inputs, max_length, width=1):
         count = done.shape[1]
         logp = answer["log_probabilities"][:, :count]
         vocabulary = logp.shape[-1]
-        # A hypothesis that has ended goes on with end tokens, at no cost.
+        # A finished hypothesis is extended with end tokens, at no cost.
         free = np.where(np.arange(vocabulary) == END, 0, -np.inf)
         logp = np.where(done[..., None], free, logp)
         total = (scores[..., None] + logp).reshape(len(rows), -1)

@@ -1,4 +1,4 @@
-"""A search of a user's own, in a file of its own: Mirostat."""
+"""Mirostat, as a search of a user's own, importable by another process."""
 
 import math
 from typing import Any
@@ -12,17 +12,24 @@ from keras_attn.search import Real
 
 
 class Bound(NamedTuple):
-    """The state of Mirostat, of each hypothesis."""
+    """The state of Mirostat, one bound per hypothesis."""
 
-    bits: Any  # (batch, N): the most surprise that it aims at
+    bits: Any  # (batch, N): largest surprise of a token that may be drawn
 
 
 class Mirostat(keras_attn.Search):
-    """Draws from as many tokens as keep the surprise near a target.
+    """Draws from the likeliest tokens, so that surprise stays near a target.
 
-    Of the likeliest tokens so many stay that, in a text after Zipf's law, the
-    surprise of the last would be the bound. The bound falls where a token was
-    more surprising than the target, and rises where it was less.
+    It keeps the number of likeliest tokens at which, by Zipf's law, the last
+    one's surprise equals the bound. The bound falls after a token that was
+    more surprising than the target, and rises after one that was less.
+
+    Args:
+        target: Surprise aimed at, in bits per token. Defaults to `3.0`.
+        rate: Learning rate of the bound. Defaults to `0.1`.
+        likeliest: Number of tokens that estimate Zipf's exponent. Defaults to
+            `100`.
+        num_hypotheses: Number of draws per source. Defaults to `1`.
 
     References:
         - [Basu et al., 2021](https://arxiv.org/abs/2007.14966), algorithm 1
@@ -34,18 +41,10 @@ class Mirostat(keras_attn.Search):
         above=True,
         request=True,
         meaning="is a surprise in bits",
-        doc="The surprise aimed at, in bits a token.",
     )
-    rate: float = Real(
-        default=0.1, low=0, high=1, request=True, doc="The rate of learning."
-    )
-    likeliest: int = Integer(
-        default=100,
-        low=2,
-        advice="The paper takes 100.",
-        doc="How many tokens Zipf's exponent is estimated from.",
-    )
-    num_hypotheses: int = Integer(default=1, low=1, doc="Draws a source.")
+    rate: float = Real(default=0.1, low=0, high=1, request=True)
+    likeliest: int = Integer(default=100, low=2, advice="The paper takes 100.")
+    num_hypotheses: int = Integer(default=1, low=1)
 
     draws = True
 
@@ -68,7 +67,7 @@ class Mirostat(keras_attn.Search):
         return Bound(state.bits - self.rate * (bits - self.target))
 
     def _count(self, ordered, bits):
-        """How many tokens stay, `(batch, N)`, not yet an integer."""
+        """Returns how many tokens stay, `(batch, N)`, before rounding."""
         ordered, size = ordered[..., : self.likeliest], ordered.shape[-1]
         places = tf.range(1, ordered.shape[-1], dtype="float32")
         t = tf.math.log((places + 1) / places)

@@ -1,4 +1,4 @@
-"""Search as the documentation tells it, in plain Python, one row at a time.
+"""Search by its documentation, in plain Python, one row at a time.
 
 It is slow and keeps whole hypotheses in lists, so that it can be read beside
 the docstrings of `keras_attn.search`; the tests hold the real searches equal
@@ -19,7 +19,7 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass
 class Options:
-    """What a search may ask for, by the names that searches have."""
+    """The options of a search, under the searches' own names."""
 
     width: int = 1
     num_hypotheses: int = 1
@@ -42,7 +42,7 @@ class Options:
 
 @dataclasses.dataclass
 class Row:
-    """A model and what a task says of one row.
+    """A model and the inputs of one row of a task.
 
     `logits` and `attention` are functions of the tokens so far: what the
     next one is chosen by, and where the step looked that chooses it.
@@ -58,7 +58,7 @@ class Row:
 
 
 def longest(row, options):
-    """The most tokens that this row may have."""
+    """Returns the row's maximum number of tokens."""
     if options.max_per_source is None:
         return options.max_length
     limit = _per_source(options.max_per_source, row)
@@ -66,7 +66,7 @@ def longest(row, options):
 
 
 def shortest(row, options):
-    """The fewest tokens that this row may have."""
+    """Returns the row's minimum number of tokens."""
     limit = options.min_length
     if options.min_per_source is not None:
         limit = max(limit, _per_source(options.min_per_source, row))
@@ -79,7 +79,7 @@ def _per_source(pair, row):
 
 
 def continuations(row, tokens, options):
-    """`{token: log-probability}` of all that may come next."""
+    """Returns `{token: log-probability}` of all allowed next tokens."""
     logits = row.logits(tokens)
     forced = row.prefix[len(tokens) :][:1]
     if forced:
@@ -110,7 +110,7 @@ def _penalised(logit, options):
 
 
 def _repeats(tokens, token, n):
-    """Whether the token completes an n-gram that came before."""
+    """Returns whether the token completes an n-gram for the second time."""
     if not n:
         return False
     grown = (*tokens, token)
@@ -119,7 +119,7 @@ def _repeats(tokens, token, n):
 
 
 def score(row, tokens, logp, options):
-    """The score of a hypothesis that ends here."""
+    """Returns the score of a hypothesis that ends here."""
     return normalise(logp, len(tokens), options) + coverage(
         row, tokens, options
     )
@@ -154,7 +154,7 @@ class _Group:
 
 
 def beam_search(row, options):
-    """The best hypotheses of one row, at most `num_hypotheses`."""
+    """Returns the best hypotheses of one row, at most `num_hypotheses`."""
     width = options.width // options.groups
     groups = [_Group([((), 0.0)]) for _ in range(options.groups)]
     for length in range(1, longest(row, options) + 1):
@@ -218,7 +218,7 @@ def _stops(row, group, width, length, options):
 
 
 def greedy_search(row, options):
-    """The likeliest token at every step: a list of one, or none."""
+    """Returns the greedy hypothesis in a list, empty if there is none."""
     return _chain(row, options, lambda logps, t: max(logps, key=logps.get))
 
 
@@ -248,7 +248,7 @@ def _chain(row, options, pick):
 
 
 def draw(logps, number, options):
-    """The token that a uniform number picks."""
+    """Returns the token that a uniform number picks."""
     tokens = sorted(logps, key=lambda token: -logps[token])
     if options.top_k:
         tokens = tokens[: options.top_k]
@@ -269,7 +269,7 @@ def draw(logps, number, options):
 
 
 def every_hypothesis(row, options):
-    """All that end within the rules, best first, by trying everything."""
+    """Returns all finished hypotheses, best first, by trying everything."""
     found = []
 
     def grow(tokens, total):
@@ -287,7 +287,7 @@ def every_hypothesis(row, options):
 
 
 def log_probability(row, tokens):
-    """Of a sequence of tokens by the model alone, recomputed."""
+    """Returns a sequence's log-probability by the model alone, recomputed."""
     everything = Options()
     return math.fsum(
         continuations(row, tokens[:i], everything)[token]

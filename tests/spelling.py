@@ -1,4 +1,4 @@
-"""Models that spell words, and how tests read what a search made of them.
+"""Models that spell words, and functions that read a search's results.
 
 A model here is an automaton: in a state it gives letters logits, and each
 letter leads to the next state. It attends to the state it is in most of all,
@@ -22,9 +22,9 @@ class Automaton:
     """Rows of logits `(batch, states, V)`, and where tokens lead.
 
     Args:
-        logits: What is said in a state.
-        leads_to: `(states, V)`, the state behind each token.
-        attention: `(states, states)`: where a step in a state looks.
+        logits: The logits in each state.
+        leads_to: `(states, V)`, the state that each token leads to.
+        attention: `(states, states)`, the attention of a step in a state.
     """
 
     def __init__(self, logits, leads_to, attention=None):
@@ -39,7 +39,7 @@ class Automaton:
         self.steps = 0
 
     def task(self, rows=None, **inputs):
-        """A task of these rows, with inputs of all rows by name."""
+        """Returns a task of these rows, with inputs of all rows by name."""
         rows = slice(None) if rows is None else rows
         logits = tf.constant(self.logits[rows])
         leads_to, attention = map(tf.constant, (self.leads_to, self.attention))
@@ -65,7 +65,7 @@ class Automaton:
         )
 
     def row(self, row, **inputs):
-        """The same for the reference: one row."""
+        """Returns one row of the task, for the reference."""
         mask, length, prefix = (
             inputs.get(name, [None] * (row + 1))[row]
             for name in ("source_mask", "source_lengths", "prefix")
@@ -92,7 +92,7 @@ class Automaton:
 
 
 def speller(*rows):
-    """A model for each row's words: `{word: probability}`."""
+    """Returns a model of each row's words, `{word: probability}`."""
     beginnings = {""}
     for row in rows:
         for word in row:
@@ -121,7 +121,7 @@ def _share(words, beginning):
 
 
 def babbler(**logits):
-    """A model of one state: the same letters again and again.
+    """Returns a model of one state, with the same logits at every step.
 
     Letters have the logits given, `end` is the end token; no others come.
     """
@@ -132,14 +132,14 @@ def babbler(**logits):
 
 
 def tokens_of(*words, length=None):
-    """A prefix for each row, padded with zeros."""
+    """Returns a prefix for each row, padded with zeros."""
     size = max(map(len, words)) if length is None else length
     ids = [[LETTERS[letter] for letter in word] for word in words]
     return np.array([row + [0] * (size - len(row)) for row in ids], "int32")
 
 
 def spell(hypotheses, row=0):
-    """The words found for a row; what was cut ends in a dash."""
+    """Returns the words found for a row; those that were cut end in a dash."""
     words = []
     for tokens, length, finished in zip(
         hypotheses.tokens.numpy()[row],
@@ -166,7 +166,7 @@ def random_automaton(seed, batch=1, letters=2, sharpness=1.5, layers=7):
 
 
 def as_reference(search, row=0, options=None):
-    """The search's options, with those that came for a row."""
+    """Returns the search's options for the reference, with a row's own."""
     own = dataclasses.asdict(search) | {
         name: np.asarray(x)[row].item() for name, x in (options or {}).items()
     }
@@ -177,7 +177,7 @@ def as_reference(search, row=0, options=None):
 
 
 def assert_found(hypotheses, row, expected, automaton):
-    """Tokens, lengths, scores, flags and alignments, all of them."""
+    """Compares tokens, lengths, scores, flags and alignments."""
     number = hypotheses.tokens.shape[1]
     for n in range(number):
         length = int(hypotheses.lengths[row, n])

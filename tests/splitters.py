@@ -1,4 +1,4 @@
-"""Ways of splitting text as a user writes them: outside of the package.
+"""Splitters as a user writes them, outside of the package.
 
 The program that loads their exports, `c_loader.py`, does not import this.
 """
@@ -18,7 +18,7 @@ _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
 
 @keras.saving.register_keras_serializable("tests")
 class Marks(keras_attn.Splitter):
-    """Words and punctuation marks; these stand close to the word before."""
+    """Splits into words and marks; joins a mark to the word before it."""
 
     def __init__(self, marks=".,!?"):
         super().__init__()
@@ -38,7 +38,7 @@ class Marks(keras_attn.Splitter):
 
 
 class Bytes(keras_attn.Splitter):
-    """The bytes of UTF-8: nothing is unknown. Not registered with Keras."""
+    """Splits into UTF-8's bytes, none unknown. Not registered with Keras."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ class Bytes(keras_attn.Splitter):
 
 @keras.saving.register_keras_serializable("tests")
 class Listed(keras_attn.Splitter):
-    """Words that a file lists, looked up in tables that read it."""
+    """Splits into words and looks them up in a table that reads a file."""
 
     assets = ("file",)
 
@@ -88,7 +88,7 @@ class Listed(keras_attn.Splitter):
 
     def ids(self, strings):
         words = self.split(strings)
-        # -1 where the file lacks a word, and 3 is unknown.
+        # The table has -1 for a word that the file lacks; 3 is unknown.
         return words.with_flat_values(
             4 + self._to_line.lookup(words.flat_values)
         )

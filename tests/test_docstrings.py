@@ -1,8 +1,12 @@
-"""The examples in docstrings, run."""
+"""Runs the examples in docstrings, and compares `Args` with options."""
 
+import ast
+import dataclasses
 import doctest
 import importlib
+import inspect
 import pkgutil
+import re
 
 import keras
 import numpy as np
@@ -49,3 +53,44 @@ def test_the_things_that_users_call_have_examples():
         "translator.base.Translator",
     ):
         assert f"keras_attn.{name}" in EXAMPLES
+
+
+SEARCHES = [
+    x
+    for x in vars(keras_attn).values()
+    if isinstance(x, type) and issubclass(x, keras_attn.Search)
+]
+
+
+def docstring_in_source(kind):
+    """Returns a class's docstring as a tool reads it that imports nothing."""
+    return ast.get_docstring(ast.parse(inspect.getsource(kind)).body[0])
+
+
+def documented_args(doc):
+    """Returns the entries of `Args` by name, each on one line."""
+    section = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    entries = re.split(r"^ {4}(?=\w)", section, flags=re.MULTILINE)[1:]
+    pairs = [" ".join(entry.split()).split(": ", 1) for entry in entries]
+    return dict(pairs)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_documents_every_option_with_its_default(search):
+    base = search is keras_attn.Search  # whose options all searches share
+    fields = dataclasses.fields(keras_attn.GreedySearch if base else search)
+    args = documented_args(docstring_in_source(search))
+    assert list(args) == [field.name for field in fields]
+    for field in fields:
+        default = repr(field.default).replace("'", '"')
+        assert f"Defaults to `{default}`" in args[field.name], field.name
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_documents_which_options_a_request_may_set(search):
+    if search is keras_attn.Search:
+        return  # which cannot be made
+    doc = " ".join(docstring_in_source(search).split())
+    sentence = re.search(r"A request may set (.*?)\. ", doc)[1]
+    names = re.findall(r"`(\w+)`", sentence)
+    assert sorted(names) == sorted(search().request_options)

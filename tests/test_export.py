@@ -1,4 +1,4 @@
-"""Exports, held to what TF Serving's own loader makes of them.
+"""Exports, run by TF Serving's own loader.
 
 One process, which can import neither Keras nor keras_attn, answers all
 requests of this file; see `c_loader.py`.
@@ -74,7 +74,7 @@ def exports(toys, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """An export after training, and what the translator says then."""
+    """An export after training, and the translator's results then."""
     translator = toy_models.greedy()
     before = translator(LINES)  # traced before the weights change
     old = translator.model.get_weights()
@@ -102,7 +102,7 @@ HOSTILE = {
 
 @pytest.fixture(scope="session")
 def answers(toys, exports, trained, tmp_path_factory):
-    """What a fresh process answers to `(name, signature, case, loader)`."""
+    """A fresh process's answers by `(name, signature, case, loader)`."""
     cases = {}
     for name in NAMES:
         for signature in TEXTS:
@@ -429,7 +429,7 @@ def test_an_export_that_fails_leaves_nothing_behind(
     with pytest.raises(OSError, match="No space left"):
         toys["greedy"].export(tmp_path)
     assert not list(tmp_path.iterdir())
-    # While it was written it had one name, which no server takes for a version.
+    # An unfinished version has a name that no server takes for a version.
     (unfinished,) = names
     assert not unfinished.isdecimal()
 
@@ -443,7 +443,7 @@ def test_weights_are_stored_once(name, toys, exports):
     weights = toys[name].model.weights
     size = sum(x.numpy().nbytes for x in weights)
     (data,) = (exports[name] / "variables").glob("variables.data-*")
-    # Beside the weights stands a small record of how they hang together.
+    # The file also holds a small record of the objects' structure.
     assert size <= data.stat().st_size < size + 8_000
     handles = [
         node.attr["shared_name"].s

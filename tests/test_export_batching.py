@@ -1,7 +1,7 @@
 """Requests of several clients in one batch: merged must equal separate.
 
-What TensorFlow Serving does to them is in `batching.py`; its own loader
-answers. Bad rows among them get an answer of their own.
+`batching.py` merges them as TensorFlow Serving does; its own loader
+answers. Bad rows get answers of their own.
 """
 
 import keras
@@ -164,7 +164,7 @@ def per_row(value, rows, dtype="int32"):
 
 
 def options(translator, rows, **given):
-    """All inputs of `options` beside the sources, as the search has them."""
+    """Returns all inputs of `options` but the sources, with the defaults."""
     inputs = {
         name: per_row(-1, rows, dtype.as_numpy_dtype)
         for name, dtype in translator.search.request_options.items()
@@ -289,7 +289,7 @@ def test_merged_requests_are_answered_as_separate_ones(
                 np.testing.assert_allclose(
                     trimmed, value, atol=1e-5, err_msg=output
                 )
-            # What the merged answer has more is padding.
+            # Additional columns of the merged answer are padding.
             if output in ("alignments", "token_scores", "source_tokens"):
                 rest = found[output].copy()
                 rest[tuple(map(slice, value.shape))] = rest.dtype.type()
@@ -364,7 +364,7 @@ def test_lengths_that_no_mask_follows_bring_a_warning(translators, recwarn):
 
 
 def test_lengths_of_what_has_a_size_are_refused(translators, tmp_path):
-    with pytest.raises(ValueError, match="knows the lengths itself. Received"):
+    with pytest.raises(ValueError, match="Received: .*whose lengths an export"):
         translators["greedy"].export(tmp_path, lengths=True)
     assert not list(tmp_path.iterdir())
 

@@ -1,7 +1,7 @@
 """Rows that cannot be decoded, and batches without rows, as served.
 
 A bad row has an answer of its own: an empty text, a score of minus infinity
-and an error that says why. Its neighbours never notice.
+and an error that says why. It does not change its neighbours' answers.
 """
 
 import keras
@@ -20,7 +20,7 @@ ROWS = 14
 
 
 def _strict():
-    """Texts that refuse what is too long, and a Transformer with an end."""
+    """Texts that refuse longer rows, and a Transformer of limited length."""
     source_text, target_text = (
         keras_attn.Text(
             ["a", "b", "c"], "whitespace", max_length=longest, too_long="error"
@@ -71,7 +71,7 @@ def options(translator, rows, **given):
     return inputs | {"prefix": as_bytes([""] * rows)} | given
 
 
-# Row by row: what is asked, and what is said of it. The others are good.
+# By row: input, value and words of the error. The other rows are good.
 OPTIONS = {
     "pre": {
         1: ("width", 0, "`width` must be between 1 and 4. Received: width=0."),
@@ -84,7 +84,7 @@ OPTIONS = {
         8: ("max_length", 13, "`max_length` must be between 1 and 12."),
         9: ("min_length", 0, "`min_length` must be between 1 and 12."),
         10: ("prefix", b"AA ?", "tokens that the target text knows. Rec"),
-        11: ("prefix", b" ".join([b"B"] * 12), "Received one of 12 tokens"),
+        11: ("prefix", b" ".join([b"B"] * 12), "Received: one of 12 tokens"),
     },
     "sampling": {
         1: ("temperature", 0.0, "`temperature` must be above 0 and finite."),
@@ -139,7 +139,7 @@ PLAIN = ("serving_default", "nbest", "align")
 
 
 def empty(inputs):
-    """The same without rows."""
+    """Returns the same request without rows."""
     return {name: x[:0] for name, x in inputs.items()}
 
 
@@ -272,7 +272,7 @@ def test_a_text_too_long_fails_alone(signature, answers):
     if signature in ("options", "encode"):
         assert errors(long) == [
             "",
-            "A `text` may have 6 tokens. Received one of 7. Split it.",
+            "A `text` may have at most 6 tokens. Received: one of 7. Split it.",
             "",
         ]
     if signature == "encode":
@@ -291,7 +291,7 @@ def test_a_text_too_long_fails_alone(signature, answers):
 def test_a_target_too_long_fails_alone(answers):
     long, short = (answers["strict", "score", x] for x in ("too long", "short"))
     assert errors(long)[1] == (
-        "A `target` may have 4 tokens. Received one of 5. Split it."
+        "A `target` may have at most 4 tokens. Received: one of 5. Split it."
     )
     assert long["score"][1] == -INF and long["length"][1] == 0
     assert not long["token_scores"][1].any()
@@ -302,7 +302,7 @@ def test_a_prefix_that_its_text_refuses_fails_alone(answers):
     found = answers["strict", "options", "prefix"]
     first, second, third = errors(found)
     assert first == third == ""
-    assert "A `prefix` may have 4 tokens. Received one of 5." in second
+    assert "A `prefix` may have at most 4 tokens. Received: one of 5." in second
     assert found["text"][2].startswith(b"a")
     assert found["text"][0] == answers["strict", "options", "short"]["text"][0]
 
@@ -344,7 +344,7 @@ def test_a_bad_hypothesis_fails_alone_in_a_step(answers):
     assert "between 0 and 6. Received: -1" in said[2]
     assert np.all(bad["log_probabilities"][1:] == -INF)
     said = [x.decode() for x in past["error"][:, 0]]
-    assert said[0] == said[2] == "" and "room for 5 steps" in said[1]
+    assert said[0] == said[2] == "" and "allows 5 steps" in said[1]
     assert np.all(past["log_probabilities"][1] == -INF)
     for found, rows in ((bad, [0]), (past, [0, 2])):
         np.testing.assert_array_equal(
@@ -354,7 +354,7 @@ def test_a_bad_hypothesis_fails_alone_in_a_step(answers):
 
 def test_strings_of_bad_ids_are_empty_and_say_why(answers):
     found = answers["strict", "strings", "strings"]
-    # What follows an end token is nobody's.
+    # Ids after an end token are ignored.
     assert found["text"].tolist() == [b"a b c", b"", b"", b"a"]
     first, second, third, last = errors(found)
     assert first == last == ""

@@ -1,4 +1,4 @@
-"""Further signatures, other sources, samples and XLA, as TF Serving runs them.
+"""Further signatures, features, sampling and XLA, as TF Serving runs them.
 
 Two fresh processes load each export: one with XLA switched off, as in TF
 Serving, and one with XLA.
@@ -74,7 +74,7 @@ def options(toy, rows=ROWS, **given):
 
 @pytest.fixture(scope="session")
 def answers(toys, exports, tmp_path_factory):
-    """What is answered to `(name, case)` without and, for some, with XLA."""
+    """Answers by `(name, case)` without and, for some, with XLA."""
     text = {"text": as_bytes(LINES)}
     greedy, sampling, spectra = (
         toys[name] for name in ("greedy", "sampling", "spectra")
@@ -417,7 +417,7 @@ def test_the_development_server_takes_features(toys, clients):
     for each, row in zip(found, expected, strict=True):
         assert each.source_tokens == row.source_tokens
         np.testing.assert_allclose(each.alignment, row.alignment, atol=1e-5)
-    with pytest.raises(ValueError, match="Numbers go by the name"):
+    with pytest.raises(ValueError, match="Pass numbers by the name of an inp"):
         client.predict(FRAMES)
 
 

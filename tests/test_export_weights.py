@@ -69,7 +69,7 @@ def test_answers_stay_near(exports, weights, near):
 
 
 def test_search_and_steps_compute_with_the_same_weights(exports):
-    """Greedy search, by the export itself and step for step."""
+    """Compares greedy search in the export with a client's loop of steps."""
     loaded = tf.saved_model.load(str(exports["int8"])).signatures
     text = tf.constant(toy_models.LINES)
     given = loaded["encode"](text=text)

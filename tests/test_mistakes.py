@@ -97,10 +97,10 @@ def test_a_list_as_source_text(toys):
     model = toys["greedy"].model
     found = message_of(lambda: Translator(model, ["a", "b"], TARGET))
     assert found == (
-        "`source_text` must be a `Text`, or None of arrays. Received: "
+        "`source_text` must be a `Text`, or None for arrays. Received: "
         "source_text=['a', 'b'] (of type list). `Text.from_lines(lines, "
-        "split=...)` makes one of lines, `Text(tokens, split=...)` of a list "
-        "of tokens; the ids must be those that the model was trained on."
+        "split=...)` makes one from lines, `Text(tokens, split=...)` from a "
+        "list of tokens; the ids must be those that the model was trained on."
     )
 
 
@@ -241,7 +241,8 @@ def test_a_model_without_attention_has_none_to_replace_unknown_words_by():
         lambda: Translator(model, SOURCE, TARGET, replace_unknown=True)
     )
     assert (
-        "Received a model without attention to the source: to its output lead "
+        "Received: a model without attention to the source, whose output "
+        "depends on "
         "'embed' (Embedding), 'decoder' (AttentionDecoder), 'logits' (Dense). "
         "`forbidden=['<unk>']`" in found
     )
@@ -410,7 +411,7 @@ MISTAKES = {
     ),
     "a scalar tensor": (
         lambda at: at["greedy"](tf.constant("abc")),
-        ["Received the string b'abc'", "a list of one"],
+        ["Received: the string b'abc'", "a list of one"],
     ),
     "lists in a list": (
         lambda at: at["greedy"](tf.constant([["abc"]])),
@@ -418,15 +419,15 @@ MISTAKES = {
     ),
     "features that are ragged": (
         lambda at: at["spectra"](tf.ragged.constant([[[1.0] * 3]])),
-        ["Rows of unequal length must be padded", "RaggedTensor"],
+        ["Pad rows of unequal length first", "RaggedTensor"],
     ),
     "a batch size that is a string": (
         lambda at: at["greedy"](["a"], batch_size="64"),
-        ["`batch_size` must be at least 1, an integer", "'64'"],
+        ["`batch_size` must be an integer, at least 1", "'64'"],
     ),
     "a batch size that is no integer": (
         lambda at: at["greedy"](["a"], batch_size=2.5),
-        ["`batch_size` must be at least 1, an integer", "2.5"],
+        ["`batch_size` must be an integer, at least 1", "2.5"],
     ),
     "targets that are a number": (
         lambda at: at["greedy"].score(["a"], 5),
@@ -458,7 +459,7 @@ MISTAKES = {
     ),
     "a file for a directory": (
         lambda at: Translator.load(__file__),
-        ["that of a file", "is loaded as a whole"],
+        ["Received: the path of a file", "`Translator.save(directory)` wrote"],
     ),
     # The cut
     "an ensemble of models": (

@@ -1,6 +1,6 @@
 """Search, shown on models that spell words: lengths, pool and stopping.
 
-What else the searches can is shown in the other `test_search_*.py`.
+The other `test_search_*.py` test the searches' other options.
 """
 
 import numpy as np
@@ -89,14 +89,14 @@ def stopping(early_stopping):
 
 
 def test_early_stopping_true_stops_as_soon_as_the_pool_is_full():
-    # "eee" counts ln 0.48 / 3 by then, better than all of the pool.
+    # "eee" has the score ln 0.48 / 3 by then, better than the whole pool.
     model = speller({"a": 0.27, "ab": 0.25, "eeeeeee": 0.48})
     assert spell(stopping(True)(model.task())) == ["ab"]
     assert model.steps == 3
 
 
 def test_early_stopping_false_judges_beginnings_as_if_they_ended_now():
-    # "eee" counts ln 0.48 / 3, the worst of the pool ln 0.27 / 2: go on.
+    # "eee" has ln 0.48 / 3, the pool's worst has ln 0.27 / 2: go on.
     model = speller({"a": 0.27, "ab": 0.25, "eeeeeee": 0.48})
     assert spell(stopping(False)(model.task())) == ["eeeeeee"]
     # ln 0.14 / 3 is no better than ln 0.44 / 2: stop.
@@ -183,7 +183,7 @@ def test_forbidden_tokens_never_come_however_likely_they_are():
         real = tf.sequence_mask(found.lengths, 6).numpy()
         tokens = found.tokens.numpy()[real]
         assert tokens.size and not np.isin(tokens, FORBIDDEN).any()
-        # They keep their share of the probability, which nobody gets.
+        # Other tokens do not get their share of the probability.
         assert np.all(found.scores < -40)
 
 
@@ -237,7 +237,7 @@ def test_beam_search_is_what_its_documentation_says_in_every_crossing(
 def test_a_beam_wide_enough_is_exhaustive(penalty, alpha, lengths):
     min_length, max_length = lengths
     model = random_automaton(11, batch=8)
-    # 2 ** 3 beginnings with three extensions each are the most there are.
+    # There are at most 2 ** 3 partial hypotheses of three extensions each.
     search = BeamSearch(24, 15, alpha, penalty, "never", max_length, min_length)
     found = search(model.task())
     for row in range(8):

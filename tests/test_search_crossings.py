@@ -1,7 +1,7 @@
-"""All options of the searches together, against the plain reference.
+"""Combines all options of the searches, and compares with the reference.
 
-And what must hold whatever they are: a row alone finds what it finds in a
-batch, and a graph finds what eager execution and XLA find.
+For all options, too, a row alone finds the same as in a batch, and a graph
+finds the same as eager execution and XLA.
 """
 
 from unittest import mock
@@ -81,7 +81,7 @@ def rows(values):
 
 @st.composite
 def inputs(draw, search, states, letters):
-    """What a task may say of its rows, and options of the request."""
+    """Draws the inputs of a task's rows, and options of the request."""
     made = {"source_lengths": np.array(draw(rows(st.integers(1, 5))), "int32")}
     if draw(st.booleans()):
         mask = np.arange(states) < draw(st.integers(1, states))
@@ -138,7 +138,7 @@ def expected_of(search, model, row, made):
 
 
 def check(search, model, made, by_chunks):
-    """Small vocabularies go by chunks too, if these are small."""
+    """Compares searches, with chunks small enough for the vocabulary too."""
     large = 1 if by_chunks else 10**6
     with (
         mock.patch.multiple(candidates, LARGE=large, CHUNK=2),
@@ -172,8 +172,8 @@ def test_a_search_is_what_its_documentation_says_in_many_crossings(case):
     check(*case)
 
 
-# Found by trying many: groups that differ from a search that is wrong in
-# what each case says.
+# Found by trying many: in each case a search with the fault that its name
+# describes finds something else.
 CORNERS = {
     "the likeliest beam of a group need not be its first": (
         BeamSearch(
@@ -275,7 +275,7 @@ covering = pytest.mark.parametrize(
 
 
 def inputs_of(search, options):
-    """All inputs where a search has options that ask for them, or a seed."""
+    """Returns the inputs that a search's options need, and a seed."""
     made = {"seed": ROWS_OF_INPUTS["seed"]}
     if search.max_per_source:
         made = dict(ROWS_OF_INPUTS)

@@ -23,7 +23,7 @@ WORDS = {"cat": 0.4, "car": 0.3, "dog": 0.2, "do": 0.1}
 
 
 def every_search(**options):
-    """One of each kind; the sampler takes the likeliest, as greedy does."""
+    """Returns one of each kind; top_k=1 makes the sampler greedy."""
     return (
         GreedySearch(**options),
         BeamSearch(1, **options),
@@ -121,7 +121,7 @@ def test_every_hypothesis_begins_with_the_prefix_of_its_row():
     assert spell(found, 0) == ["dog", "do", "-", "-"]
     assert spell(found, 1) == ["cat", "car", "-", "-"]
     assert spell(found, 2) == ["cat", "car", "dog", "do"]
-    # What was forced counts with its log-probability.
+    # Forced tokens count with their log-probability.
     np.testing.assert_allclose(
         np.exp(found.scores),
         [[0.2, 0.1, 0, 0], [0.4, 0.3, 0, 0], [0.4, 0.3, 0.2, 0.1]],
@@ -130,7 +130,7 @@ def test_every_hypothesis_begins_with_the_prefix_of_its_row():
 
 
 def test_rules_do_not_apply_to_what_is_forced_but_see_it():
-    # "aa" repeats and "^" is forbidden; then "a" may not come again.
+    # The repeated "a" and the forbidden "^" are forced; then "a" is banned.
     model = babbler(**{"a": 3.0, "b": 1.0, "end": 0.0, "^": 0.0})
     prefix = tokens_of("aa^a")
     for search in every_search(
@@ -158,7 +158,7 @@ def test_an_end_token_in_the_prefix_ends_the_hypothesis_there():
     model = speller(WORDS)
     search = BeamSearch(3, 3, max_length=50)
     assert spell(search(model.task(prefix=prefix[:1]))) == ["do", "-", "-"]
-    assert model.steps == 3  # nothing is left to go on with
+    assert model.steps == 3  # all tokens are forbidden
 
 
 def test_a_prefix_longer_than_the_maximum_is_cut_and_flagged():
@@ -217,11 +217,11 @@ def test_a_longer_ngram_than_the_output_bans_nothing():
 
 
 def test_a_hypothesis_with_nothing_left_to_say_is_cut():
-    # No letter comes twice, and before length 6 no end.
+    # No letter may repeat, and the end token is forbidden before length 6.
     model = babbler(a=3.0, b=2.0, c=1.0, end=5.0)
     for search in every_search(max_length=9, min_length=6, no_repeat_ngram=1):
         assert spelled(search, model) == ["abc-"]
-    # All orders of three letters are cut; the likeliest come out.
+    # All orders of three letters are cut; the likeliest are returned.
     found = BeamSearch(9, 7, max_length=9, min_length=6, no_repeat_ngram=1)(
         model.task()
     )
@@ -294,7 +294,7 @@ def test_a_repetition_penalty_makes_room_for_another_letter():
 
 
 def looking(*words):
-    """Spells the words, and looks where the attention of each says."""
+    """Returns a model of the words, with the given attention of each."""
     model = speller({word: p for word, p, _ in words})
     model.attention = np.zeros([len(model.attention), 3], "float32")
     for word, _, places in words:
@@ -347,7 +347,7 @@ def test_groups_with_a_high_price_find_different_first_letters():
     assert spell(plain(model.task())) == ["ca", "cb", "da", "db"]
     search = BeamSearch(2, 2, max_length=5, groups=2, diversity=5.0)
     found = search(model.task())
-    # Neither "c" nor, next, "a" comes twice. The price is not in the score.
+    # Neither "c" nor, next, "a" repeats. The cost is not in the score.
     assert spell(found) == ["ca", "db"]
     np.testing.assert_allclose(found.scores, np.log([[0.3, 0.15]]), rtol=1e-5)
 
@@ -425,8 +425,8 @@ def test_a_beam_wide_enough_is_exhaustive_under_every_rule(options):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"max_per_source": 2}, "`max_per_source` must be a pair.*=2. A limit"),
-        ({"min_per_source": (0, 5)}, "a > 0.*=\\(0, 5\\).*is `min_length`"),
+        ({"max_per_source": 2}, "`max_per_source` must be a pair.*=2. For a l"),
+        ({"min_per_source": (0, 5)}, "a > 0.*=\\(0, 5\\).*use `min_length`"),
         ({"max_per_source": (1, 2, 3)}, "must be a pair"),
         ({"max_per_source": (1, float("inf"))}, "must be a pair"),
         ({"no_repeat_ngram": -1}, "`no_repeat_ngram` is the length.*=-1"),
@@ -450,7 +450,7 @@ def test_a_rule_that_cannot_be_is_refused_with_what_would_do(
         ({"groups": 2}, "`groups` must divide the width.*groups=2, width=5"),
         ({"groups": 0}, "`groups` must divide the width"),
         ({"groups": 5}, "above 0 with several groups.*groups=5, diversity=0.0"),
-        ({"diversity": 0.5}, "0 with one.*groups=1, diversity=0.5"),
+        ({"diversity": 0.5}, "and 0 with one.*groups=1, diversity=0.5"),
         ({"groups": 5, "diversity": -1.0}, "above 0 with several"),
         ({"groups": 2.5}, "`groups` must be an integer"),
     ],

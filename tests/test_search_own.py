@@ -1,4 +1,4 @@
-"""The door for searches: one of a user's own, wherever ours may stand."""
+"""A search of a user's own works wherever a built-in search does."""
 
 import dataclasses
 import json
@@ -178,7 +178,7 @@ def test_several_hypotheses_and_a_late_search_do_not_stream(toys):
 
     for search in (Mirostat(num_hypotheses=2), Late()):
         name = type(search).__name__
-        with pytest.raises(ValueError, match=f"needs a search.*A {name} dec"):
+        with pytest.raises(ValueError, match=f"needs a search.*search={name}"):
             with_search(toys["greedy"], search).stream("abc")
 
 
@@ -232,7 +232,7 @@ def test_options_that_json_cannot_hold_are_refused_before_anything_is_written(
         tokens: tuple = Option(default=())
 
     toy = with_search(toys["greedy"], Odd(tokens=(1, 2)))
-    with pytest.raises(ValueError, match=r"of which became .*Odd.*\[1, 2\]"):
+    with pytest.raises(ValueError, match=r", which became .*Odd.*\[1, 2\]"):
         toy.save(tmp_path / "new")
     toy = with_search(toys["greedy"], Odd(tokens={1, 2}))
     with pytest.raises(ValueError, match="not JSON serializable"):
@@ -296,7 +296,7 @@ def test_an_export_answers_by_it_through_serving_s_own_loader(
 
 
 def decoded(translator, line, seed, target, prefix):
-    """The text and score for a seed as a search takes it."""
+    """Returns text and score for the seed that the search itself gets."""
     found = translator.pipeline.decode(
         (tf.constant([line]),),
         {
@@ -312,12 +312,7 @@ def decoded(translator, line, seed, target, prefix):
 
 
 class Wordy(keras_attn.Search):
-    """Does nothing but show options.
-
-    Example:
-
-    Its end.
-    """
+    """Declares an option of each kind."""
 
     share: float = Real(
         default=0.5,
@@ -326,9 +321,8 @@ class Wordy(keras_attn.Search):
         above=True,
         meaning="is a share",
         advice="0.5 is half.",
-        doc="How much.",
     )
-    mode: str = Choice("a", "b", default="a", doc="Which.")
+    mode: str = Choice("a", "b", default="a")
     count: int = Integer(default=2, low=1, high="max_length", last=True)
     anything: object = Option(default=None, last=True)
 
@@ -365,12 +359,8 @@ def test_an_option_s_range_makes_its_check(options, message):
         Wordy(**options)
 
 
-def test_options_are_documented_from_what_they_say():
-    doc = Wordy.__doc__
-    assert "Args:\n    share: How much.\n    mode: Which.\n" in doc
-    assert "    max_length: Longest output in tokens" in doc
-    assert doc.index("Request options: `max_length` and") > doc.index("Args:")
-    assert doc.endswith("Example:\n\nIts end.\n")
+def test_the_docstring_of_a_search_of_one_s_own_stays_as_written():
+    assert Wordy.__doc__ == "Declares an option of each kind."
 
 
 def test_an_option_needs_room_for_the_sign_of_the_search_s_own():
@@ -387,7 +377,9 @@ def test_an_option_may_not_take_another_s_name(name):
 
 
 def test_the_base_is_no_search_and_a_search_needs_a_choice():
-    with pytest.raises(TypeError, match="is the base of searches"):
+    with pytest.raises(
+        TypeError, match="abstract base class.*Received: a call"
+    ):
         keras_attn.Search()
     with pytest.raises(NotImplementedError, match="Wordy, which has none"):
         Wordy()(speller({"a": 1.0}).task())

@@ -1,4 +1,4 @@
-"""Options that come with the request, row by row."""
+"""Options that a request sets, row by row."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from keras_attn import Sampling
 
 
 def first(found, row, number):
-    """A row's first hypotheses."""
+    """Returns a row's first hypotheses."""
     return tf.nest.map_structure(lambda x: x[row, None, :number], found)
 
 
@@ -140,7 +140,9 @@ def test_an_option_that_is_none_of_the_request_is_refused():
         task = model.task()._replace(
             options={name: tf.constant([1])}, seed=tf.constant([1])
         )
-        message = f"takes these options with a request.*Received: \\['{name}'"
+        message = (
+            f"A request to .* may set these options: .*Received: \\['{name}'"
+        )
         with pytest.raises(ValueError, match=message):
             search(task)
         with pytest.raises(ValueError, match=message):

@@ -20,7 +20,7 @@ MASK = 2**32 - 1
 
 
 def numbers_of(seed, count, length):
-    """The uniform numbers of a row, by hypothesis and time."""
+    """Returns the uniform numbers of a row, by hypothesis and time."""
     return [
         [
             (threefry((seed & MASK, 0), (hypothesis, time))[0] >> 9) / 2**23
@@ -48,7 +48,7 @@ def seeds(number, start=0):
 
 
 def sample(search, model, seed):
-    """One model for all seeds: a row each."""
+    """Samples from one model, with a row for each seed."""
     rows = [0] * len(seed)
     return search(model.task(rows)._replace(seed=tf.constant(seed)))
 
@@ -265,7 +265,7 @@ def test_without_a_seed_there_is_no_sample():
         ({"top_k": 2.5}, "`top_k` must be an integer"),
         ({"top_p": 0.0}, "above 0 and at most 1.*top_p=0.0"),
         ({"top_p": 1.5}, "above 0 and at most 1.*top_p=1.5"),
-        ({"num_hypotheses": 0}, "`num_hypotheses` is how many are drawn.*=0"),
+        ({"num_hypotheses": 0}, "`num_hypotheses` is the number of draws.*=0"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_with_what_would_do(

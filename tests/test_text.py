@@ -1,4 +1,4 @@
-"""Text: whatever bytes come in, a defined answer and no harm to others."""
+"""`Text`: any bytes give a defined result and leave other rows alone."""
 
 import json
 import pathlib
@@ -123,12 +123,12 @@ def test_a_long_line_is_refused_where_that_was_asked_for():
         for line in ("abab", "a" * 100_000):
             with pytest.raises(
                 tf.errors.InvalidArgumentError,
-                match=r"A text may have 3 tokens(.|\n)*Longest here:",
+                match=r"A text may have at most 3 tokens(.|\n)*Received: a",
             ):
                 run(tf.constant(["a", line]))
 
 
-# What NFKC makes of it is another text; NFC only joins letter and accent.
+# NFKC changes these texts; NFC only joins letter and accent.
 WRITTEN = [
     "k\u02b0 a t\u02b2 x\u00b2",  # aspirated, palatalised, squared
     "\u00bd \ufb01 \u2122",  # a half, the ligature fi, a trade mark
@@ -141,7 +141,7 @@ NORMALIZATIONS = ["NFC", "NFKC", None]
 
 
 def by_python(normalization, line):
-    """What Unicode's own algorithm makes of it, as Python has it."""
+    """Normalises by Python's implementation of Unicode's algorithm."""
     if normalization is None:
         return line
     return unicodedata.normalize(normalization, line)
@@ -216,7 +216,7 @@ def test_every_code_point_is_normalised_as_python_does(normalization):
 
 
 # Code points that normalisation moves, joins or replaces, and any others.
-# Those that this Python does not know yet may be normalised elsewhere.
+# Code points that this Python does not know may be normalised elsewhere.
 MARKED = st.text(
     st.one_of(
         st.sampled_from("aeiouknAEIOUJ \u1112\u1161\u11ab\u00bd\ufb01\uff76"),
@@ -291,7 +291,7 @@ def test_lower_case_goes_with_each_normalisation(normalization, expected):
 
 
 def test_lower_case_letters_are_joined_with_their_accents_again():
-    # Of J with a caron there is no code point, of j with a caron there is.
+    # j with a caron has a code point of its own, J with a caron has none.
     text = Text("\u01f0\u1e96", split="characters", lowercase=True)
     lines = ["J\u030c", "\u01f0", "j\u030c", "H\u0331"]
     assert ids(text, lines) == [[4, END], [4, END], [4, END], [5, END]]
@@ -321,7 +321,7 @@ def test_a_token_that_normalisation_never_lets_through_is_refused(
     with pytest.raises(ValueError, match="split into") as caught:
         Text([token], "whitespace", normalization=normalization)
     message = str(caught.value)
-    assert f"which becomes {[becomes]}" in message
+    assert f"which is split into {[becomes]}" in message
     assert f"normalization={normalization!r}" in message
     assert f"unicodedata.normalize('{normalization}', token)" in message
     assert Text([token], "whitespace", normalization=None).size == 5
@@ -468,7 +468,7 @@ def test_rare_tokens_are_left_out():
     ],
 )
 def test_a_token_that_no_text_can_give_is_refused(token, options):
-    with pytest.raises(ValueError, match="what the text is split into"):
+    with pytest.raises(ValueError, match="a piece that the text is split"):
         Text([token], **options)
 
 
@@ -575,9 +575,9 @@ def test_a_vocabulary_that_is_not_there_is_named(tmp_path):
         ("ab", {"max_length": None}, "an integer, at least 1.*=None"),
         ("ab", {"max_length": True}, "an integer, at least 1.*=True"),
         ("aa", {}, r"must be distinct.*\['a'\]"),
-        (["a", ""], {}, "must be a string that is not empty. Got: ''"),
-        (["a", 3], {}, "must be a string that is not empty. Got: 3"),
-        (["<unk>"], {}, "is the name of a special token. Got: '<unk>'"),
+        (["a", ""], {}, "Received: '', which is an empty string or none"),
+        (["a", 3], {}, "Received: 3, which is an empty string or none"),
+        (["<unk>"], {}, "Received: '<unk>', which is the name of a special"),
         (["a\tb"], {}, "has a NUL, tab or line break"),
         (["a\0"], {}, "has a NUL, tab or line break"),
         (["a\ud800"], {}, "has a lone surrogate, which is no text"),

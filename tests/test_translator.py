@@ -431,5 +431,5 @@ def test_a_slice_of_translations_is_translations(results):
 
 
 def test_a_batch_holds_at_least_one_line(toys):
-    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
+    with pytest.raises(ValueError, match="`batch_size` must be an integer, at"):
         toys["pre"](["a"], batch_size=0)

@@ -1,4 +1,4 @@
-"""A translator looks at its models again whenever their weights moved."""
+"""A translator checks its models again whenever their weights changed."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ import keras_attn
 
 @keras.saving.register_keras_serializable("checks")
 class Growing(layers.Layer):
-    """Adds what came before, by a share that is zero at first."""
+    """Adds earlier positions, times a weight that is zero at first."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -29,7 +29,7 @@ class Growing(layers.Layer):
 
 @pytest.fixture
 def growing():
-    """A model, its culprit, and a translator made before it cheats."""
+    """Returns a model, its culprit, and a translator made before the change."""
     culprit = Growing(name="culprit")
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
@@ -114,7 +114,7 @@ def test_unmoved_weights_are_not_looked_at_again(growing, monkeypatch):
 
 
 def time_distributed_logits():
-    """Keras gives whole targets other numbers inside a graph."""
+    """Returns a model whose logits of whole targets differ in a graph."""
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     hidden = keras_attn.AttentionDecoder(
@@ -154,7 +154,7 @@ def test_what_is_wrong_for_whole_targets_alone_decodes_and_does_not_score(
 
 
 class Attributed(layers.Layer):
-    """Mixes positions by a share that is no weight."""
+    """Mixes positions, times a number that is an attribute, not a weight."""
 
     share = 0.0
 

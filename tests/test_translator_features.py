@@ -102,7 +102,7 @@ def test_a_saved_translator_of_features_is_loaded(toys, results, tmp_path):
         (["abc"], r"'frames' of shape \(None, None, 3\), float32"),
         (FRAMES[0], r"array of shape \(7, 3\)\. For one .*array\[None\]"),
         (FRAMES[:, :, :2], r"array of shape \(4, 7, 2\)"),
-        ([FRAMES[0], FRAMES[1][:3]], "unequal length must be padded first"),
+        ([FRAMES[0], FRAMES[1][:3]], "Pad rows of unequal length first"),
         ((FRAMES, FRAMES), r"for each source input of the model, \['frames'\]"),
         ({"sound": FRAMES}, r"names of .*\['frames'\]. Received: \['sound'\]"),
     ],
@@ -115,9 +115,9 @@ def test_other_arrays_are_refused(sources, message, toys):
 @pytest.mark.parametrize(
     "sources, message",
     [
-        ((IMAGES, STYLES[:3]), "as many rows each"),
+        ((IMAGES, STYLES[:3]), "must all have the same number of rows"),
         ((IMAGES / 255, STYLES), r"dtype float64. Convert it, .*'uint8'"),
-        (IMAGES, "Received: 1. Several go as a tuple"),
+        (IMAGES, "Received: 1. Pass several as a tuple"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(sources, message, toys):

@@ -1,4 +1,4 @@
-"""What a text was not read as: cut, unknown, normalised; also in exports."""
+"""Reports of cut, unknown and normalised texts, in exports too."""
 
 import unicodedata
 
@@ -25,7 +25,7 @@ SOURCE = {
 TARGET = keras_attn.Text(
     ["AA", "B", "K", "D", "EH", "ñ"], split="whitespace", max_length=3
 )
-# Of each line: cut at 4 characters, and unknown ones among those that are left.
+# For each line: whether it is cut at 4 characters, and its unknown ones then.
 CUT = {
     "abc": (False, 0),
     "abcd": (False, 0),

@@ -1,4 +1,4 @@
-"""What may be asked for beside the sources, and what never comes out."""
+"""Prefixes, seeds and options of a request, and forbidden tokens."""
 
 import numpy as np
 import pytest
@@ -165,8 +165,8 @@ def test_what_is_forbidden_is_saved(toys, tmp_path):
     [
         ("<unk>", "must be a list of tokens"),
         (["Q"], "tokens of the target text. Received: 'Q'"),
-        (["<pad>"], "'<pad>': it never comes anyway"),
-        (["</s>"], "'</s>': no text could end"),
+        (["<pad>"], "Received: '<pad>'. Leave it out: no output contains it"),
+        (["</s>"], "Received: '</s>'. Without it no text could end"),
     ],
 )
 def test_tokens_that_cannot_be_forbidden_are_named(forbidden, message, toys):

@@ -1,4 +1,4 @@
-"""What is saved is loaded: without what trained it, by another process."""
+"""Saved translators load in another process, without training objects."""
 
 import json
 import os
@@ -40,7 +40,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class WithoutConfig(keras.optimizers.schedules.LearningRateSchedule):
-    """One that Keras cannot even write."""
+    """An object that Keras cannot even write."""
 
     def __call__(self, step):
         return 0.01
@@ -102,7 +102,7 @@ def decoded_by_another_process(directory, before=""):
 
 
 def names_in(path):
-    """Names of all that a `.keras` file says it holds, and its variables."""
+    """Returns the names of classes and variables in a `.keras` file."""
     import h5py
 
     with zipfile.ZipFile(path) as archive:
@@ -204,11 +204,11 @@ def test_layers_that_are_not_registered_go_by_custom_objects(tmp_path):
     with pytest.raises(ValueError) as error:
         Translator.load(tmp_path)
     assert (
-        "holds the class 'Thrice', which this process does not know. Pass it, "
-        "`Translator.load(directory, custom_objects={'Thrice': Thrice})`, or "
-        "decorate it with `@keras.saving.register_keras_serializable()` "
-        "before saving and import its module before loading. Received: "
-        "custom_objects=None" in str(error.value)
+        "holds the class 'Thrice', which this process must know. Received: "
+        "custom_objects=None. Pass it, `Translator.load(directory, "
+        "custom_objects={'Thrice': Thrice})`, or decorate it with "
+        "`@keras.saving.register_keras_serializable()` before saving and "
+        "import its module before loading." in str(error.value)
     )
     with pytest.raises(ValueError, match=r"Received: custom_objects=\['No'\]"):
         Translator.load(tmp_path, custom_objects={"No": Thrice})
@@ -256,7 +256,7 @@ def test_custom_objects_that_are_no_dictionary_are_refused(tmp_path):
 
 
 def tied(nested):
-    """Logits by the embedding's own matrix, around a model or within it."""
+    """Returns logits by the embedding's matrix, of a nested model or not."""
     embed = layers.ReversibleEmbedding(
         TARGET.size, 8, mask_zero=True, name="tied"
     )
@@ -287,10 +287,10 @@ def test_a_layer_shared_with_a_model_within_is_refused_when_saving(tmp_path):
         "The model can be saved, but not loaded again, so nothing was "
         "written. 'tied' (ReversibleEmbedding) belongs to the model "
         f"'backbone' and to a model around it, and Keras {keras.__version__} "
-        "loses the weights of such layers. Build the outer model on the "
-        "tensors of the inner one in the place of calling it, "
-        "`keras.Model(inner.inputs, layer(inner.output))`; the weights are "
-        'shared. Or keep `model.save_weights("model.weights.h5")`, and build '
+        "loses the weights of such layers. Do not call the inner model; build "
+        "the outer one on its tensors, "
+        "`keras.Model(inner.inputs, layer(inner.output))`, which shares the "
+        'weights. Or keep `model.save_weights("model.weights.h5")`, and build '
         "the model in code. Received, on a trial: ValueError: "
     )
     assert not directory.exists()
@@ -310,7 +310,7 @@ def test_what_that_message_advises_works(tmp_path):
 
 
 class Forgetful(layers.Dense):
-    """A layer whose config does not say how strong it is."""
+    """A layer whose config lacks the argument `strength`."""
 
     def __init__(self, units, strength=1.0, **kwargs):
         super().__init__(units, **kwargs)
@@ -321,7 +321,7 @@ class Forgetful(layers.Dense):
 
 
 class Demanding(Forgetful):
-    """One that cannot be made without it."""
+    """A layer that cannot be made without this argument."""
 
     def __init__(self, units, *, strength, **kwargs):
         super().__init__(units, strength, **kwargs)
@@ -380,13 +380,13 @@ def test_the_directory_of_an_export_is_called_one(which, toys, tmp_path):
     with pytest.raises(ValueError) as error:
         Translator.load(directory)
     assert str(error.value) == (
-        f"{directory} holds an export, the work of `Translator.export()`: a "
-        "graph to be served, without the model that `Translator.load` needs. "
-        "Serve it, `python -m keras_attn_serving "
+        "`Translator.load` needs the models that `Translator.save` writes. "
+        f"Received: {directory} holds an export of `Translator.export()`, a "
+        "graph to be served. Serve it, `python -m keras_attn_serving "
         f"--model_base_path={tmp_path} --model_name=NAME`, or load its "
         f"signatures, `tf.saved_model.load('{tmp_path / '1'}').signatures`. "
-        "To load a translator, keep `Translator.save(directory)` beside the "
-        "export."
+        "To load a translator, call `Translator.save(directory)` too when "
+        "you export."
     )
 
 

@@ -1,4 +1,4 @@
-"""Scores of given targets, held to the search and to plain arithmetic."""
+"""Scores of given targets, compared with searches and plain arithmetic."""
 
 import math
 
@@ -51,7 +51,7 @@ def searches(name):
 
 
 def hypotheses_of(result):
-    """All that was found, each with its source."""
+    """Returns all hypotheses, each with its source."""
     return [
         (line, one)
         for line, row in zip(LINES, result, strict=True)
@@ -147,7 +147,7 @@ def test_a_cut_hypothesis_gets_no_end_that_it_does_not_have(toys):
 
 
 def characters(toy, search, **options):
-    """The toy, writing letters: a written `<unk>` is not five of them."""
+    """A toy that writes letters: `<unk>` is one token, not five letters."""
     text = keras_attn.Text("<unk>a", split="characters")
     return keras_attn.Translator(
         toy.models, toy.source_text, text, search, **options
@@ -162,7 +162,7 @@ def test_a_written_unk_is_one_token_and_not_split_into_letters(toys):
     scored = toy.score(list(lines), list(hypotheses))
     assert_scored(scored, hypotheses)
     assert not any(scored.truncated)
-    # What the model wrote was unknown to no vocabulary.
+    # The `<unk>` that the model wrote is in the vocabulary, so not unknown.
     assert scored.unknown == [x.unknown for x in hypotheses]
     i = next(i for i, x in enumerate(hypotheses) if "<unk>" in x.tokens)
     split = toy.score([lines[i]], [hypotheses[i].text])
@@ -274,7 +274,7 @@ def test_targets_of_two_kinds_or_of_none_are_refused(toys):
         ([result[0], "AA"], r"targets\[1\].*str.*targets\[0\].*Translation"),
         (result[0], "a list.*Received: targets=Translation.*a list of one"),
         (result[:1], r"for 2 source\(s\)"),
-        (result.alternatives, r"targets\[0\]=\[\].*one list for all"),
+        (result.alternatives, r"targets\[0\]=\[\].*in one flat list"),
         ([3, 4], r"targets\[0\]=3 .of type int"),
         (iter(["AA", "B"]), r"a list.*Received: targets=<list_iterator"),
         (None, "a list.*Received: targets=None"),

@@ -1,4 +1,4 @@
-"""Streams, token for token what a call returns."""
+"""A stream's tokens are those that a call returns."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ LINES = toy_models.LINES
 
 
 def assert_streams(tokens, expected):
-    """What was streamed, joined, is the translation expected."""
+    """Checks that the streamed tokens, joined, are the translation."""
     tokens = list(tokens)
     assert "".join(x.text for x in tokens) == expected.text
     assert [x.token for x in tokens] == expected.tokens

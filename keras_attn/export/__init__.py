@@ -10,23 +10,23 @@ truncated `[B]`, unknown `[B]` |
 | `ids` | ids `[B, S]`, lengths `[B]` | ids `[B, N, T]`, \
 lengths `[B, N]`, scores `[B, N]`, error `[B]` |
 
-`T` is the search's maximum length, `S` the batch's longest source, both with
-their end token. In `nbest` a hypothesis that does not exist is an empty text
-with a score of minus infinity. Every output is batch first, as server-side
-batching demands.
+`T` is the search's maximum length, `S` the batch's longest source; both count
+the end token. In `nbest` a missing hypothesis is an empty text with a score
+of minus infinity. Every output is batch first, as server-side batching
+requires.
 
-`truncated` (bool) tells that a row's text was cut at the `max_length` of its
-`Text`, so that the answer is to its beginning alone; `unknown` (int32) how many
-of its tokens, of those read, were unknown. In `options` they tell of text and
-prefix together, where a prefix may also be cut at the row's `max_length`, and
-in `score` of text and target.
+`truncated` (bool) reports that a row's text was cut at the `max_length` of its
+`Text`, so that only its beginning was translated. `unknown` (int32) counts the
+unknown tokens among those read. In `options` both report on text and prefix
+together, and a prefix may also be cut at the row's `max_length`. In `score`
+they report on text and target together.
 
-Where a translator reads no text, the model's own source inputs stand in the
-place of `text`, and of `ids` and `lengths`, under their names. `S` is then
-the length of what it attends to, source_tokens are its positions, and nothing
-of the source is truncated or unknown.
+If a translator does not read text, the model's own source inputs, under their
+names, replace `text`, and also `ids` and `lengths`. `S` is then the number of
+positions that it attends to, source_tokens are these positions, and no source
+is truncated or has unknown tokens.
 
-Further signatures, for which `signatures=` asks:
+Further signatures, chosen by `signatures=`:
 
 | signature | inputs | outputs |
 |---|---|---|
@@ -36,42 +36,44 @@ scores `[B, N]`, truncated, unknown, error `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
 length, truncated, unknown, error `[B]` |
 | `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
-and all that `step` takes at first |
+and all inputs of the first `step` |
 | `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \
 log_probabilities `[B, K, V]`, alignments `[B, K, S]`, error `[B, K]`, \
 state_0... |
 | `strings` | ids `[B, L]`, lengths `[B]` | text, error `[B]` |
 
-In `options`, -1 stands for the search's own, a seed below zero for a fresh
-one, and an empty prefix for none. Without a seed a search that draws does so
-anew for every request, in every process that loads the export.
+In `options`, -1 stands for the search's own value, a seed below zero for a
+new seed, and an empty prefix for none. The other signatures have no seed: a
+search that draws uses a new one for every request, in every process that
+loads the export.
 
-`encode`, `step` and `strings` are for clients that search
-themselves: `encode` gives the start token, as tokens `[B, 1]`, and a state
-for it; each `step` takes the last tokens and state with what was encoded, and
-gives the next state. What may never come has a log-probability of minus
-infinity; the end token is 2. With more than one hypothesis a source a client
-arranges the rows of the state, `[B, K, ...]`, as it does the tokens. Where a
-source may have any length there are `widths`, which a client passes on as
-they are.
+`encode`, `step` and `strings` are for clients that run a search of their own.
+`encode` returns the start token, as tokens `[B, 1]`, and the first state.
+Each `step` takes the last tokens, the last state and the encoded tensors, and
+returns the next state. Tokens that are never allowed have a log-probability
+of minus infinity. The end token is 2. With several hypotheses per source, a
+client reorders the rows of the state, `[B, K, ...]`, as it does the tokens.
+If sources may have any length there are `widths`, which a client passes on
+unchanged.
 
-A server may join the requests of several clients, whatever step each is at,
-and pad the narrower ones. Each is answered as it would be alone; only the
-padding may be wider, of hypotheses, of source positions and in the state,
-which goes into the next step as it is. Two things remain for the client:
+A server may join the requests of several clients, each at its own step, and
+pad the narrower ones. Each request is answered as it would be alone. Only its
+padding may be wider: that of hypotheses, of source positions and of the
+state, which a client passes on unchanged. The client itself must see to two
+things:
 
-- `lengths` may not be more than the columns of its own ids.
+- `lengths` may not exceed the number of columns of its own ids.
 - Features of any size need the input `lengths [B]` that
-  `export(lengths=True)` adds, `[B, A]` for `A` open axes. Past its length a
-  row is zero, which the model should mask.
+  `export(lengths=True)` adds, `[B, A]` for `A` open axes. The export sets
+  features past a row's length to zero, and the model should mask these.
 
-A row that cannot be answered fails alone. Its text is empty, its score minus
-infinity and its lengths zero. `error` says why, and is "" where all is well.
-That happens with an id, a length, an option or a prefix that is out of range
-or unknown; with a text or target that its `Text` refuses as too long; with a
-step past the maximum length, where the model counts them; and with logits
-that are not finite. The whole request fails only where its inputs differ in
-their number of rows.
+A row that cannot be answered does not affect the others. Its text is empty,
+its score minus infinity and its lengths zero. `error` says why, and is "" for
+the other rows. The causes are: an id, a length, an option or a prefix that is
+out of range or unknown; a text or target that its `Text` refuses as too long;
+a step past the maximum length, if the model counts steps; and logits that are
+not finite. The whole request fails only if its inputs differ in their number
+of rows.
 """
 
 from keras_attn.export.base import export as export

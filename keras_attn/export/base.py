@@ -1,4 +1,4 @@
-"""Writes the versions, each complete or not at all."""
+"""`export`: writes a version of a SavedModel, complete or not at all."""
 
 import contextlib
 import dataclasses
@@ -30,30 +30,31 @@ def export(
 ) -> pathlib.Path:
     """Writes a version of a SavedModel.
 
-    It is written under a temporary name and renamed when complete, so that a
-    server polling the directory never loads half of it. Weights are stored
-    once, vocabularies as assets. Unless asked for, nothing in it is compiled
-    by XLA, which TF Serving has off, and recurrent layers run without cuDNN
-    kernels, so that it loads on CPU and GPU alike, wherever it was exported.
+    The version is written under a temporary name and renamed when complete,
+    so that a server polling the directory never loads half of it. Weights are
+    stored once, vocabularies as assets. By default XLA compiles nothing, since
+    TF Serving has it switched off. Recurrent layers run without cuDNN
+    kernels, so that the export loads on CPU and GPU, wherever it was written.
 
     Args:
         translator: A `Translator`.
-        directory: Where the versions are, `model_base_path` to a server.
+        directory: Directory of the versions, a server's `model_base_path`.
         version: Number of the version. Defaults to the next one.
         signatures: Names of signatures beside the plain ones, or `"all"`.
         jit_compile: Whether XLA compiles the search.
         weights: How float32 matrices are stored: `"float32"`, `"bfloat16"`
             or `"int8"`. They are float32 again before they are used.
-        lengths: Whether features of any size have an input `lengths` beside
-            them, past which they are zero. `False` says that all are sent
-            unpadded and of one size; left out, that brings a warning.
+        lengths: Whether features of any size get an additional input
+            `lengths`; the export sets features past these to zero. Pass
+            `False` if all requests are unpadded and of one size. The default,
+            `None`, means the same but warns.
 
     Returns:
         The path of the version, `directory/version`.
 
     Raises:
-        FileExistsError: If there is this version already.
-        ValueError: If an argument cannot be, or does not fit the model.
+        FileExistsError: If this version exists already.
+        ValueError: If an argument is invalid, or does not fit the model.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -70,10 +71,11 @@ def export(
     path = directory / str(version)
     if path.exists():
         raise FileExistsError(
-            f"There is a version {version} in {directory} already. Leave "
-            "`version` out to write the next one."
+            "`version` must be the number of a new version. Received: "
+            f"version={version}. There is a version {version} in {directory} "
+            "already. Leave `version` out to write the next one."
         )
-    # A name that is no number: servers leave it alone.
+    # Servers ignore directories whose names are not numbers.
     unfinished = pathlib.Path(
         tempfile.mkdtemp(prefix=f".{version}-unfinished-", dir=directory)
     )
@@ -88,19 +90,19 @@ def export(
 
 
 def _check_lengths(translator, lengths):
-    """Warns of features that a server may pad with something else."""
+    """Checks `lengths`, and warns of features that a server may pad."""
     sources = translator.pipeline.sources
     varies = not sources.reads_text and open_axes(sources.specs)
     if lengths and not varies:
         raise ValueError(
-            "`lengths=True` is for features that may have any size, and this "
-            "model "
+            "`lengths=True` needs a model of features that may have any size. "
+            "Received: lengths=True and a model that reads "
             + (
-                "reads text, of which an export knows the lengths itself."
+                "text, whose lengths an export knows itself."
                 if sources.reads_text
-                else f"reads {[tuple(x.shape) for x in sources.specs]}."
+                else f"{[tuple(x.shape) for x in sources.specs]}."
             )
-            + " Received: lengths=True. Leave it out."
+            + " Leave `lengths` out."
         )
     if lengths:
         warn_of_padding(
@@ -110,10 +112,11 @@ def _check_lengths(translator, lengths):
         warnings.warn(
             "This model reads features of any size. A server that joins the "
             "requests of several clients pads the shorter ones with copies "
-            "of their first element, and would answer them wrongly without a "
-            "word. `export(lengths=True)` adds an input of lengths, past "
-            "which features are zero, for the model to mask. If all are sent "
-            "with one size, or nothing is joined, pass `lengths=False`.",
+            "of their first element, and would answer them wrongly, without "
+            "an error. `export(lengths=True)` adds an input `lengths` and "
+            "sets features past these to zero, for the model to mask. If all "
+            "requests have one size, or the server does not join them, pass "
+            "`lengths=False`.",
             stacklevel=3,
         )
 
@@ -139,7 +142,7 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
             )
         signatures = Signatures(pipeline)
         with _without_cudnn(translator.models):
-            for name in names:  # `step` after `encode`, whose outputs it takes
+            for name in names:  # `step` needs the structure of `encode`'s outputs
                 function = signatures.function(name)
                 archive.add(name, function, signatures.specs(name))
             archive.write(directory)
@@ -148,7 +151,7 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
 
 @contextlib.contextmanager
 def _without_cudnn(models):
-    """Keras chooses cuDNN when it traces, by the GPUs it sees there."""
+    """Traces without cuDNN, which Keras would choose if it sees a GPU."""
     layers = [layer for model in models for layer in layers_within(model)]
     cells = [layer for layer in layers if hasattr(layer, "use_cudnn")]
     before = [layer.use_cudnn for layer in cells]

@@ -1,9 +1,9 @@
-"""Tensors that cross the border of `encode` and `step`, by name.
+"""Named tensors that `encode` and `step` exchange with clients.
 
-Clients hold them between two calls, and a server may join those of several
-clients in one batch, where it pads what is narrower with anything. So the
-widths of a row's tensors go with them, and on the way in whatever is past
-these is zero.
+Clients keep them between two calls. A server may join those of several
+clients in one batch, and pads the narrower tensors with arbitrary values. So
+each row comes with the widths of its tensors, and a `step` first sets all
+values past these to zero.
 """
 
 import tensorflow as tf
@@ -14,13 +14,13 @@ from keras_attn.structures import pack
 
 
 class Border:
-    """A structure of tensors, flat and by name outside of a signature.
+    """Converts a structure of tensors to named tensors and back.
 
     Args:
-        name: Their name, to which a number is added.
+        name: The tensors' name, to which a number is appended.
         structure: The structure, of symbolic tensors.
-        arranged: How many of the first axes a client arranges: the batch,
-            or batch and hypotheses.
+        arranged: Number of first axes that a client chooses: 1, the batch, or
+            2, batch and hypotheses.
     """
 
     def __init__(self, name, structure, arranged):
@@ -33,7 +33,7 @@ class Border:
             )
             for name, x in zip(self.names, tensors, strict=True)
         ]
-        # Number of the tensor and axis, of all whose size is not fixed.
+        # (index of the tensor, axis) of every axis without a fixed size
         self.open = [
             (i, axis)
             for i, x in enumerate(tensors)
@@ -42,20 +42,20 @@ class Border:
         ]
 
     def named(self, structure) -> dict:
-        """The tensors of such a structure by their names."""
+        """Returns the tensors of a structure by name."""
         return dict(zip(self.names, flatten(structure), strict=True))
 
     def widths(self, structure) -> list:
-        """Sizes of the open axes."""
+        """Returns the sizes of the open axes."""
         tensors = flatten(structure)
         return [tf.shape(tensors[i])[axis] for i, axis in self.open]
 
     def packed(self, tensors, widths):
-        """The structure again.
+        """Returns the structure, zero past each row's widths.
 
         Args:
-            tensors: Its tensors, padded anyhow.
-            widths: Sizes `(batch,)` of the open axes, one for each.
+            tensors: Its tensors, with any padding.
+            widths: Sizes `(batch,)`, one for each open axis.
         """
         tensors = list(tensors)
         for (i, axis), width in zip(self.open, widths, strict=True):
@@ -63,9 +63,9 @@ class Border:
         return pack(self._like, tensors)
 
     def cut(self, structure, like):
-        """Cuts the axes of a structure to the sizes of one like it.
+        """Cuts a structure's axes to the sizes of `like`.
 
-        What comes back from a batch with wider neighbours is wider itself.
+        Tensors from a batch with wider neighbours are wider than needed.
         """
         tensors, likes = flatten(structure), flatten(like)
         for i, axis in [
@@ -76,8 +76,8 @@ class Border:
             check = tf.debugging.Assert(
                 given >= size,
                 [
-                    f"{self.names[i]} must be as wide as what is encoded and "
-                    f"as the tokens. Received along axis {axis}, wanted:",
+                    f"{self.names[i]} must be as wide as the encoded tensors "
+                    f"and the tokens. Received along axis {axis}, wanted:",
                     given,
                     size,
                 ],

@@ -1,8 +1,8 @@
-"""Lengths beside features, for servers that pad them.
+"""`Measured`: features with their lengths, for servers that pad them.
 
 A server that joins the requests of several clients pads shorter features
-with copies of their first element, which no model takes for padding. With
-the lengths they become zeros, which it does.
+with copies of their first element, which a model does not mask. By their
+lengths the export replaces these copies with zeros, which a model can mask.
 """
 
 import warnings
@@ -14,9 +14,9 @@ from keras_attn.export import rows
 
 
 class Measured:
-    """`Features` with the sizes of their open axes beside them.
+    """`Features` with an input for the sizes of their open axes.
 
-    Past its size a row is set to zero before the model sees it.
+    A row is set to zero past its size before the model reads it.
 
     Args:
         features: The `Features` of a translator.
@@ -30,11 +30,11 @@ class Measured:
         self.input_specs = features.input_specs
         if any(x.name == "lengths" for x in features.specs):
             raise ValueError(
-                "`lengths=True` adds an input 'lengths' beside the model's. "
-                "Received a model with an input of this name. Build it with "
-                "another, or leave `lengths` out."
+                "`lengths=True` adds an input 'lengths' to the model's. "
+                "Received: a model with an input of this name. Build it with "
+                "another name, or leave `lengths` out."
             )
-        # One axis is the rule; more have a column each, in order.
+        # Usually there is one open axis; several have a column each, in order.
         more = [len(self._open)] if len(self._open) > 1 else []
         self.specs = (
             *features.specs,
@@ -42,11 +42,11 @@ class Measured:
         )
 
     def open_size(self, sources: tuple) -> int:
-        """Size of the open axes in examples of the features."""
+        """Returns the size of the open axes in examples of the features."""
         return self._features.open_size(sources)
 
     def inputs(self, given: tuple) -> tuple:
-        """The model's source inputs, zero past their lengths."""
+        """Returns the model's source inputs, zero past their lengths."""
         *arrays, _ = given
         for (i, axis), length in zip(
             self._open, self._lengths(given), strict=True
@@ -55,15 +55,15 @@ class Measured:
         return tuple(arrays)
 
     def tokens(self, given: tuple, columns, width) -> tuple:
-        """Names of an alignment's columns, and how many are real."""
+        """Returns names of an alignment's columns, and how many are real."""
         return self._features.tokens(given, columns, width)
 
     def report(self, given: tuple, inputs: tuple):
-        """That nothing is cut and nothing unknown."""
+        """Reports that nothing is cut and nothing is unknown."""
         return self._features.report(given, inputs)
 
     def errors(self, given: tuple) -> tf.Tensor:
-        """The errors of the lengths, a string for each row."""
+        """Returns the errors in the lengths, a string for each row."""
         found = []
         for (i, axis), length in zip(
             self._open, self._lengths(given), strict=True
@@ -73,7 +73,7 @@ class Measured:
         return rows.first(*found)
 
     def harmless(self, given: tuple, bad) -> tuple:
-        """The same, with no features in the rows that are bad."""
+        """Returns the tensors with lengths of 0 in the bad rows."""
         *arrays, lengths = given
         shape = [-1] + [1] * (len(lengths.shape) - 1)
         return *arrays, tf.where(tf.reshape(bad, shape), 0, lengths)
@@ -86,7 +86,7 @@ class Measured:
 
 
 def warn_of_padding(models, specs, examples) -> None:
-    """Warns where zeros past the lengths change what a model computes.
+    """Warns if zeros past the lengths change a model's output.
 
     Args:
         models: The models.
@@ -105,16 +105,16 @@ def warn_of_padding(models, specs, examples) -> None:
         )
         if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
             warnings.warn(
-                "Zeros past the lengths change what this model computes, so "
-                "a row may be answered differently beside a longer one. Does "
-                "a mask reach the decoder? `Masking()` makes one of features "
-                "that are zero.",
+                "Zeros past the lengths change the output of this model, so "
+                "a row may be answered differently in a batch with a longer "
+                "one. Does a mask reach the decoder? `Masking()` masks "
+                "features that are zero.",
                 stacklevel=4,
             )
 
 
 def open_axes(specs) -> list[tuple[int, int]]:
-    """Number of the input and axis, of all whose size is not fixed."""
+    """Returns (index of the input, axis) of every axis without fixed size."""
     return [
         (i, axis)
         for i, spec in enumerate(specs)
@@ -124,7 +124,7 @@ def open_axes(specs) -> list[tuple[int, int]]:
 
 
 def zero_past(x, axis, length):
-    """Zeroes a tensor past lengths `(batch,)` along an axis."""
+    """Returns a tensor with zeros past lengths `(batch,)` along an axis."""
     size = tf.shape(x)[axis]
     shape = [-1, *(1 for _ in range(1, axis)), size]
     shape += [1] * (len(x.shape) - axis - 1)

@@ -1,10 +1,10 @@
-"""Bad rows: what is wrong with each, and what stands in their place.
+"""Finds the errors of rows, and replaces bad rows by harmless ones.
 
-A server decodes the rows of several clients together, so none may make the
-others fail. A row that cannot be decoded is replaced by a harmless one, an
-empty text for example, and answered by an empty text, a score of minus
-infinity and an error that says why. An error is a string for each row, ""
-where all is well.
+A server decodes the rows of several clients together, so a bad row must not
+make the others fail. A row that cannot be decoded is replaced by a harmless
+one, such as an empty text. Its answer is an empty text, a score of minus
+infinity and an error that says why. Errors are strings, one for each row, ""
+for a good row.
 """
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from keras_attn.text import UNKNOWN
 
 
 def wrong(bad, *parts) -> tf.Tensor:
-    """The errors of the rows that are bad, from strings and numbers."""
+    """Returns errors for the bad rows, joined from strings and numbers."""
     parts = [
         x if isinstance(x, str) or x.dtype == tf.string else tf.as_string(x)
         for x in parts
@@ -24,7 +24,7 @@ def wrong(bad, *parts) -> tf.Tensor:
 
 
 def first(*errors) -> tf.Tensor:
-    """The first error of each row."""
+    """Returns the first error of each row."""
     found, *others = errors
     for error in others:
         found = tf.where(found == "", error, found)
@@ -32,12 +32,12 @@ def first(*errors) -> tf.Tensor:
 
 
 def is_bad(error) -> tf.Tensor:
-    """Which rows have an error."""
+    """Returns whether each row has an error."""
     return error != ""
 
 
 def of_lengths(lengths, columns, name="ids") -> tf.Tensor:
-    """Errors of lengths `(batch,)` of rows with so many columns."""
+    """Returns errors of lengths `(batch,)` of rows with `columns` columns."""
     return wrong(
         (lengths < 0) | (lengths > columns),
         "`lengths` must be between 0 and ",
@@ -49,9 +49,9 @@ def of_lengths(lengths, columns, name="ids") -> tf.Tensor:
 
 
 def of_ids(ids, real, size, name) -> tf.Tensor:
-    """Errors of ids `(batch, length)` of a vocabulary of this size.
+    """Returns errors of ids `(batch, length)` of a vocabulary of `size`.
 
-    Only those that are real count. There must be a column.
+    Only real ids are checked. There must be at least one column.
     """
     outside = real & ((ids < 0) | (ids >= size))
     at = tf.argmax(tf.cast(outside, tf.int32), axis=1, output_type=tf.int32)
@@ -60,25 +60,26 @@ def of_ids(ids, real, size, name) -> tf.Tensor:
         f"`{name}` must be ids of the vocabulary, between 0 and {size - 1}. "
         "Received: ",
         tf.gather(ids, at, batch_dims=1),
-        f". {UNKNOWN} stands for a token that it lacks.",
+        f". {UNKNOWN} stands for an unknown token.",
     )
 
 
 def of_text(text, strings, name) -> tf.Tensor | None:
-    """Errors of strings `(batch,)`, or None if a `Text` takes all."""
+    """Returns errors of strings `(batch,)`, or None if none are refused."""
     if text.too_long != "error":
         return None
     count = tf.cast(text.lengths(strings), tf.int32)
     return wrong(
         count > text.max_length,
-        f"A `{name}` may have {text.max_length} tokens. Received one of ",
+        f"A `{name}` may have at most {text.max_length} tokens. Received: "
+        "one of ",
         count,
         ". Split it.",
     )
 
 
 def of_prefix(ids, strings, max_length) -> tf.Tensor:
-    """Errors of prefixes, and their ids `(batch, length)`, in a search."""
+    """Returns errors of prefixes, strings with ids `(batch, length)`."""
     count = tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
     return first(
         wrong(
@@ -89,30 +90,32 @@ def of_prefix(ids, strings, max_length) -> tf.Tensor:
         ),
         wrong(
             count >= max_length,
-            "A prefix must leave room for a token more. Received one of ",
+            "A prefix must leave room for at least one more token. Received: "
+            "one of ",
             count,
-            f" tokens with max_length={max_length}.",
+            f" tokens with max_length={max_length}. Shorten it.",
         ),
     )
 
 
 def of_found(hypotheses) -> tf.Tensor:
-    """Errors of rows for which a search found nothing."""
+    """Returns errors of rows for which a search found no hypothesis."""
     return wrong(
         hypotheses.lengths[:, 0] == 0,
-        "The search found no hypothesis. Are the model's logits finite? "
-        "Inputs or weights that are not finite do this.",
+        "A search needs finite logits from the model. Received: a source for "
+        "which it found no hypothesis. Inputs or weights that are not finite "
+        "cause this.",
     )
 
 
 def harmless_ids(bad, ids) -> tf.Tensor:
-    """Ids `(batch, length)`, those of an empty text where rows are bad."""
+    """Returns ids `(batch, length)`, with an empty text in the bad rows."""
     empty = tf.where(tf.range(tf.shape(ids)[1]) == 0, END, PAD)
     return tf.where(bad[:, None], empty, ids)
 
 
 def emptied(hypotheses, bad):
-    """`Hypotheses` without any for the rows that are bad."""
+    """Returns `Hypotheses` with none for the bad rows."""
 
     def keep(x, instead):
         shape = [-1] + [1] * (len(x.shape) - 1)
@@ -128,15 +131,20 @@ def emptied(hypotheses, bad):
 
 
 def require_one_each(signature, rows, **others):
-    """Refuses tensors that have not as many rows as the first.
+    """Checks that each of the `others` has this number of rows.
 
-    Of such a request nobody knows which row is whose: it fails as a whole.
+    Otherwise it is unknown which values belong together, so the whole request
+    fails.
     """
     checks = [
         tf.debugging.Assert(
             rows == tf.shape(x)[0],
-            [f"{signature} needs one of {name} for each row. Rows, {name}:"]
-            + [rows, tf.shape(x)[0]],
+            [
+                f"{signature} needs one of {name} for each row. Received "
+                f"these numbers of rows and of {name}:",
+                rows,
+                tf.shape(x)[0],
+            ],
         )
         for name, x in others.items()
     ]

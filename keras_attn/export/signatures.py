@@ -1,4 +1,4 @@
-"""The functions behind the signatures, named as they are."""
+"""`Signatures`: a function for each signature, of the same name."""
 
 import tensorflow as tf
 
@@ -21,7 +21,7 @@ _TARGET = tf.TensorSpec([None], tf.string, name="target")
 
 
 class Signatures:
-    """Functions of flat inputs, and what their tensors are called.
+    """The functions of an export's signatures, and the specs of their inputs.
 
     Args:
         pipeline: `Pipeline` of a translator, its texts read from files.
@@ -34,7 +34,7 @@ class Signatures:
 
     @staticmethod
     def names(further) -> tuple[str, ...]:
-        """The plain signatures, and the further ones asked for."""
+        """Returns the plain signatures and the further ones requested."""
         if further == "all":
             further = FURTHER
         if isinstance(further, str) or set(further) - {*PLAIN, *FURTHER}:
@@ -44,12 +44,12 @@ class Signatures:
                 f"signatures={further!r}"
             )
         wanted = set(further)
-        if wanted & {"encode", "step"}:  # none is of use alone
+        if wanted & {"encode", "step"}:  # each needs the others
             wanted |= {*STEPS}
         return *PLAIN, *(x for x in FURTHER if x in wanted)
 
     def specs(self, name) -> tuple[tf.TensorSpec, ...]:
-        """The inputs of a signature, by name."""
+        """Returns the specs of a signature's inputs."""
         if name == "ids" and self.pipeline.sources.reads_text:
             return _IDS
         if name == "options":
@@ -64,14 +64,15 @@ class Signatures:
         twice = {x for x in names if names.count(x) > 1}
         if twice:
             raise ValueError(
-                f"The signature '{name}' has inputs of its own beside the "
-                f"model's. Received a model with inputs named {twice} too. "
-                "Build it with other names, or leave the signature out."
+                f"The signature '{name}' adds inputs to the model's, whose "
+                "names must differ. Received: a model that also has inputs "
+                f"named {twice}. Build it with other names, or leave the "
+                "signature out."
             )
         return specs
 
     def function(self, name):
-        """The function of a signature, of as many tensors as its inputs."""
+        """Returns the function of a signature, which takes its inputs."""
         if name == "ids" and not self.pipeline.sources.reads_text:
             return self.ids_of_features
         return getattr(self, name)
@@ -191,8 +192,8 @@ class Signatures:
             error,
             rows.wrong(
                 tf.math.is_nan(scored.scores),
-                "The model's logits are not finite. Inputs or weights that "
-                "are not do this.",
+                "The model's logits must be finite. Received: NaN. Inputs or "
+                "weights that are not finite cause this.",
             ),
         )
         bad = rows.is_bad(error)
@@ -217,7 +218,7 @@ class Signatures:
         return self._steps.strings(ids, lengths)
 
     def _decode(self, given):
-        """Decodes sources; without a word where a row is bad."""
+        """Decodes sources; bad rows get empty results and no error."""
         given, error = self._checked(given)
         decoded = self.pipeline.decode(given, {})
         if error is None:
@@ -225,9 +226,9 @@ class Signatures:
         return _emptied(decoded, rows.is_bad(error))
 
     def _checked(self, given):
-        """Sources that can be decoded, and the errors of the rows.
+        """Replaces bad rows; returns the sources and the rows' errors.
 
-        None where any source can be.
+        The errors are None if no source can be bad.
         """
         sources = self.pipeline.sources
         if isinstance(sources, Measured):
@@ -261,7 +262,7 @@ class Signatures:
 
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:
-        """The inputs of `options` that are numbers, one for each row."""
+        """The specs of numeric inputs of `options`, one number per row."""
         search = self.pipeline.search
         numbers = [_SEED] if search.draws else []
         for name, dtype in search.request_options.items():
@@ -273,7 +274,7 @@ class Signatures:
 
 
 def _emptied(decoded, bad):
-    """`Decoded` with nothing in it for the rows that are bad."""
+    """Returns `Decoded` with empty results for the bad rows."""
     return decoded._replace(
         source_tokens=tf.where(bad[:, None], "", decoded.source_tokens),
         source_lengths=tf.where(bad, 0, decoded.source_lengths),

@@ -1,9 +1,9 @@
-"""The step of a model for clients that search themselves.
+"""The step of a model, for clients that run a search of their own.
 
-What a model encodes and what it carries are structures; at the border of a
-signature they are flat, tensors by name. The rows of a step may be those of
-several clients: each stands at a position of its own, and sees nothing of
-what its neighbours' width adds.
+The encoded tensors and the state are structures; in a signature they are
+flat, tensors by name. The rows of a step may come from several clients. Each
+row has its own position, and the padding that wider neighbours add does not
+affect it.
 """
 
 import tensorflow as tf
@@ -21,7 +21,7 @@ from keras_attn.text import START
 class Steps:
     """The functions behind `encode`, `step` and `strings`.
 
-    `encode` must be traced before `step`, which takes what that gives.
+    `encode` must be traced before `step`, whose inputs are its outputs.
 
     Args:
         pipeline: `Pipeline` of a translator.
@@ -32,7 +32,7 @@ class Steps:
         self._encoded = self._state = None  # `Border`s
 
     def specs(self, name) -> tuple[tf.TensorSpec, ...]:
-        """The inputs of `step` and of `strings`."""
+        """Returns the specs of the inputs of `step` or `strings`."""
         if name == "strings":
             return (
                 tf.TensorSpec([None, None], tf.int32, name="ids"),
@@ -50,10 +50,10 @@ class Steps:
         )
 
     def encode(self, given, error):
-        """Returns what the first step takes.
+        """Returns the inputs of the first step.
 
         Args:
-            given: What the sources take, of rows that can be encoded.
+            given: The sources' tensors, with bad rows replaced.
             error: Errors of the rows `(batch,)`.
         """
         pipeline = self.pipeline
@@ -101,8 +101,8 @@ class Steps:
             error,
             rows.wrong(
                 tf.reduce_any(tf.math.is_nan(logp), axis=2),
-                "The model's logits are not finite. Inputs or weights that "
-                "are not do this.",
+                "The model's logits must be finite. Received: NaN. Inputs or "
+                "weights that are not finite cause this.",
             ),
         )
         never = [PAD, START, *self.pipeline.forbidden]
@@ -122,10 +122,10 @@ class Steps:
             "strings", tf.shape(ids)[0], lengths=lengths
         )
         text, columns = self.pipeline.target_text, tf.shape(ids)[1]
-        # One more column, so that there is one.
+        # `of_ids` needs at least one column.
         ids = tf.pad(ids, [[0, 0], [0, 1]])
         real = tf.sequence_mask(lengths, columns + 1)
-        # What follows the end token was never meant.
+        # Ids after the end token do not belong to the text.
         ended = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) > 0
         real &= ~ended
         error = rows.first(
@@ -140,7 +140,7 @@ class Steps:
         return [*self._state.open, *self._encoded.open]
 
     def _received(self, tokens, tensors):
-        """State and encoded, as the rows' own widths say."""
+        """Returns state and encoded structure, cut to the rows' widths."""
         tensors, widths = list(tensors), []
         if self._open:
             widths = tf.unstack(tensors.pop(0), axis=1)
@@ -154,7 +154,7 @@ class Steps:
         return self._state.cut(state, like), encoded
 
     def _errors(self, tokens, state):
-        """The errors of the hypotheses, strings `(batch, beams)`."""
+        """Returns the errors of hypotheses, strings `(batch, beams)`."""
         size = self.pipeline.target_text.size
         error = rows.wrong(
             (tokens < 0) | (tokens >= size),
@@ -171,7 +171,8 @@ class Steps:
             error,
             rows.wrong(
                 left <= 0,
-                f"This export has room for {longest} steps, the `max_length` "
-                "of its search. Received one more.",
+                f"This export allows {longest} steps, the `max_length` of its "
+                "search. Received: one step more. Stop there, or export with "
+                "a larger `max_length`.",
             ),
         )

@@ -1,6 +1,6 @@
-"""Requests that a server runs before it takes others.
+"""Writes the warm-up requests, which a server runs before any others.
 
-One for each signature: the first run of each prepares its pipeline.
+There is one for each signature, since a signature's first run is slow.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ _FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 
 def write_warm_up(directory, endpoints, signatures) -> None:
-    """Writes a request for each endpoint, a function by its name."""
+    """Writes a request for each of `endpoints`, functions by name."""
     path = directory / _FILE
     path.parent.mkdir()
     pipeline, answers = signatures.pipeline, {}
@@ -27,13 +27,13 @@ def write_warm_up(directory, endpoints, signatures) -> None:
                 spec.name: known.get(spec.name, _example(spec, size))
                 for spec in signatures.specs(name)
             }
-            if name == "options":  # all as the search itself has them
+            if name == "options":  # -1: the search's own options
                 inputs |= {
                     spec.name: tf.fill([2], tf.cast(-1, spec.dtype))
                     for spec in signatures.numbers_asked
                 }
                 inputs["prefix"] = tf.constant(["", _prefix(pipeline)])
-            if name == "encode":  # of which `step` wants the answer
+            if name == "encode":  # its outputs are inputs of `step`
                 answers = endpoint(*inputs.values())
             writer.write(_log(name, inputs).SerializeToString())
 
@@ -49,14 +49,14 @@ def _log(signature, inputs):
 
 
 def _prefix(pipeline):
-    """A token that a text may begin with, where there is room for it."""
+    """Returns a token to begin a text with, "" if there is no room for it."""
     *_, last = pipeline.target_text.tokens
     room = pipeline.search.max_length > 1 and last not in SPECIAL_TOKENS
     return last if room else ""
 
 
 def _example(spec, size):
-    """Two rows, of zeros, which are padding; open axes have this size."""
+    """Returns two rows of zeros, of `size` along axes without a size."""
     if spec.dtype == tf.string:
         return tf.constant(["", "warm up"])
     shape = [size if x is None else x for x in spec.shape[1:]]

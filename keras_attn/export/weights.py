@@ -1,8 +1,8 @@
-"""Weights of an export in fewer bits than the model's.
+"""`StoredWeights`: an export's weights in fewer bits than the model's.
 
-They are stored small and made float32 again once per call, before the loop
-of the search: an export is smaller to store and to ship, and computes as
-ever, in float32. Where a client drives the loop, each `step` is a call.
+They become float32 again once per call, before the loop of the search. So an
+export is smaller to store and to ship, but still computes in float32. If a
+client runs the loop, each `step` is a call.
 """
 
 import keras
@@ -16,8 +16,8 @@ class StoredWeights(tf.Module):
 
     - `"bfloat16"`: the upper half of each float32, rounded. Half the size,
       two to three digits.
-    - `"int8"`: `integer * scale`, with a scale for each column, the last
-      axis, so that its largest weight is 127 (Jacob et al., 2018, without
+    - `"int8"`: `integer * scale`. Each column (index of the last axis) has a
+      scale that makes its largest weight 127 (Jacob et al., 2018, without
       their offset). A quarter of the size.
 
     Vectors, such as biases, stay as they are.
@@ -46,7 +46,7 @@ class StoredWeights(tf.Module):
         ]
 
     def scope(self):
-        """In here, the models compute with what is stored."""
+        """Returns a context in which the models use the stored weights."""
         return keras.StatelessScope(
             [
                 (x, _unpack(*packed))
@@ -56,11 +56,11 @@ class StoredWeights(tf.Module):
 
 
 def require_stored(weights):
-    """Refuses what weights cannot be stored as."""
+    """Raises `ValueError` unless weights can be stored in this way."""
     if weights not in STORED:
         raise ValueError(
-            f"`weights` says how an export stores them, one of {STORED}. "
-            f"Received: weights={weights!r}. Smaller ones are float32 again "
+            f"`weights` must be one of {STORED}. Received: "
+            f"weights={weights!r}. In each case they are float32 again "
             "before they are used."
         )
 

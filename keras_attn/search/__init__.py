@@ -1,9 +1,9 @@
 """Search: from a step function to the best token sequences.
 
-A `Search` is a small record of options, and what one step does with the
-model's log-probabilities and a named state. Its base class has the one loop
-over steps. All of it runs inside one `tf.function`: no Python per step, and
-buffers of fixed size, so that XLA can compile it.
+A `Search` is a small record of options. It says how one step chooses tokens,
+given the model's log-probabilities and a named state; its base class has the
+one loop over steps. All of it runs inside one `tf.function`: no Python per
+step, and buffers of fixed size, so that XLA can compile it.
 
 Scores and lengths. A hypothesis of `n` tokens, the end token counted, has the
 score `sum of log-probabilities / penalty(n)`, normalised once, when it ends:
@@ -13,29 +13,30 @@ score `sum of log-probabilities / penalty(n)`, normalised once, when it ends:
 
 With `alpha = 0` the score is the log-probability itself.
 
-Rules of what may come next, the same in all searches. None of them moves
-probability to other tokens: the score is what the model itself gives.
+All searches share the rules on the next token. Forbidden tokens are skipped;
+the others keep the model's probability, without renormalising.
 
 - Lengths. A row's maximum is `max_length`, or `a * source + b` of
   `max_per_source` where that is less, but at least 1. Its minimum is
-  `min_length`, or that of `min_per_source` where it is more, but at most the
-  maximum. Before the minimum the end token may not come; at the maximum a
-  hypothesis is cut and flagged as not finished.
-- Prefix. Where a row has a token in `Task.prefix`, nothing else comes, no
-  other rule applies, and its log-probability counts. An end token in it ends
-  the hypothesis there; a prefix longer than the row's maximum is cut.
-- `no_repeat_ngram = n` (Paulus et al., 2018): a token that would complete an
-  n-gram which the hypothesis has already, the prefix counted, may not come.
-  The start token is in no n-gram. The end token ends a hypothesis, so it
-  never comes twice and is never ruled out by this, as in fairseq.
-- `repetition_penalty` (Keskar et al., 2019): before the softmax, logits of
-  tokens that the hypothesis has already, the prefix counted, are divided by
-  it where positive and multiplied by it where negative. The one rule that
-  changes log-probabilities: scores are those after the penalty.
-- Where nothing may come any more, a hypothesis is cut and flagged as not
-  finished. A beam gives way to others first: a source is cut only when none
-  of its beams can go on. A hypothesis cut before its first token does not
-  exist.
+  `min_length`, or `a * source + b` of `min_per_source` where that is more,
+  but at most the maximum. Before the minimum the end token is forbidden; at
+  the maximum a hypothesis is cut and flagged as not finished.
+- Prefix. Where `Task.prefix` has a token for a row, that token is forced: no
+  other rule applies, and its log-probability counts. An end token in the
+  prefix ends the hypothesis there. A prefix longer than the row's maximum is
+  cut.
+- `no_repeat_ngram = n` (Paulus et al., 2018) forbids a token that would
+  complete an n-gram which the hypothesis, prefix included, has already. The
+  start token is in no n-gram. This rule never forbids the end token, which
+  ends a hypothesis and so cannot repeat (as in fairseq).
+- `repetition_penalty` (Keskar et al., 2019) applies before the softmax, to
+  the tokens that the hypothesis, prefix included, has already: their positive
+  logits are divided by it, their negative ones multiplied. It is the one rule
+  that changes log-probabilities, and scores include the change.
+- If every token is forbidden, a hypothesis is cut and flagged as not
+  finished. In a beam search other beams replace it first: a source is cut
+  only when none of its beams can go on. A hypothesis cut before its first
+  token does not exist.
 
 References:
     - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14

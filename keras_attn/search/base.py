@@ -1,9 +1,8 @@
-"""`Search`: options stated once, and the loop over steps."""
+"""`Search`: the base class, with the declared options and the loop."""
 
 import copy
 import dataclasses
 import inspect
-import textwrap
 import typing
 from typing import Any
 
@@ -20,7 +19,7 @@ from keras_attn.search.requested import RequestOptions
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
 
-# Inputs of the signature `options` that are no options.
+# Inputs of the export's signature `options` beside the options themselves.
 _TAKEN = ("text", "prefix", "seed")
 
 
@@ -29,55 +28,77 @@ _TAKEN = ("text", "prefix", "seed")
     field_specifiers=(Option, Choice, Integer, Real, PerSource),
 )
 class Search:
-    """A small record of options, and what one step does with them.
+    """Base class of all searches: a record of options and a loop over steps.
 
-    The base of all searches, and the door for one of your own. A search
-    names its options in its class, each with default and range. From that
-    come its arguments and their checks, equality and `repr`, the options
-    that may come with a request, the `Args` of its docs, and its saving. It
-    is a frozen dataclass, without a decorator. Options of its own come first,
-    then those of every search, such as `max_length`.
+    Subclass it to write a search of your own. The subclass declares its
+    options as class attributes, each with a default and a range. `Search`
+    derives from them the constructor's arguments and their checks, equality
+    and `repr`, the options that a request may set, and saving. A search is a
+    frozen dataclass, without a decorator. Its own options come first, then
+    those of every search, listed here under `Args`. The subclass documents
+    its own options in its docstring.
 
-    Of a step it writes `choose`: which token comes next, by the
-    log-probabilities. What it remembers from step to step is a state of its
-    own, a structure of tensors that begin with the axes `(batch, N)` of the
-    hypotheses: `start` makes it and `update` renews it. The rest is done for
-    it: the loop, limits of length, prefixes, rules, and what was found.
+    A subclass writes `choose`, which picks the next tokens by their
+    log-probabilities. It may keep a state between steps: a structure of
+    tensors whose first axes are the `(batch, N)` of the hypotheses. `start`
+    returns the first state, `update` the next one. `Search` does the rest:
+    the loop, limits of length, prefixes, rules and results.
 
-    In these three methods, an option that came with a request stands in the
-    place of the search's own: `self.target` below is then a tensor of shape
-    `(batch, 1)`. They are traced once, for all steps.
+    In these three methods `self` holds the options of the request where a
+    request sets them: `self.target` below is then a tensor of shape
+    `(batch, 1)`. The methods are traced once, for all steps.
 
-    A search is decoded, streamed, exported and saved like ours.
-    `Translator.load(directory, custom_objects={"Mirostat": Mirostat})` finds
-    its class again; without `custom_objects` a class is found that was
-    registered by `keras.saving.register_keras_serializable`.
+    A search of your own is decoded, streamed, exported and saved like the
+    built-in ones. To load one, register its class by
+    `keras.saving.register_keras_serializable`, or pass it:
+    `Translator.load(directory, custom_objects={"Mirostat": Mirostat})`.
 
-    This door is provisional: it may change until more searches have used it.
-    It has no place yet for hypotheses that take each other's place, as beams
-    do; those have a run of their own, see `BeamSearch`.
+    This interface is provisional: it may change until more searches have
+    used it. It does not yet cover hypotheses that replace each other, as
+    beams do. `BeamSearch` overrides `run` for that.
+
+    Args:
+        max_length: Longest output in tokens, the end token counted. A
+            hypothesis is cut there and flagged as not finished. Defaults to
+            `100`.
+        min_length: Fewest tokens, the end token counted. Defaults to `1`.
+        max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
+            rounded down, where that is less than `max_length`. Defaults to
+            `None`.
+        min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
+            rounded down, where that is more than `min_length`. Defaults to
+            `None`.
+        no_repeat_ngram: Length of the n-grams that may not occur twice in a
+            hypothesis. 0 allows all. Defaults to `0`.
+        repetition_penalty: Factor of at least 1 that makes tokens less
+            likely which the hypothesis has already. Defaults to `1.0`, no
+            penalty.
 
     Attributes:
-        draws: Whether it draws at random. It then takes seeds, and
-            `step.numbers` are there.
-        num_hypotheses: Number of hypotheses a source. Make it an option if
-            it may vary.
+        draws: Whether the search draws at random. It then needs a seed for
+            each row, and `step.numbers` holds the random numbers.
+        num_hypotheses: Number of hypotheses per source. Declare it as an
+            option if it may vary.
 
     Example:
 
     Mirostat ([Basu et al., 2021](https://arxiv.org/abs/2007.14966)) keeps
-    the surprise of what it draws near a target, by a bound that moves. Here
-    what is more surprising than the bound is left out.
+    the surprise of the drawn tokens near a target, by a bound that moves.
+    Tokens more surprising than the bound are not drawn.
 
     >>> import math
     >>> import tensorflow as tf
     >>> from keras_attn.search import Real
     >>> class Mirostat(keras_attn.Search):
-    ...     '''Draws tokens whose surprise stays near a target.'''
+    ...     '''Draws tokens whose surprise stays near a target.
     ...
-    ...     target: float = Real(
-    ...         default=3.0, low=0, request=True, doc="Bits a token.")
-    ...     rate: float = Real(default=0.1, low=0, doc="Of learning.")
+    ...     Args:
+    ...         target: Surprise in bits per token. Defaults to `3.0`.
+    ...         rate: Learning rate of the bound. Defaults to `0.1`.
+    ...     '''
+    ...
+    ...     target: float = Real(default=3.0, low=0, request=True)
+    ...     rate: float = Real(default=0.1, low=0)
     ...     draws = True
     ...
     ...     def start(self, task):
@@ -105,45 +126,21 @@ class Search:
         request=True,
         at_most_own=True,
         meaning="counts tokens, the end token too,",
-        doc=(
-            "Longest output in tokens, the end token counted. A hypothesis is "
-            "cut there and flagged as not finished."
-        ),
     )
-    min_length: int = Integer(
-        default=1,
-        low=1,
-        high="max_length",
-        request=True,
-        doc="Fewest tokens, the end token counted.",
-    )
-    max_per_source: tuple | None = PerSource(
-        instead="max_length",
-        doc=(
-            "`(a, b)`: at most `a * source + b` tokens, rounded down, where "
-            "that is less than `max_length`."
-        ),
-    )
-    min_per_source: tuple | None = PerSource(
-        instead="min_length",
-        doc=(
-            "`(a, b)`: at least `a * source + b` tokens, rounded down, where "
-            "that is more than `min_length`."
-        ),
-    )
+    min_length: int = Integer(default=1, low=1, high="max_length", request=True)
+    max_per_source: tuple | None = PerSource(instead="max_length")
+    min_per_source: tuple | None = PerSource(instead="min_length")
     no_repeat_ngram: int = Integer(
         default=0,
         low=0,
-        meaning="is the length of the n-grams that may not come twice",
-        advice="0 lets all of them come again.",
-        doc="No n-gram of so many tokens comes twice. 0 lets all.",
+        meaning="is the length of the n-grams that may not occur twice",
+        advice="0 allows all of them.",
     )
     repetition_penalty: float = Real(
         default=1.0,
         low=1,
-        meaning="divides positive logits of tokens that came already",
-        advice="1.0 changes nothing, 1.2 is the paper's.",
-        doc="Makes tokens less likely that came already, if greater than 1.",
+        meaning="divides the positive logits of repeated tokens",
+        advice="1.0 changes nothing, 1.2 is the paper's value.",
     )
 
     num_hypotheses = 1
@@ -154,7 +151,7 @@ class Search:
         own = _options_in(cls)
         _require_names(cls, own)
         annotations = inspect.get_annotations(cls)
-        if not dataclasses.is_dataclass(cls):  # then its base has them all
+        if not dataclasses.is_dataclass(cls):  # its base is `Search` itself
             last = {name: x for name, x in own.items() if x.last}
             first = {name: x for name, x in own.items() if not x.last}
             common = {x: y for x, y in _COMMON.items() if x not in own}
@@ -170,13 +167,13 @@ class Search:
             )
             setattr(cls, name, field)
         dataclasses.dataclass(frozen=True)(cls)
-        _add_options_to_docs(cls)
 
     def __new__(cls, *args, **kwargs):
         if cls is Search:
             raise TypeError(
-                "`Search` is the base of searches. Pass one of them, for "
-                "example `BeamSearch(5)`, or write a subclass."
+                "`Search` is an abstract base class. Received: a call of "
+                "`Search` itself. Make one of its subclasses, for example "
+                "`BeamSearch(5)`, or write one."
             )
         return super().__new__(cls)
 
@@ -187,7 +184,7 @@ class Search:
 
     @classmethod
     def _options(cls):
-        """The `Option`s by their names."""
+        """Returns the search's `Option`s by name."""
         fields = dataclasses.fields(cls)
         return {
             x.name: x.metadata["option"]
@@ -196,13 +193,13 @@ class Search:
         }
 
     def check(self):
-        """Refuses options that do not go together."""
+        """Raises `ValueError` for options that exclude each other."""
 
     def start(self, task: Task) -> Any:
         """Returns the search's own state before the first token, or None.
 
         Args:
-            task: What is searched; `task.batch` is the number of rows.
+            task: The `Task`; `task.batch` is the number of rows.
         """
         return None
 
@@ -210,54 +207,55 @@ class Search:
         """Chooses the next token of every hypothesis.
 
         Args:
-            step: A `keras_attn.search.Step`: what the model says, and what
-                is known so far.
-            state: The search's own.
+            step: A `keras_attn.search.Step`: the model's output and the
+                hypotheses so far.
+            state: The search's own state.
 
         Returns:
             Tokens, integers of shape `(batch, N)`, and the scores of the
-            hypotheses with them, `step.scores_with(tokens)`.
+            hypotheses extended by them, `step.scores_with(tokens)`.
         """
         raise NotImplementedError(
-            f"A search says in `choose` which token comes next. Received: "
-            f"{type(self).__name__}, which has none."
+            "A search needs a method `choose` that picks the next tokens. "
+            f"Received: {type(self).__name__}, which has none. Write it, or "
+            "subclass a search that has one."
         )
 
     def update(self, step, tokens, scores, state) -> Any:
-        """Returns the search's own state after these tokens.
+        """Returns the search's own state after the chosen tokens.
 
         Args:
             step: The `Step`, as for `choose`.
-            tokens: The tokens that came, `(batch, N)`: those chosen, or
-                those of a prefix.
-            scores: The scores with them, `(batch, N)`.
-            state: The state before.
+            tokens: The new tokens `(batch, N)`: those that `choose`
+                returned, or those of a prefix.
+            scores: The scores of the extended hypotheses, `(batch, N)`.
+            state: The state before these tokens.
         """
         return state
 
     @property
     def streams(self) -> bool:
-        """Whether a token is settled once it came, so that it may be sent."""
+        """Whether a chosen token is final, so that it can be streamed."""
         return self.num_hypotheses == 1
 
     @property
     def request_options(self) -> RequestOptions:
-        """Options that a `Task` may hold for every row, and their dtypes."""
+        """The options that a request may set by row, and their dtypes."""
         return RequestOptions(self, self._options())
 
     def check_options(self, options):
-        """Returns the options as tensors that fail where out of range."""
+        """Returns options as tensors; running them checks their range."""
         return self.request_options.checked(options)
 
     def option(self, name: str, task: Task) -> Any:
-        """The search's own, or a `(batch,)` tensor of the request's."""
+        """Returns an option: the request's, `(batch,)`, or the search's."""
         if task.options and name in task.options:
             dtype = self.request_options[name]
             return tf.cast(task.options[name], dtype)
         return getattr(self, name)
 
     def asked(self, task: Task) -> "Search":
-        """The search with the options of the request, `(batch, 1)` each."""
+        """Returns the search with the request's options, `(batch, 1)` each."""
         if not task.options:
             return self
         asked = copy.copy(self)
@@ -267,44 +265,45 @@ class Search:
         return asked
 
     def get_config(self) -> dict:
-        """The options by their names, for `from_config()`."""
+        """Returns the options by name, for `from_config()`."""
         fields = dataclasses.fields(self)
         return {x.name: getattr(self, x.name) for x in fields}
 
     @classmethod
     def from_config(cls, config: dict) -> "Search":
-        """Makes the same search again."""
+        """Returns the search that `get_config()` describes."""
         return cls(**config)
 
     def run(self, task: Task):
-        """Returns a run over a task: what is known from step to step.
+        """Returns the run of this search over a task.
 
-        That of hypotheses that go on alone; a search whose hypotheses take
-        each other's place has a run of its own.
+        `Chains` is the run of independent hypotheses. A search whose
+        hypotheses replace each other overrides this method.
         """
         return Chains(self, task)
 
     def begin(self, task: Task):
-        """Returns the run over a task that the search can do."""
+        """Checks a task's options and seed, and returns the run over it."""
         self.request_options.require_known(task.options or {})
         if self.draws and task.seed is None:
             raise ValueError(
-                f"`{type(self).__name__}` needs a seed for each row, and this "
-                "task has none. Received: seed=None. Other seeds draw other "
-                "hypotheses, the same seed draws them again."
+                f"`{type(self).__name__}` needs a seed for each row. "
+                "Received: seed=None. Pass `Task(..., seed=seeds)`, integers "
+                "of shape (batch,): the same seed draws the same hypotheses "
+                "again."
             )
         return self.run(task)
 
     def __call__(self, task: Task) -> Hypotheses:
-        """Decodes, inside a `tf.function` or eagerly."""
+        """Decodes a task, inside a `tf.function` or eagerly."""
         run = self.begin(task)
         buffers = [tf.TensorArray(x, self.max_length) for x in run.recorded]
         first = run.first(), task.start(run.beams), buffers
 
         def goes_on(*tensors):
             state, *_ = structures.pack(first, tensors)
-            # At least one step, also for a batch without rows: a buffer that
-            # nothing was written to does not know its shape.
+            # At least one step, even for an empty batch: a `TensorArray`
+            # without a single write does not know its element shape.
             return (state.time == 0) | ~tf.reduce_all(state.done)
 
         def body(*tensors):
@@ -341,48 +340,7 @@ def _require_names(cls, options):
     for name in options:
         if name in _RESERVED or name in _TAKEN:
             raise TypeError(
-                f"An option may not be named {name!r}, which means something "
-                f"else to every search. Received it in {cls.__name__}."
+                f"An option may not be named {name!r}: every search uses "
+                f"this name for something else. Received: {cls.__name__} "
+                "with such an option. Give the option another name."
             )
-
-
-def _add_options_to_docs(cls):
-    """Adds `Args` and the options of a request to a docstring without."""
-    text = inspect.cleandoc(vars(cls)["__doc__"] or "")
-    if text.startswith(f"{cls.__name__}(") or "\nArgs:\n" in text:
-        return  # it has none of its own, or says all itself
-    lines = text.split("\n")
-    after = [i for i, line in enumerate(lines) if line in _SECTIONS_AFTER]
-    at = min(after, default=len(lines))
-    before, rest = "\n".join(lines[:at]).rstrip(), "\n".join(lines[at:])
-    parts = [before, _args(cls._options()), _requests(cls._options()), rest]
-    cls.__doc__ = "\n\n".join(x for x in parts if x) + "\n"
-
-
-_SECTIONS_AFTER = ("Raises:", "Reference:", "References:", "Example:")
-
-
-def _args(options):
-    lines = ["Args:"]
-    for name, option in options.items():
-        lines += textwrap.wrap(
-            f"{name}: {option.doc}",
-            width=76,
-            initial_indent=" " * 4,
-            subsequent_indent=" " * 8,
-        )
-    return "\n".join(lines)
-
-
-def _requests(options):
-    known = [x for x, option in options.items() if option.request]
-    limited = [x for x in known if options[x].at_most_own]
-    text = f"Request options: {_listed(known)}"
-    if limited:
-        text += f"; at most the search's own {_listed(limited)}"
-    return textwrap.fill(f"{text}.", width=76)
-
-
-def _listed(names):
-    *others, last = [f"`{x}`" for x in names] or ["none"]
-    return f"{', '.join(others)} and {last}" if others else last

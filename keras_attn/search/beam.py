@@ -22,45 +22,78 @@ from keras_attn.search.task import zero_past
 
 @keras.saving.register_keras_serializable("keras_attn")
 class BeamSearch(Search):
-    """Keeps the `width` likeliest beginnings at every step.
+    """Keeps the `width` likeliest partial hypotheses (beams) at every step.
 
-    Of the `2 * width` best extensions of a source, those among the first
-    `width` that end go to a pool of finished hypotheses, scored once and
-    ranked there; the best `width` that do not end go on. Twice the width is
-    enough, since at most `width` extensions end. A pool holds `width`
-    hypotheses.
+    A step takes the `2 * width` best extensions of a source's beams. Those
+    that end, if they rank among the first `width`, move to a pool of finished
+    hypotheses. They are scored once, and the pool keeps the best `width`. The
+    best `width` extensions that do not end are the next beams. At most
+    `width` extensions end, so `2 * width` candidates are enough.
 
-    When to stop a source before the maximum length (`early_stopping`):
+    `early_stopping` decides when a source stops before the maximum length:
 
-    - `True`: as soon as the pool is full.
-    - `False`: when the pool is full and the best beginning, scored as if it
-      ended now, is no better than the worst of the pool. A heuristic.
-    - `"never"`: when the pool is full and no beginning can ever beat the
-      worst of the pool, even at the length that favours it most. With a
-      width large enough this is exhaustive search.
+    - `True`: when the pool is full.
+    - `False`: when the pool is full and no beam, scored as if it ended now,
+      beats the pool's worst entry. A heuristic.
+    - `"never"`: when the pool is full and no beam can ever beat the pool's
+      worst entry, even at the length that favours it most. With a large
+      enough width this is exhaustive search.
 
-    If fewer hypotheses than asked for have ended, the best beginnings, cut
-    at the maximum length, come after those and are flagged as not finished.
+    If fewer than `num_hypotheses` have ended, the best beams follow them, cut
+    at the maximum length and flagged as not finished.
 
-    The coverage penalty of Wu et al. (2016) adds to the score of a
-    hypothesis, when it ends or is cut, `coverage_penalty * sum(log(min(c,
-    1)))` over the real source positions, where `c` is all the attention a
-    position has had, the end token's step counted, and at least 1e-6. It is
-    never positive, and the rules of stopping leave it out.
+    The coverage penalty of Wu et al. (2016) is added to the score of a
+    hypothesis when it ends or is cut: `coverage_penalty * sum(log(min(c,
+    1)))` over the real source positions. `c`, at least 1e-6, is the sum of
+    the attention that a position received, the end token's step included.
+    The penalty is never positive, and the stopping rules ignore it.
 
     Diverse beam search (Vijayakumar et al., 2018) splits the beams into
-    `groups` of equal width. Each is a beam search with a pool of its own. At
-    every step the candidates of a group are ranked by their log-probability
-    less `diversity` times the number of beams of the groups before it that
-    go on with the same token (Hamming diversity; a group that has stopped
-    has none). The log-probabilities and scores themselves stay the model's.
-    The results of all groups are ranked together; groups may find the same.
+    `groups` of equal width. Each group is a beam search with its own pool.
+    At every step a group ranks its candidates by their log-probability minus
+    `diversity` times the number of beams in earlier groups that chose the
+    same token (Hamming diversity; a group that has stopped counts none). The
+    log-probabilities and scores themselves remain the model's. The results
+    of all groups are ranked together; two groups may find the same one.
 
-    A row whose request has a width finds what a search of that width finds.
-    With several groups the width is fixed.
+    The module `keras_attn.search` defines the rules on lengths, prefix and
+    repetition.
 
-    What the rules on lengths, prefix and repetition mean in detail stands in
-    `keras_attn.search`.
+    A request may set `width` and `max_length`, up to the search's own,
+    `length_penalty`, `min_length` and `coverage_penalty`. A row with a width
+    of its own gets the results of a search of that width. With several
+    groups a request cannot set `width`.
+
+    Args:
+        width: Number of beams. Defaults to `5`.
+        num_hypotheses: Number of results per source, at most `width`.
+            Defaults to `1`.
+        length_penalty: Exponent `alpha` of the length penalty, at least 0.
+            Defaults to `0.0`, which ranks by log-probability.
+        penalty: Formula of the length penalty, `"gnmt"` or `"power"`.
+            Defaults to `"gnmt"`.
+        early_stopping: `True`, `False` or `"never"`. Defaults to `False`.
+        max_length: Longest output in tokens, the end token counted. A
+            hypothesis is cut there and flagged as not finished. Defaults to
+            `100`.
+        min_length: Fewest tokens, the end token counted. Defaults to `1`.
+        max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
+            rounded down, where that is less than `max_length`. Defaults to
+            `None`.
+        min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
+            rounded down, where that is more than `min_length`. Defaults to
+            `None`.
+        no_repeat_ngram: Length of the n-grams that may not occur twice in a
+            hypothesis. 0 allows all. Defaults to `0`.
+        repetition_penalty: Factor of at least 1 that makes tokens less
+            likely which the hypothesis has already. Defaults to `1.0`, no
+            penalty.
+        coverage_penalty: Weight `beta` of the coverage penalty, at least 0.
+            Defaults to `0.0`, no penalty.
+        groups: Number of groups, a divisor of `width`. Defaults to `1`.
+        diversity: Cost of a token for each beam of an earlier group that
+            chose it. Above 0 with several groups. Defaults to `0.0`, which
+            one group needs.
 
     References:
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14
@@ -80,73 +113,54 @@ class BeamSearch(Search):
         request=lambda search: search.groups == 1,
         at_most_own=True,
         meaning="is the number of beams",
-        doc="Number of beginnings kept, the beams.",
     )
     num_hypotheses: int = Integer(
         default=1,
         low=1,
         high="width",
-        advice="A wider search finds more.",
-        doc="Number of results a source, at most `width`.",
+        advice="For more results raise `width` too.",
     )
     length_penalty: float = Real(
         default=0.0,
         low=0,
         request=True,
-        advice=("0 ranks by log-probability, more favours longer hypotheses."),
-        doc="The exponent `alpha` of the penalty, at least 0.",
+        advice=(
+            "0 ranks by log-probability, larger values favour longer "
+            "hypotheses."
+        ),
     )
-    penalty: str = Choice(
-        "gnmt",
-        "power",
-        default="gnmt",
-        doc='`"gnmt"` or `"power"`, the formula of the penalty.',
-    )
-    early_stopping: bool | str = Choice(
-        True, False, "never", default=False, doc='`True`, `False` or `"never"`.'
-    )
+    penalty: str = Choice("gnmt", "power", default="gnmt")
+    early_stopping: bool | str = Choice(True, False, "never", default=False)
     coverage_penalty: float = Real(
         default=0.0,
         low=0,
         request=True,
-        advice=(
-            "0 leaves coverage alone, 0.2 is about what Wu et al. (2016) found."
-        ),
-        doc="The weight `beta` of the coverage penalty, at least 0.",
+        advice="0 ignores coverage; Wu et al. (2016) use about 0.2.",
         last=True,
     )
-    groups: int = Integer(
-        default=1, doc="Number of groups, which divides the width.", last=True
-    )
-    diversity: float = Real(
-        default=0.0,
-        doc=(
-            "What a token costs a group for each beam before that has it. "
-            "Above 0 with several groups, else 0."
-        ),
-        last=True,
-    )
+    groups: int = Integer(default=1, last=True)
+    diversity: float = Real(default=0.0, last=True)
 
-    streams = False  # a beam search knows no token until it knows the last
+    streams = False  # the first token is known only when the last one is
 
     def check(self):
         if self.groups < 1 or self.width % self.groups:
             raise ValueError(
-                "`groups` must divide the width, so that all have as many "
-                f"beams. Received: groups={self.groups!r}, "
+                "`groups` must divide the width, so that all groups have the "
+                f"same number of beams. Received: groups={self.groups!r}, "
                 f"width={self.width!r}"
             )
         if (self.diversity > 0) != (self.groups > 1) or self.diversity < 0:
             raise ValueError(
-                "`diversity` is what a group pays for a token that groups "
-                "before it took: above 0 with several groups, 0 with one. "
-                f"Received: groups={self.groups!r}, "
-                f"diversity={self.diversity!r}. Without it all groups would "
-                "find the same."
+                "`diversity` must be above 0 with several groups and 0 with "
+                f"one. Received: groups={self.groups!r}, "
+                f"diversity={self.diversity!r}. It is the cost of a token "
+                "that an earlier group chose; without it all groups would "
+                "find the same hypotheses."
             )
 
     def normalise(self, log_probability, length):
-        """Returns the score of a hypothesis of this length."""
+        """Returns the score of a hypothesis of `length` tokens."""
         return normalise(
             log_probability, length, self.penalty, self.length_penalty
         )
@@ -156,7 +170,7 @@ class BeamSearch(Search):
 
 
 class Frontier(NamedTuple):
-    """The beams of all groups after a number of tokens."""
+    """The beams of all groups after `time` tokens."""
 
     time: Any
     groups: tuple  # of `Group`
@@ -180,8 +194,9 @@ class Groups:
         task: The `Task`.
 
     Attributes:
-        beams: How many hypotheses of a source the model steps.
-        recorded: Dtypes of what each step leaves for `results()`.
+        beams: Number of hypotheses per source that the model steps.
+        recorded: Dtypes of the tensors that each step records for
+            `results()`.
     """
 
     recorded = (tf.float32,)  # alignments
@@ -192,7 +207,7 @@ class Groups:
         self.beams = search.width
 
     def first(self) -> Frontier:
-        """The beams before the first token."""
+        """Returns the beams before the first token."""
         group = self._each.first(self._source_length())
         return Frontier(tf.constant(0), (group,) * self._search.groups)
 
@@ -201,11 +216,12 @@ class Groups:
 
         Args:
             frontier: The beams so far.
-            logits, alignments: What the model says after the last tokens.
+            logits, alignments: The model's output for the beams' last
+                tokens.
 
         Returns:
-            The beams then, those that they come from, `(batch, K)`, and the
-            alignments `(batch, K, source)`.
+            The new beams, the beams' parents `(batch, K)`, and a tuple of
+            the tensors to record, the alignments `(batch, K, source)`.
         """
         time, groups, rules = frontier.time, frontier.groups, self._each.rules
         raw = tf.cast(logits, tf.float32)
@@ -227,7 +243,7 @@ class Groups:
         return Frontier(time + 1, grown), parents, (alignments,)
 
     def _one_after_the_other(self, groups, step):
-        """Each group dislikes what those before it chose."""
+        """Advances the groups in order; tokens chosen earlier cost more."""
         vocabulary, width = step.logits.shape[-1], self._each.width
         dislike, grown, parents = None, [], []
         for i, group in enumerate(groups):
@@ -248,7 +264,7 @@ class Groups:
 
         Args:
             frontier: The beams at the end.
-            alignments: Those of all steps, time first, by beam.
+            alignments: The recorded alignments `(time, batch, K, source)`.
         """
         count, time = self._search.num_hypotheses, frontier.time
         if len(frontier.groups) == 1:
@@ -264,7 +280,7 @@ class Groups:
         exists = pool.scores > POSSIBLE
         lengths = tf.where(exists, pool.lengths, 0)
         real = tf.sequence_mask(lengths, self._search.max_length)
-        # (T, B, K, S) -> (B, T, K, S), then the slot of each step
+        # (T, B, K, S) -> (B, T, K, S), then the beam of each step
         attended = tf.transpose(alignments, [1, 0, 2, 3])
         attended = tf.gather(
             attended, tf.transpose(pool.slots, [0, 2, 1]), batch_dims=2
@@ -278,13 +294,13 @@ class Groups:
         )
 
     def _source_length(self):
-        """How many positions alignments are over, where somebody asks."""
+        """Returns the alignments' last axis, or None if no rule needs it."""
         task = self._task
         if not self._each.covers:
             return None
         if task.source_mask is not None:
             return tf.shape(task.source_mask)[1]
-        # Only a step tells. A graph that knows its shapes leaves it out.
+        # Only a step shows it. A graph with static shapes drops this step.
         tokens = tf.fill([task.batch, self.beams], task.start_token)
         _, alignments, _ = task.step(tokens, task.start(self.beams))
         return tf.shape(alignments)[-1]

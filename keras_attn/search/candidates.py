@@ -1,32 +1,35 @@
-"""The best extensions of hypotheses, by few passes over the logits.
+"""Finds the best extensions of hypotheses in few passes over the logits.
 
-Beside the model itself, a step of a search costs what it takes to read the
-logits of the vocabulary. A small one is read by the plain formula. Of a large
-one only the largest logit of every chunk is looked at first: the best tokens
-lie in the chunks with the largest maxima.
+Apart from the model itself, reading the logits is the main cost of a step. A
+small vocabulary is read by the plain formula. A large one is divided into
+chunks: the best tokens lie in the chunks with the largest maxima, so only
+these chunks are read token by token.
 """
 
 import tensorflow as tf
 
 from keras_attn.search.task import log_normaliser
 
-CHUNK = 64  # logits; of 32 to 256 the fastest at 8,000 and 32,000
-LARGE = 1024  # from here on chunks pay
+# Logits per chunk. Of the sizes 32 to 256 this was the fastest, with
+# vocabularies of 8,000 and 32,000.
+CHUNK = 64
+LARGE = 1024  # smallest vocabulary for which chunks are faster
 
 
 def extend(logits, logp, count, banned=(), allowed=None):
     """Finds the best extensions of each source's hypotheses.
 
     Args:
-        logits: float32 tensor of shape `(batch, beams, vocabulary)`, of which
-            the softmax makes probabilities.
+        logits: float32 tensor of shape `(batch, beams, vocabulary)`. Its
+            softmax is the distribution of the next token.
         logp: Log-probabilities of the hypotheses, `(batch, beams)`.
-        count: How many extensions to return, at most all there are.
-        banned: `(id, penalty)` pairs: the penalty, a large negative number or
+        count: Number of extensions to return, at most `beams * vocabulary`.
+        banned: `(id, penalty)` pairs. The penalty, a large negative number or
             scalar tensor, is added to the log-probability of every extension
             by this id.
-        allowed: Logits as they shall be instead, without the probability that
-            is missing then going to others. None for `logits`.
+        allowed: Logits after masking, `(batch, beams, vocabulary)`, or None
+            for `logits`. They rank the extensions, but the softmax is still
+            normalised over `logits`.
 
     Returns:
         Log-probabilities of the extended hypotheses, best first, the beams
@@ -46,7 +49,7 @@ def _extend_plainly(logits, logp, count, banned, allowed):
 
 
 def likeliest(logits, logp, banned, allowed):
-    """Finds the best extension of each hypothesis by itself.
+    """Finds the best extension of each single hypothesis.
 
     Args:
         logits, logp, banned, allowed: As for `extend`.
@@ -57,14 +60,14 @@ def likeliest(logits, logp, banned, allowed):
     """
     found = log_probabilities(logits, banned, allowed)
     best = tf.reduce_max(found, axis=-1, keepdims=True)
-    # The first token that has it. XLA's argmax takes several times as long.
+    # The first token with the best value. XLA's argmax is several times slower.
     last = logits.shape[-1] - 1
     token = tf.where(found == best, tf.range(last + 1), last)
     return logp + best[..., 0], tf.reduce_min(token, axis=-1)
 
 
 def log_probabilities(logits, banned, allowed):
-    """Those of the next token, `(batch, beams, vocabulary)`."""
+    """Returns the next token's, of shape `(batch, beams, vocabulary)`."""
     if allowed is None:
         found = tf.nn.log_softmax(logits)
     else:
@@ -87,8 +90,8 @@ def _extend_by_chunks(logits, logp, count, banned, allowed):
     logits = tf.reshape(logits, [-1, beams, chunks, CHUNK])
     maxima = tf.reduce_max(logits, axis=-1)  # (B, K, chunks)
 
-    # log-sum-exp from the largest logit and its probability, which is never
-    # small: a softmax is twice as fast as the sum of exponentials.
+    # log-sum-exp = largest logit - log of its probability, which is never
+    # small. The softmax is twice as fast as a sum of exponentials.
     peak = tf.argmax(maxima, axis=-1, output_type=tf.int32)
     likeliest = tf.gather(
         tf.reshape(probabilities, [-1, beams, chunks, CHUNK]),
@@ -103,7 +106,7 @@ def _extend_by_chunks(logits, logp, count, banned, allowed):
         logits = tf.reshape(allowed, [-1, beams, chunks, CHUNK])
         maxima = tf.reduce_max(logits, axis=-1)
 
-    # A chunk whose largest logit is banned may have nothing to offer.
+    # Extra chunks replace those that were chosen for a banned logit.
     spoilt = len({token // CHUNK for token, _ in banned})
     chosen = min(count + beams * spoilt, beams * chunks)
     _, best = tf.math.top_k(
@@ -124,7 +127,7 @@ def _extend_by_chunks(logits, logp, count, banned, allowed):
 
 
 def penalties(banned, size):
-    """The penalties of `(id, penalty)` pairs as a vector over ids."""
+    """Returns the `(id, penalty)` pairs as a vector of `size` penalties."""
     return tf.add_n(
         [penalty * tf.one_hot(token, size) for token, penalty in banned]
     )

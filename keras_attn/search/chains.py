@@ -1,7 +1,7 @@
-"""Hypotheses that go on one token at a time, none knowing of the others.
+"""`Chains`: the run of independent hypotheses, token by token.
 
-Greedy search, sampling and most searches of a user's own run so; they differ
-in the token they choose.
+Greedy search, sampling and most searches of a user's own run this way. They
+differ only in the tokens they choose.
 """
 
 from typing import Any
@@ -19,30 +19,31 @@ from keras_attn.search.task import gather
 from keras_attn.search.task import zero_past
 from keras_attn.search.threefry import uniform
 
-CUT = -1  # in place of a token: none could come
+CUT = -1  # recorded instead of a token where all tokens are forbidden
 
 
 class Chain(NamedTuple):
-    """What is known of the hypotheses after a number of tokens."""
+    """The state of the hypotheses after `time` tokens."""
 
     time: Any
     last: Any  # (B, N)
     done: Any  # (B, N)
     scores: Any  # (B, N)
-    history: Any  # (B, N, T), or None where no rule asks for it
+    history: Any  # (B, N, T), or None if no rule needs it
     own: Any  # the search's own state
 
 
 class Chains:
-    """One run of such a search over a task.
+    """One run of a search over a task, with independent hypotheses.
 
     Args:
-        search: The search: `start`, `choose` and `update` are its own.
+        search: The `Search`, whose `start`, `choose` and `update` are called.
         task: The `Task`.
 
     Attributes:
-        beams: How many hypotheses of a source the model steps.
-        recorded: Dtypes of what each step leaves for `results()`.
+        beams: Number of hypotheses per source that the model steps.
+        recorded: Dtypes of the tensors that each step records for
+            `results()`.
     """
 
     recorded = (tf.int32, tf.float32)  # tokens, alignments
@@ -58,7 +59,7 @@ class Chains:
             self._numbers = uniform(task.seed, self.beams, search.max_length)
 
     def first(self) -> Chain:
-        """What is known before the first token."""
+        """Returns the state before the first token."""
         batch, count = self._task.batch, self.beams
         history = None
         if self._rules.need_history:
@@ -74,16 +75,17 @@ class Chains:
         )
 
     def advance(self, chain: Chain, logits, alignments) -> tuple:
-        """Takes one token for every hypothesis.
+        """Extends every hypothesis by one token.
 
         Args:
-            chain: What is known so far.
-            logits, alignments: What the model says after the last tokens.
+            chain: The state so far.
+            logits, alignments: The model's output for the last tokens.
 
         Returns:
-            What is known then; None, as no hypothesis takes the place of
-            another; and the tokens `(batch, N)`, `CUT` where there is none,
-            with the alignments `(batch, N, source)`.
+            The new state; None instead of parents, since no hypothesis
+            replaces another; and a tuple of the tensors to record, the
+            tokens `(batch, N)`, `CUT` where all were forbidden, and the
+            alignments `(batch, N, source)`.
         """
         rules, time = self._rules, chain.time
         raw = tf.cast(logits, tf.float32)
@@ -131,14 +133,14 @@ class Chains:
         """Returns the hypotheses, best first.
 
         Args:
-            chain: What is known at the end.
-            tokens, alignments: What was recorded, time first.
+            chain: The state at the end.
+            tokens, alignments: The recorded tensors, time first.
         """
         # (T, B, N, ...) -> (B, N, T, ...)
         tokens = tf.transpose(tokens, [1, 2, 0])
         alignments = tf.transpose(alignments, [1, 2, 0, 3])
-        # The loop goes on until all rows are done: past the end token of a
-        # hypothesis, or its maximum, comes what nobody asked for.
+        # The loop runs until all rows are done, so a hypothesis that is done
+        # earlier is followed by tokens that do not belong to it.
         longest = self._limits.longest
         if not is_fixed(longest):
             longest = longest[:, None]
@@ -147,7 +149,7 @@ class Chains:
         end = _first(tokens == self._task.end_token)
         finished = end < longest
         lengths = tf.minimum(end + 1, longest)
-        # Without a token, or with one that the model rules out, there is none.
+        # A hypothesis without tokens, or with an impossible one, is dropped.
         exists = (lengths > 0) & (chain.scores > POSSIBLE)
         lengths = tf.where(exists, lengths, 0)
         real = tf.sequence_mask(lengths, tokens.shape[-1])
@@ -165,6 +167,6 @@ class Chains:
 
 
 def _first(true):
-    """Where the first True of `(B, N, T)` is, or T."""
+    """Returns the index of the first True along T of `(B, N, T)`, or T."""
     length = true.shape[-1]
     return tf.reduce_min(tf.where(true, tf.range(length), length), axis=-1)

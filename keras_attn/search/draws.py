@@ -1,4 +1,4 @@
-"""A token drawn from logits by temperature, top-k and nucleus."""
+"""Draws tokens from logits by temperature, top-k and nucleus."""
 
 import tensorflow as tf
 
@@ -7,17 +7,17 @@ from keras_attn.search.candidates import LARGE
 from keras_attn.search.options import is_fixed
 from keras_attn.search.task import POSSIBLE
 
-FIRST = 128  # likeliest tokens, in which most nuclei end
+FIRST = 128  # likeliest tokens that are sorted first; most nuclei are smaller
 BELOW_ONE = 1 - 2.0**-23
 
 
 def draw(logits, numbers, temperature, top_k, top_p):
-    """Picks tokens by temperature, top-k and nucleus, in this order.
+    """Draws tokens after temperature, top-k and nucleus, in this order.
 
     Args:
         logits: Tensor of shape `(batch, N, vocabulary)`.
         numbers: Uniform random numbers `(batch, N)`.
-        temperature, top_k, top_p: A number each, or a tensor `(batch,)` or
+        temperature, top_k, top_p: Each a number, or a tensor `(batch,)` or
             `(batch, 1)`.
 
     Returns:
@@ -32,20 +32,20 @@ def draw(logits, numbers, temperature, top_k, top_p):
 
 
 def pick(mass, numbers):
-    """The first tokens with which the share reached passes the numbers.
+    """Picks the first tokens at which the cumulative share exceeds `numbers`.
 
     Args:
-        mass: Probabilities, but for their sum, `(batch, N, vocabulary)`.
-        numbers: Numbers from 0 to 1, without 1, `(batch, N)`.
+        mass: Unnormalised probabilities `(batch, N, vocabulary)`.
+        numbers: Numbers from 0 to 1, excluding 1, `(batch, N)`.
 
     Returns:
-        Tokens of shape `(batch, N)`, none of them without mass.
+        Tokens of shape `(batch, N)`, never one without mass.
     """
     vocabulary = mass.shape[-1]
     if vocabulary < LARGE:
         _, total = _cumulative(mass)
         return _first_past(mass, numbers * total)
-    # First the chunk, then the token in it: one pass over the vocabulary.
+    # Picks a chunk, then a token in it: one pass over the vocabulary.
     rest = -vocabulary % CHUNK
     mass = tf.pad(mass, [[0, 0], [0, 0], [0, rest]])
     chunks = (vocabulary + rest) // CHUNK
@@ -57,7 +57,7 @@ def pick(mass, numbers):
     inside = tf.gather(mass, chunk, batch_dims=2)  # (B, N, CHUNK)
     passed -= tf.gather(cumulative, chunk, batch_dims=2)
     passed += tf.gather(sums, chunk, batch_dims=2)
-    # Rounding must not lead out of the chunk.
+    # Rounding must not move the pick past the chunk's end.
     _, total = _cumulative(inside)
     passed = tf.minimum(passed, total * BELOW_ONE)
     return chunk * CHUNK + _first_past(inside, passed)
@@ -70,20 +70,20 @@ def _first_past(mass, passed):
 
 
 def _cumulative(mass):
-    """Cumulative sums, 0 where there is no mass, and the largest of them."""
+    """Returns cumulative sums, 0 where mass is 0, and the largest of them."""
     cumulative = tf.where(mass > 0, tf.cumsum(mass, axis=-1), 0.0)
     return cumulative, tf.reduce_max(cumulative, axis=-1)
 
 
 def _mass(logits, temperature):
-    """Probabilities, but for their sum, of the tokens that may come."""
+    """Returns unnormalised probabilities, 0 for forbidden tokens."""
     peak = tf.reduce_max(logits, axis=-1, keepdims=True)
     mass = tf.exp((logits - peak) / temperature)
     return tf.where(logits > POSSIBLE, mass, 0.0)
 
 
 def _likely(logits, mass, temperature, top_k, top_p):
-    """Which tokens top-k and nucleus leave, `(B, N, V)`."""
+    """Returns whether top-k and nucleus keep each token, `(B, N, V)`."""
     vocabulary = logits.shape[-1]
     total = tf.reduce_sum(mass, axis=-1, keepdims=True)
 
@@ -101,14 +101,14 @@ def _likely(logits, mass, temperature, top_k, top_p):
             lambda: (least, last),
             lambda: bounds(vocabulary)[:2],
         )
-    # Of equally likely tokens top_k takes that of the lower id first.
+    # `tf.math.top_k` ranks the lower id first among equal logits.
     return (logits > least) | (
         (logits == least) & (tf.range(vocabulary) <= last)
     )
 
 
 def _bounds(logits, total, size, temperature, top_k, top_p):
-    """The last token that stays, sought among so many likeliest ones.
+    """Finds the least likely token that stays, among the `size` likeliest.
 
     Returns:
         Its logit, its id and whether it was found, each `(B, N, 1)`.
@@ -125,7 +125,7 @@ def _bounds(logits, total, size, temperature, top_k, top_p):
         share = top_p * tf.where(tf.equal(top_k, 0), total, of_top_k)
         stays &= (before < share) | tf.equal(top_p, 1)
     count = tf.reduce_sum(tf.cast(stays, tf.int32), axis=-1, keepdims=True)
-    # None stays where none may come.
+    # The count is 0 where all tokens are forbidden.
     last = tf.maximum(count - 1, 0)
     least = tf.gather(ordered, last, batch_dims=2)
     last = tf.gather(ids, last, batch_dims=2)
@@ -142,5 +142,5 @@ def _by_row(option):
 
 
 def _is(option, value):
-    """Whether this is the option of every row, known before the graph."""
+    """Returns whether an option is this number, fixed for every row."""
     return is_fixed(option) and option == value

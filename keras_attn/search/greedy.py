@@ -9,9 +9,27 @@ from keras_attn.search.base import Search
 class GreedySearch(Search):
     """Takes the likeliest token at every step.
 
-    The score of a hypothesis is the sum of its log-probabilities. What the
-    rules on lengths, prefix and repetition mean in detail stands in
-    `keras_attn.search`.
+    The score of a hypothesis is the sum of its log-probabilities. The module
+    `keras_attn.search` defines the rules on lengths, prefix and repetition.
+
+    A request may set `max_length`, up to the search's own, and `min_length`.
+
+    Args:
+        max_length: Longest output in tokens, the end token counted. A
+            hypothesis is cut there and flagged as not finished. Defaults to
+            `100`.
+        min_length: Fewest tokens, the end token counted. Defaults to `1`.
+        max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
+            rounded down, where that is less than `max_length`. Defaults to
+            `None`.
+        min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
+            rounded down, where that is more than `min_length`. Defaults to
+            `None`.
+        no_repeat_ngram: Length of the n-grams that may not occur twice in a
+            hypothesis. 0 allows all. Defaults to `0`.
+        repetition_penalty: Factor of at least 1 that makes tokens less
+            likely which the hypothesis has already. Defaults to `1.0`, no
+            penalty.
 
     Example:
 

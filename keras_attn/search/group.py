@@ -1,4 +1,4 @@
-"""The beams of a source, or one group of them: a step of beam search."""
+"""One group of beams, and a step of beam search over it."""
 
 from typing import Any
 from typing import NamedTuple
@@ -21,24 +21,29 @@ from keras_attn.search.task import NEVER
 from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import gather
 
-UNATTENDED = 1e-6  # the least coverage, which keeps its logarithm finite
+UNATTENDED = 1e-6  # the smallest coverage, so that its logarithm is finite
 
 
 class Group(NamedTuple):
-    """Beams, best first, and what of them has ended."""
+    """Beams, best first, and the pool of hypotheses that have ended."""
 
     last: Any  # (B, K)
     logp: Any  # (B, K), the model's own; `IMPOSSIBLE` where there is no beam
     done: Any  # (B,)
     tokens: Any  # (B, K, T)
-    slots: Any  # (B, K, T): in which of all beams each step was attended from
-    lengths: Any  # (B,) of the beams, or None where it is the time
-    coverage: Any  # (B, K, S) attention so far, or None if nobody asks
+    slots: Any  # (B, K, T): the beam, of all groups, whose step made a token
+    lengths: Any  # (B,) of the beams, or None where all equal the time
+    coverage: Any  # (B, K, S), attention so far, or None without a penalty
     pool: Pool
 
 
 class Beams:
-    """One run of a beam search over a task, told for one group."""
+    """The functions of a group of beams in one run of a search over a task.
+
+    Args:
+        search: The `BeamSearch`.
+        task: The `Task`.
+    """
 
     def __init__(self, search, task):
         self.search, self.task = search, task
@@ -48,7 +53,7 @@ class Beams:
         self.alpha = search.option("length_penalty", task)
         self.beta = search.option("coverage_penalty", task)
         self.covers = not (is_fixed(self.beta) and self.beta == 0)
-        # None where all rows have all beams
+        # (B,), or None where all rows have the search's own width
         width = search.option("width", task)
         self.widths = None if is_fixed(width) else width
         self.stops_apart = self.rules.may_exhaust or not is_fixed(
@@ -56,10 +61,15 @@ class Beams:
         )
 
     def first(self, source):
-        """The group before the first step, for memories so long."""
+        """Returns the group before the first step.
+
+        Args:
+            source: Number of source positions, or None without coverage.
+        """
         batch, width = self.task.batch, self.width
         empty = empty_pool(batch, width, self.search.max_length)
-        alive = tf.one_hot(0, width, 0.0, IMPOSSIBLE)  # all beams are alike
+        # One beam at first: the others would be copies of it.
+        alive = tf.one_hot(0, width, 0.0, IMPOSSIBLE)
         return Group(
             last=tf.fill([batch, width], self.task.start_token),
             logp=tf.tile(alive[None], [batch, 1]),
@@ -79,20 +89,20 @@ class Beams:
         Args:
             group: The `Group`.
             step: Its `Step`.
-            offset: Number of beams in the groups before.
-            dislike: What tokens cost when candidates are ranked, but not in
-                their log-probabilities, `(B, V)`, or None.
+            offset: Number of beams in the earlier groups.
+            dislike: Costs of tokens `(B, V)`, which change the candidates'
+                rank but not their log-probabilities; or None.
 
         Returns:
-            The group with one more token, the beams that those come from,
-            counted within the group, and which beams chose a token, not
-            counting sources that are done.
+            The group with one more token; the beams' parents, counted within
+            the group; and whether each beam chose a token, False for sources
+            that are done.
         """
         width, time = self.width, step.time
         value, logp, parents, tokens = self._candidates(group, step, dislike)
-        # Only the first `width` candidates may end; a beginning that is
-        # impossible stays so, and never ends. (A mask and not a slice: XLA
-        # compiles the slice of a top_k into a full sort, ten times slower.)
+        # Only the first `width` candidates may end, and impossible ones never
+        # do. (A mask, not a slice: XLA compiles the slice of a top_k into a
+        # full sort, ten times slower.)
         is_end = tokens == self.task.end_token
         first = self._within_width(tokens.shape[1])
         ends = is_end & first & (logp > POSSIBLE)
@@ -133,8 +143,12 @@ class Beams:
         return grown, parents, chose
 
     def _candidates(self, group, step, dislike):
-        """The best extensions: values they are ranked by, log-probabilities,
-        the beams they extend and the tokens they add, each `(B, C)`."""
+        """Finds the best `C` extensions of a group's beams.
+
+        Returns:
+            The values that rank them, their log-probabilities, the beams
+            they extend and the tokens they add, each `(B, C)`.
+        """
         allowed = step.allowed
         if dislike is not None:
             allowed = step.logits if allowed is None else allowed
@@ -162,13 +176,16 @@ class Beams:
         return value, logp, parents, tokens
 
     def _within_width(self, count):
-        """Which of `count` in order are within the width, `(1 or B, count)`."""
+        """Returns whether each of `count` ranks is below the row's width.
+
+        Its shape is `(B, count)`, or `(1, count)` if rows share the width.
+        """
         width = self.width if self.widths is None else self.widths[:, None]
         within = tf.range(count) < width
         return within if self.widths is not None else within[None]
 
     def _coverage_penalty(self, coverage):
-        """`beta * sum(log(min(coverage, 1)))` of each beam, `(B, K)`."""
+        """Returns `beta * sum(log(min(coverage, 1)))`, of shape `(B, K)`."""
         logs = tf.math.log(tf.clip_by_value(coverage, UNATTENDED, 1.0))
         if self.task.source_mask is not None:
             logs = tf.where(self.task.source_mask[:, None], logs, 0.0)
@@ -200,18 +217,18 @@ class Beams:
         full = worst > POSSIBLE
         if self.search.early_stopping is True:
             return full
-        # Log-probabilities only fall and the coverage penalty is no reward,
-        # so the best score a beginning can still reach is that of its
-        # present sum at the longest length.
+        # Log-probabilities only fall, and the coverage penalty is never
+        # positive. So the best score that a beam can still reach is that of
+        # its present sum at the longest length.
         never = self.search.early_stopping == "never"
         at = self.limits.longest if never else length
         top = logp[:, 0]
-        if self.search.groups > 1:  # ranked by more than the log-probability
+        if self.search.groups > 1:  # diversity changed the beams' order
             top = tf.reduce_max(logp, axis=1)
         return full & (worst >= self.normalise(top, at))
 
     def _stop_rows(self, group, grown, possible, time):
-        """Leaves rows as they were that are done, or cannot go on."""
+        """Keeps the old state of rows that are done or cannot go on."""
         stays = group.done | tf.logical_not(possible)
 
         def keep(old, new):
@@ -232,14 +249,14 @@ class Beams:
         return grown._replace(done=done, lengths=lengths, **kept)
 
     def normalise(self, logp, length):
-        """Scores of hypotheses `(B, K)` or `(B,)` of a length, or lengths."""
+        """Returns the scores of hypotheses `(B, K)` or `(B,)` by length."""
         alpha = self.alpha
         if not is_fixed(alpha) and len(logp.shape) == 2:
             alpha = alpha[:, None]
         return normalise(logp, length, self.search.penalty, alpha)
 
     def results(self, group, time, count):
-        """Finished hypotheses, best first; then those that were cut."""
+        """Returns finished hypotheses, best first, then those cut."""
         cut = group.logp > POSSIBLE
         lengths = tf.fill(tf.shape(cut), time)
         if group.lengths is not None:
@@ -254,7 +271,7 @@ class Beams:
             tokens=group.tokens,
             slots=group.slots,
         )
-        if self.covers or self.search.groups > 1:  # not in order of scores
+        if self.covers or self.search.groups > 1:  # not sorted by score yet
             cut = best(cut, self.width)
         pool, finished = ranked(group.pool, cut, count)
         if self.widths is None:

@@ -1,4 +1,4 @@
-"""How long and how short a hypothesis may be, row by row."""
+"""The longest and the shortest length of a hypothesis, row by row."""
 
 from typing import Any
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from keras_attn.search.options import is_fixed
 
 
 class Limits(NamedTuple):
-    """Lengths with the end token: integers where all rows have the same."""
+    """Lengths, the end token counted; integers where all rows agree."""
 
     longest: Any  # an integer or (B,)
     shortest: Any  # an integer or (B,), at most the longest
 
     @classmethod
     def of(cls, search, task):
-        """Combines the options of search, sources and request."""
+        """Returns the limits that search, sources and request give."""
         longest = search.option("max_length", task)
         shortest = search.option("min_length", task)
         if search.max_per_source is not None:
@@ -31,14 +31,15 @@ class Limits(NamedTuple):
 
 
 def _per_source(name, pair, task):
-    """`a * source + b`, rounded down."""
+    """Returns `a * source + b`, rounded down, of shape `(B,)`."""
     if task.source_lengths is None:
         raise ValueError(
-            f"`{name}` needs the lengths of the sources, and this task has "
-            f"none. Received: {name}={pair!r}. Limits that depend on no "
-            "source are `max_length` and `min_length`."
+            f"`{name}` needs the lengths of the sources. Received: "
+            f"{name}={pair!r}, with a task without `source_lengths`. Pass "
+            "these, or use `max_length` and `min_length`, which need no "
+            "source."
         )
     a, b = pair
     limit = a * tf.cast(task.source_lengths, tf.float32) + b
-    # 1.1 * 10 is 11, also where float32 makes a little less of it.
+    # So that 1.1 * 10 is 11, even if float32 rounds it down.
     return tf.cast(tf.floor(limit + 1e-3), tf.int32)

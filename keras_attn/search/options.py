@@ -1,7 +1,7 @@
-"""Options of a search, each stated once: default, range, who may change it.
+"""Options of a search: default, range, and whether a request may set them.
 
-A search lists them in its class. From that come the checks of its arguments,
-the options that a request may hold, the docs and the saving.
+A search declares its options as class attributes. Its constructor and its
+checks, its `request_options` and its saving are derived from these.
 """
 
 import math
@@ -15,11 +15,11 @@ LARGEST = tf.float32.max  # finite: a range up to it refuses infinity and NaN
 
 
 class Range(NamedTuple):
-    """Which numbers an option may be."""
+    """The interval of numbers that an option accepts."""
 
     low: float = -LARGEST
     high: float = LARGEST
-    above: bool = False  # whether `low` itself is out of range
+    above: bool = False  # whether `low` itself is excluded
 
     def __str__(self):
         if self.high == LARGEST:
@@ -32,54 +32,52 @@ class Range(NamedTuple):
         return f"between {self.low} and {self.high}"
 
     def holds(self, value):
-        """Whether each number is in the range, which NaN never is."""
+        """Returns whether each number is in the range; NaN never is."""
         low = value > self.low if self.above else value >= self.low
         return low & (tf.cast(value, tf.float32) <= self.high)
 
 
 class Option:
-    """An option that may be anything, and never comes with a request.
+    """An option of any value, which no request can set.
 
     Args:
-        default: What it is where nobody says.
-        doc: What it means, for the docs of the search.
-        last: Whether it comes after the options that all searches have, as
-            those do that were added later.
+        default: The default value.
+        last: Whether its argument follows those that all searches share.
+            Options added in later versions are `last`, so that older
+            positional calls keep their meaning.
     """
 
-    dtype = None  # of the options that may come with a request
+    dtype = None  # set for options that a request may set
     request = at_most_own = False
 
-    def __init__(self, default: Any, *, doc: str = "", last: bool = False):
-        self.default, self.doc, self.last = default, doc, last
+    def __init__(self, default: Any, *, last: bool = False):
+        self.default, self.last = default, last
 
     def read(self, name: str, search) -> Any:
-        """Returns the value that a search was given, or refuses it."""
+        """Returns the option's value in a search, after checking it."""
         return getattr(search, name)
 
     def may_come_with_request(self, search) -> bool:
-        """Whether a request to this search may hold another value."""
+        """Returns whether a request to this search may set the option."""
         return False
 
 
 class Choice(Option):
-    """One of several values.
+    """An option with a fixed list of values.
 
     Args:
-        *values: The values.
-        default: Its default, one of them.
-        doc, last: As of every `Option`.
+        *values: The allowed values.
+        default: The default value, one of `values`.
+        last: As in `Option`.
     """
 
-    def __init__(
-        self, *values: Any, default: Any, doc: str = "", last: bool = False
-    ):
-        super().__init__(default, doc=doc, last=last)
+    def __init__(self, *values: Any, default: Any, last: bool = False):
+        super().__init__(default, last=last)
         self._values = values
 
     def read(self, name, search):
         value = getattr(search, name)
-        # By type too: to Python, 1 equals True.
+        # Types are compared too, since 1 == True in Python.
         if not any(type(value) is type(x) and value == x for x in self._values):
             *others, last = (
                 f'"{x}"' if isinstance(x, str) else repr(x)
@@ -96,18 +94,19 @@ class Real(Option):
     """A finite number within a range.
 
     Args:
-        default: Its default.
-        low: The least that it may be.
-        high: The most that it may be: a number, or the name of an option
-            before it, whose value that is.
-        above: Whether it must be more than `low`.
-        request: Whether it may come with a request, each row with its own;
-            or a function of the search that says so.
-        at_most_own: Whether a request may ask for no more than the search's
-            own, because buffers are as large as that.
-        meaning: What follows its name in an error, before "and must be".
-        advice: The end of an error: what would do.
-        doc, last: As of every `Option`.
+        default: The default value.
+        low: The smallest value allowed.
+        high: The largest value allowed: a number, or the name of an option
+            declared earlier, whose value is then the limit.
+        above: Whether the value must be greater than `low`, not equal.
+        request: Whether a request may set the option, with one value per
+            row; or a function that takes the search and returns this.
+        at_most_own: Whether a request's value is limited to the search's
+            own, because the search allocates buffers of that size.
+        meaning: Words for error messages, between the option's name and
+            "and must be".
+        advice: Last sentence of the error messages, the remedy.
+        last: As in `Option`.
     """
 
     dtype = tf.float32
@@ -124,15 +123,14 @@ class Real(Option):
         at_most_own: bool = False,
         meaning: str = "",
         advice: str = "",
-        doc: str = "",
         last: bool = False,
     ):
-        super().__init__(default, doc=doc, last=last)
+        super().__init__(default, last=last)
         if request and low < 0:
             raise ValueError(
-                "An option that may come with a request needs `low` of at "
-                "least 0, because -1 stands for the search's own there. "
-                f"Received: low={low!r}. Shift it, or leave `request` out."
+                "An option with `request` needs `low` of at least 0: in a "
+                "request, -1 stands for the search's own value. Received: "
+                f"low={low!r}. Shift the range, or leave `request` out."
             )
         self._low, self._high, self._above = low, high, above
         self.request, self.at_most_own = request, at_most_own
@@ -182,16 +180,15 @@ class Real(Option):
         if isinstance(high, str):
             high = f"`{high}`"
         words = str(Range(self._low, high, self._above))
-        return words.removesuffix(" and finite")  # which was looked at
+        return words.removesuffix(" and finite")  # `_fits` has checked it
 
 
 class Integer(Real):
     """An integer within a range.
 
     Args:
-        default: Its default.
-        low, high, above, request, at_most_own, meaning, advice: As of `Real`.
-        doc, last: As of every `Option`.
+        default, low, high, above, request, at_most_own, meaning, advice,
+            last: As in `Real`.
     """
 
     dtype = tf.int32
@@ -205,20 +202,20 @@ class PerSource(Option):
     """A pair `(a, b)`, for `a * source length + b` tokens; or None.
 
     Args:
-        instead: Name of the option for a limit that does not depend on the
-            source.
-        doc, last: As of every `Option`.
+        instead: Name of the option whose limit does not depend on the
+            source. Error messages name it.
+        last: As in `Option`.
     """
 
-    def __init__(self, instead: str, *, doc: str = "", last: bool = False):
-        super().__init__(None, doc=doc, last=last)
+    def __init__(self, instead: str, *, last: bool = False):
+        super().__init__(None, last=last)
         self._instead = instead
 
     def read(self, name, search):
         pair = getattr(search, name)
         if pair is None:
             return None
-        if isinstance(pair, list):  # as JSON has it
+        if isinstance(pair, list):  # read from JSON
             pair = tuple(pair)
         if not (
             isinstance(pair, tuple)
@@ -229,14 +226,14 @@ class PerSource(Option):
             raise ValueError(
                 f"`{name}` must be a pair (a, b) of numbers with a > 0, for a "
                 "limit of a * source length + b tokens. Received: "
-                f"{name}={pair!r}. A limit that does not depend on the source "
-                f"is `{self._instead}`."
+                f"{name}={pair!r}. For a limit that does not depend on the "
+                f"source use `{self._instead}`."
             )
         return pair
 
 
 def is_number(value) -> bool:
-    """Whether this is a finite number."""
+    """Returns whether a value is a finite number."""
     return (
         isinstance(value, numbers.Real)
         and not isinstance(value, bool)
@@ -245,5 +242,5 @@ def is_number(value) -> bool:
 
 
 def is_fixed(value) -> bool:
-    """Whether an option or limit is one number, known before the graph."""
+    """Returns whether an option is a Python number, not a tensor by row."""
     return not tf.is_tensor(value)

@@ -1,4 +1,4 @@
-"""Hypotheses with their scores, and which of them are the best."""
+"""`Pool`: scored hypotheses, and functions that rank and merge them."""
 
 from typing import Any
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from keras_attn.search.task import gather
 
 
 class Pool(NamedTuple):
-    """Hypotheses of each source that have ended, or were cut."""
+    """Scored hypotheses of each source, which have ended or were cut."""
 
     scores: Any  # (B, K), `IMPOSSIBLE` where there is none
     lengths: Any  # (B, K)
     tokens: Any  # (B, K, T)
-    slots: Any  # (B, K, T): in which beam each step was attended from
+    slots: Any  # (B, K, T): the beam whose step made each token
 
 
 def normalise(logp, length, penalty, alpha):
-    """Scores of hypotheses with the end token or the maximum at `length`."""
+    """Returns the scores of hypotheses of `length` tokens."""
     if not tf.is_tensor(alpha) and alpha == 0:
         return logp
     length = tf.cast(length, tf.float32)
@@ -30,6 +30,7 @@ def normalise(logp, length, penalty, alpha):
 
 
 def empty_pool(batch, width, length):
+    """Returns a pool without hypotheses, with room for `width`."""
     return Pool(
         scores=tf.fill([batch, width], IMPOSSIBLE),
         lengths=tf.zeros([batch, width], tf.int32),
@@ -39,17 +40,18 @@ def empty_pool(batch, width, length):
 
 
 def join(*pools):
+    """Concatenates pools along the axis of hypotheses."""
     return tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), *pools)
 
 
 def best(pool, count):
-    """The `count` best hypotheses, in order."""
+    """Returns the `count` best hypotheses, best first."""
     _, index = tf.math.top_k(pool.scores, count)
     return gather(pool, index)
 
 
 def ranked(ended, cut, count):
-    """The best of two sorted pools; what was cut comes after what ended.
+    """Ranks two sorted pools: those that ended, then those that were cut.
 
     Returns:
         `Pool` of `count` hypotheses and whether each has ended.
@@ -65,7 +67,7 @@ def ranked(ended, cut, count):
 
 
 def merged(pools, finished, count):
-    """The best of several ranked pools, those that ended first.
+    """Ranks several pools together: those that ended, then those cut.
 
     Returns:
         `Pool` of `count` hypotheses and whether each has ended.

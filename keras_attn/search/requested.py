@@ -1,14 +1,14 @@
-"""The options of a search that may come with a request, row by row."""
+"""The options of a search that a request may set, row by row."""
 
 from collections.abc import Mapping
 
 import tensorflow as tf
 
-OWN = -1  # where every row has a number: the search's own
+OWN = -1  # stands for the search's own value in tensors of a request
 
 
 class RequestOptions(Mapping):
-    """Names of these options and their dtypes; checks what a request holds.
+    """Maps the names of these options to dtypes, and checks requests.
 
     Args:
         search: The search.
@@ -40,21 +40,21 @@ class RequestOptions(Mapping):
         return {name: tf.TensorSpec([None], self[name]) for name in names}
 
     def range_of(self, name):
-        """The `Range` of an option in a request."""
+        """Returns the `Range` of an option in a request."""
         return self._options[name].range_of_request(name, self._search)
 
     def require_known(self, names):
-        """Refuses options that this search does not take with a request."""
+        """Raises `ValueError` for options that a request cannot set."""
         unknown = sorted(set(names) - set(self))
         if unknown:
             raise ValueError(
-                f"{self._search} takes these options with a request: "
-                f"{sorted(self)}. Received: {unknown}. What it does not take "
-                "is fixed by the search itself."
+                f"A request to {self._search} may set these options: "
+                f"{sorted(self)}. Received: {unknown}. Set others in the "
+                "search itself."
             )
 
     def checked(self, options):
-        """Returns the options as tensors that fail where out of range."""
+        """Returns options as tensors; running them checks their range."""
         self.require_known(options)
         return {
             name: self._checked(name, value) for name, value in options.items()
@@ -75,22 +75,22 @@ class RequestOptions(Mapping):
             return tf.identity(value)
 
     def errors(self, options):
-        """Says what is wrong with the options of each row.
+        """Returns the errors in the options of each row.
 
         Args:
             options: Dictionary of tensors `(batch,)`, in which `OWN` stands
-                for the search's own.
+                for the search's own value.
 
         Returns:
-            List of strings `(batch,)`, one for each option, "" where all is
-            well.
+            List of string tensors `(batch,)`, one for each option; "" for a
+            row without an error.
         """
         errors = []
         for name, value in options.items():
             allowed = self.range_of(name)
             received = [
                 f"`{name}` must be {allowed}. Received: {name}=",
-                # As short as they can be written, not with six digits.
+                # The shortest digits that identify the number, not always six.
                 tf.strings.as_string(value, shortest=value.dtype.is_floating),
                 f". {OWN} stands for the search's own, {self._own(name)}.",
             ]
@@ -99,7 +99,7 @@ class RequestOptions(Mapping):
         return errors
 
     def with_own(self, options, bad):
-        """The search's own where none was asked for, or a row is bad."""
+        """Returns options with the search's own for `OWN` and bad rows."""
         return self.checked(
             {
                 name: tf.where(

@@ -1,8 +1,7 @@
-"""Rules of what may come next: forbidden, too early, repeated or forced.
+"""The rules on the next token: forbidden, too early, repeated or forced.
 
-None of them changes what a token counts, but for the repetition penalty: a
-token that may come has the model's own log-probability, and what the others
-would have had is nobody's.
+Forbidden tokens are skipped; the others keep the model's log-probability,
+without renormalising. Only the repetition penalty changes log-probabilities.
 """
 
 import tensorflow as tf
@@ -18,11 +17,12 @@ class Rules:
     Args:
         search: The search, for its options.
         task: The `Task`, for its forbidden tokens and its prefix.
-        limits: `Limits`, for the fewest tokens.
+        limits: The `Limits`, for the minimum length.
 
     Attributes:
-        need_history: Whether `apply` asks for the tokens so far.
-        may_exhaust: Whether all tokens may be ruled out at once.
+        need_history: Whether `apply` needs the tokens so far.
+        forces: Whether there is a prefix, which forces tokens.
+        may_exhaust: Whether the rules can forbid all tokens at once.
     """
 
     def __init__(self, search, task, limits):
@@ -44,24 +44,24 @@ class Rules:
         )
 
     def banned(self, time):
-        """`(id, penalty)` pairs of tokens that may not come in any row."""
+        """Returns `(id, penalty)` pairs of tokens forbidden in every row."""
         pairs = [(token, NEVER) for token in self._forbidden]
         if is_fixed(self._shortest) and self._shortest > 1:
             pairs.append((self._end, self._early(time)))
         return pairs
 
     def apply(self, logits, history, time):
-        """Penalises and bans what depends on the row or the hypothesis.
+        """Applies the rules that depend on the row or the hypothesis.
 
         Args:
             logits: float32 tensor of shape `(batch, beams, vocabulary)`.
             history: Tokens so far `(batch, beams, max_length)`, or None if
                 `need_history` is False.
-            time: How many tokens there are so far.
+            time: Number of tokens so far.
 
         Returns:
-            Logits to normalise by, and logits to choose by, or None where
-            they are the same.
+            The logits that the softmax normalises over, and the masked
+            logits to choose by, or None where these are the same.
         """
         if self._penalty != 1:
             logits = self._penalise(logits, history, time)
@@ -76,15 +76,15 @@ class Rules:
         return logits, allowed
 
     def forced(self, logits, time):
-        """The prefix's token of every row.
+        """Returns the prefix's token of every row.
 
         Args:
             logits: The model's own, before any rule.
-            time: How many tokens there are so far.
+            time: Number of tokens so far.
 
         Returns:
-            Tokens `(batch,)`, 0 where the row may choose, and what each
-            beam's log-probability of it is, `(batch, beams)`.
+            Tokens `(batch,)`, 0 where the prefix has ended, and the
+            log-probability that each beam gives this token, `(batch, beams)`.
         """
 
         def by_prefix():
@@ -102,11 +102,11 @@ class Rules:
         return tf.cond(time < tf.shape(self._prefix)[1], by_prefix, free)
 
     def _early(self, time):
-        """What the end token costs while it is too early for it."""
+        """Returns the end token's penalty, `NEVER` before the minimum."""
         return NEVER * tf.cast(time + 1 < self._shortest, tf.float32)
 
     def _penalise(self, logits, history, time):
-        """Divides positive logits of tokens so far, multiplies negative."""
+        """Divides the past tokens' positive logits, multiplies negative."""
         logit = tf.gather(logits, history, batch_dims=2)  # (B, K, T)
         positive = logit > 0
         penalised = tf.where(
@@ -117,12 +117,12 @@ class Rules:
         return _at_most(logits, history, penalised)
 
     def _ban_repeats(self, logits, history, time):
-        """Bans what would complete an n-gram that came before."""
+        """Bans tokens that would complete an n-gram for the second time."""
         before, length = self._ngram - 1, history.shape[-1]
-        starts = length - before  # (B, K, starts): n-grams that may be there
+        starts = length - before  # positions where an n-gram may start
         if starts <= 0:
             return logits
-        # The last n - 1 tokens; at the very beginning there are not so many.
+        # The last n - 1 tokens; indices are clipped while there are fewer.
         last = tf.gather(
             history, tf.maximum(time - before + tf.range(before), 0), axis=2
         )
@@ -135,9 +135,10 @@ class Rules:
 
 
 def _at_most(logits, tokens, bounds):
-    """Lowers logits `(B, K, V)` of tokens `(B, K, N)` to `(B, K, N)`.
+    """Lowers the logits `(B, K, V)` of tokens to at most their bounds.
 
-    It is the same whichever of equal tokens comes first.
+    Tokens and bounds are `(B, K, N)`. Where a token occurs several times, the
+    smallest bound counts, so the result does not depend on their order.
     """
     batch, beams, vocabulary = tf.unstack(tf.shape(logits))
     row = tf.reshape(tf.range(batch * beams), [batch, beams, 1])

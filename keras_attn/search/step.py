@@ -1,4 +1,4 @@
-"""A step of a search: what the model says of the next tokens."""
+"""`Step`: the model's output at one step of a search."""
 
 import functools
 from typing import Any
@@ -11,18 +11,19 @@ from keras_attn.search.task import log_normaliser
 
 
 class Step:
-    """The knowledge by which tokens are chosen, of `N` hypotheses a row.
+    """The model's output for `N` hypotheses per row, and their scores so far.
 
     Attributes:
-        time: How many tokens there are so far, a scalar tensor.
-        scores: Sums of their log-probabilities, `(batch, N)`.
-        alignments: What the model attended to, `(batch, N, source)`.
-        numbers: Uniform random numbers from 0 to 1, `(batch, N)`, made of
-            seed, hypothesis and time; None unless the search draws.
+        time: Number of tokens so far, a scalar tensor.
+        scores: Sums of the log-probabilities so far, `(batch, N)`.
+        alignments: The model's attention weights, `(batch, N, source)`.
+        numbers: Uniform random numbers from 0 to 1, `(batch, N)`, which
+            depend on seed, hypothesis and time; None unless the search draws.
         raw: The model's own logits, `(batch, N, vocabulary)`, float32.
-        logits: Those to normalise by: after the repetition penalty.
-        allowed: Those to choose by, or None where they are `logits`.
-        banned: `(id, penalty)` pairs of tokens that may not come in any row.
+        logits: The logits after the repetition penalty. The softmax
+            normalises over these.
+        allowed: The logits after masking, or None where they are `logits`.
+        banned: `(id, penalty)` pairs of tokens forbidden in every row.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Step:
 
     @functools.cached_property
     def choices(self):
-        """Logits `(batch, N, vocabulary)`, lowest where nothing may come."""
+        """Logits `(batch, N, vocabulary)`, below -1e9 for forbidden tokens."""
         allowed = self.logits if self.allowed is None else self.allowed
         if self.banned:
             allowed += candidates.penalties(self.banned, allowed.shape[-1])
@@ -51,22 +52,21 @@ class Step:
 
     @functools.cached_property
     def log_probabilities(self):
-        """Of the next token, `(batch, N, vocabulary)`.
+        """Those of the next token, `(batch, N, vocabulary)`.
 
-        A token that may not come has one below -1e9; the others are not
-        renormalised.
+        A forbidden token's is below -1e9; the others are not renormalised.
         """
         return candidates.log_probabilities(
             self.logits, self.banned, self.allowed
         )
 
     def scores_with(self, tokens):
-        """The scores `(batch, N)` of the hypotheses with these tokens."""
+        """Returns the scores `(batch, N)` of hypotheses with these tokens."""
         logit = tf.gather(self.choices, tokens[..., None], batch_dims=2)
         return self.scores + logit[..., 0] - log_normaliser(self.logits)
 
     def likeliest(self):
-        """The likeliest token of each hypothesis, and the scores with it."""
+        """Returns the likeliest token of each hypothesis, and the scores."""
         given = self.logits, self.scores
         rules = self.banned, self.allowed
         _, count, vocabulary = self.logits.shape
@@ -80,16 +80,15 @@ class Step:
         """Draws a token for each hypothesis, by the step's random numbers.
 
         Args:
-            weights: Probabilities `(batch, N, vocabulary)`, whatever their
-                sum.
+            weights: Unnormalised probabilities `(batch, N, vocabulary)`.
 
         Returns:
-            Tokens `(batch, N)`, none of them of weight 0.
+            Tokens `(batch, N)`, never one of weight 0.
         """
         return draws.pick(weights, self.numbers)
 
     def of_beams(self, first, count):
-        """The step as a group of beams sees it."""
+        """Returns the step of `count` beams from `first` on."""
 
         def some(x):
             return None if x is None else x[:, first : first + count]

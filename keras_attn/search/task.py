@@ -1,4 +1,4 @@
-"""What a search takes, what it gives, and what all searches share."""
+"""`Task` and `Hypotheses`, the input and the output of every search."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Stands for the log-probability of the impossible. Finite, since the
+# The log-probability of an impossible hypothesis. It is finite, since the
 # difference of two infinities is NaN, and far below any real sum.
 IMPOSSIBLE = -1e9
-POSSIBLE = IMPOSSIBLE / 2  # what is above this can be
-NEVER = 2 * IMPOSSIBLE  # what a token costs that may not come
+POSSIBLE = IMPOSSIBLE / 2  # log-probabilities above this are possible
+NEVER = 2 * IMPOSSIBLE  # the penalty of a forbidden token
 
 
 def gather(structure, index):
-    """Takes items `index (B, N)` of axis 1 of every tensor."""
+    """Gathers the items `index (B, N)` of axis 1 of every tensor."""
     return tf.nest.map_structure(
         lambda x: None if x is None else tf.gather(x, index, batch_dims=1),
         structure,
@@ -24,8 +24,8 @@ def gather(structure, index):
 class Hypotheses(NamedTuple):
     """The sequences that a search found, best first.
 
-    `N` is the number of hypotheses asked for. One that does not exist has
-    length 0, a score of minus infinity and is not finished.
+    `N` is the search's `num_hypotheses`. If it found fewer, the missing ones
+    have length 0, a score of minus infinity, and are not finished.
     """
 
     tokens: tf.Tensor  # (batch, N, time), int32, zero past the length
@@ -36,13 +36,13 @@ class Hypotheses(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a search works on.
+    """The input of a search: a step function, its state and the request.
 
     `step(tokens (batch, beams), state)` returns logits `(batch, beams,
     vocabulary)`, alignments `(batch, beams, source)` and the new state.
-    `start(beams)` returns the first state, a structure of tensors, or None,
-    whose first two axes are batch and beams. `reorder(state, parents)` takes
-    the states of parents `(batch, beams)`.
+    `start(beams)` returns the first state: None, or a structure of tensors
+    whose first two axes are batch and beams. `reorder(state, parents)`
+    gathers the states of the beams' parents `(batch, beams)`.
     """
 
     step: Callable
@@ -54,19 +54,19 @@ class Task(NamedTuple):
     source_mask: Any = None  # (batch, source), or None where all are real
     source_lengths: Any = None  # (batch,), int32, the end token counted
     prefix: Any = None  # (batch, P) ids that hypotheses begin with, 0 pads
-    seed: Any = None  # (batch,), int32, of which a row's draws are made
-    options: Any = None  # name -> (batch,) tensor, instead of the search's
+    seed: Any = None  # (batch,), int32, for the random draws of a row
+    options: Any = None  # name -> (batch,) tensor, replaces the search's own
     reorder: Callable = gather
 
 
 def log_normaliser(logits):
-    """Log-sum-exp over the last axis, of logits that are not all -inf."""
+    """Returns log-sum-exp over the last axis, of logits not all -inf."""
     peak = tf.reduce_max(logits, axis=-1, keepdims=True)
     total = tf.reduce_sum(tf.exp(logits - peak), axis=-1)
     return peak[..., 0] + tf.math.log(total)
 
 
 def zero_past(alignments, lengths):
-    """Zeroes `(B, N, T, S)` past the lengths `(B, N)`."""
+    """Returns `(B, N, T, S)` with zeros past the lengths `(B, N)`."""
     real = tf.sequence_mask(lengths, alignments.shape[2])
     return tf.where(real[..., None], alignments, 0.0)

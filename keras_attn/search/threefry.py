@@ -1,10 +1,10 @@
-"""Random numbers that depend on what they are for, and on nothing else.
+"""Random numbers that depend only on seed, hypothesis and time.
 
-TensorFlow's stateless generators give other numbers under XLA than in a
-graph, and other ones for another shape. A row's sample would change with the
-way it was compiled or with the batch it came in. Threefry (Salmon et al.,
-2011) is a function of a key and a counter in 32-bit integers, exact wherever
-it runs; one number costs a few hundred integer operations.
+TensorFlow's stateless generators give different numbers under XLA and in a
+graph, and different numbers for another shape. A row's sample would change
+with the compiler or with the batch. Threefry (Salmon et al., 2011) is a
+function of a key and a counter in 32-bit integers, exact wherever it runs.
+One number costs a few hundred integer operations.
 """
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ _ROUNDS = 20
 
 
 def uniform(seed, count, length):
-    """Numbers from 0 to 1, without 1.
+    """Returns uniform random numbers from 0 to 1, excluding 1.
 
     Args:
         seed: int32 tensor of shape `(batch,)`.
@@ -23,8 +23,8 @@ def uniform(seed, count, length):
         length: Number of steps.
 
     Returns:
-        float32 tensor of shape `(length, batch, count)`: each number is made
-        of its row's seed, its hypothesis and its time.
+        float32 tensor of shape `(length, batch, count)`. Each number depends
+        on its row's seed, its hypothesis and its time.
     """
     key = tf.bitcast(tf.cast(seed, tf.int32), tf.uint32)[None, :, None]
     shape = [length, tf.shape(seed)[0], count]
@@ -34,13 +34,13 @@ def uniform(seed, count, length):
         (tf.broadcast_to(key, shape), tf.zeros(shape, tf.uint32)),
         (tf.broadcast_to(hypothesis, shape), tf.broadcast_to(time, shape)),
     )
-    # 23 bits, so that no number rounds to 1
+    # 23 bits, so that no number is rounded to 1.
     bits = tf.bitwise.right_shift(bits, _word(9))
     return tf.cast(tf.bitcast(bits, tf.int32), tf.float32) * 2.0**-23
 
 
 def threefry(key, counter):
-    """Threefry-2x32 with 20 rounds: two words from two and two.
+    """Computes Threefry-2x32 with 20 rounds.
 
     Args:
         key, counter: Pairs of uint32 tensors, all of one shape.

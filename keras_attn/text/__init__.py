@@ -1,19 +1,19 @@
-"""Strings to ids and back, inside the graph.
+"""Turns strings into ids and back, inside the graph.
 
-Every operation is TensorFlow's or tensorflow-text's, so that a SavedModel
-takes and gives strings. Whatever bytes come in, each row gets a defined
-result and does no harm to the others:
+Every operation is TensorFlow's or tensorflow-text's, so that a SavedModel can
+take and return strings. Any bytes give a defined result for their row and
+leave the other rows alone:
 
 1. Invalid UTF-8 and NUL become U+FFFD; line breaks and tabs become spaces.
-2. Unicode normalisation, NFC unless something else is asked for; then lower
-   case if asked for.
-3. Split by a `Splitter`: into characters, into words at Unicode white space,
-   or by one of your own.
-4. Look up; what the vocabulary lacks, and any word that looks like a special
-   token, is unknown. A `Splitter` with ids of its own does this itself.
-5. Cut to `max_length` tokens, which is told, or refused, as configured; the
-   end token is added. So every row has at least one token, an empty string
-   too.
+2. Unicode normalisation, NFC by default; then lower case, if configured.
+3. A `Splitter` splits the text: into characters, into words at Unicode white
+   space, or in a way of your own.
+4. The vocabulary maps tokens to ids. A token that it lacks, or that is
+   spelled like a special token, is unknown. A `Splitter` with its own ids
+   does this step itself.
+5. Rows longer than `max_length` tokens are cut, which is reported, or
+   refused, as configured. Then the end token is added, so that even an empty
+   string has one token.
 """
 
 from keras_attn.special_tokens import END as END

@@ -1,4 +1,4 @@
-"""`Text`: a vocabulary, and the way text becomes ids of it."""
+"""`Text`: a vocabulary, and how text is turned into its ids."""
 
 import collections
 import copy
@@ -25,37 +25,37 @@ from keras_attn.text.trial import Trial
 from keras_attn.text.vocabulary import Vocabulary
 from keras_attn.text.vocabulary import require_tokens
 
-_BATCH = 10_000  # lines at a time, when a vocabulary is counted
-_TRIED = 1_000  # lines of the data on which a part of one's own is tried
+_BATCH = 10_000  # lines per batch when a vocabulary is counted
+_TRIED = 1_000  # lines of the data on which a user's own splitter is tried
 
 
 class Text:
-    """A vocabulary and the way text becomes ids of it.
+    """A vocabulary, and how text is turned into its ids.
 
     Ids 0 to 3 are padding, start, end and unknown. The rest are the tokens,
     the most frequent first.
 
     Args:
         vocabulary: Tokens without the special ones, in the order of ids, or
-            a mapping of tokens to their counts in the data. Left out where
-            `split` is a part with ids of its own.
+            a mapping of tokens to their counts in the data. Leave it out if
+            `split` is a `Splitter` with ids of its own.
         split: `"characters"`, `"whitespace"`, or a `Splitter` of your own.
         lowercase: Whether text is lower-cased.
         max_length: Most tokens of a row, the end token not counted.
-        too_long: What becomes of a longer row: `"truncate"` cuts it,
-            `"error"` refuses the whole batch it is in; in an export that row
-            alone has no answer. `is_truncated()` tells which rows are cut,
-            and so do the results of a `Translator`.
+        too_long: How to treat a longer row. `"truncate"` cuts it; then
+            `is_truncated()` and the results of a `Translator` report it.
+            `"error"` refuses the row's whole batch; an export refuses only
+            the row.
         normalization: Unicode normal form of the text. `"NFC"` keeps every
-            letter and sign as it is written: it only decides whether an
-            accented letter is one code point or two. `"NFKC"` also replaces
-            signs by plain ones, `kʰ` by `kh`, `½` by `1⁄2`, full-width and
-            half-width letters by the usual ones; that loses what was written.
-            `None` leaves code points alone.
+            letter and sign as written and only makes equal accented letters
+            equal code points. `"NFKC"` also replaces signs by plain ones:
+            `kʰ` by `kh`, `½` by `1⁄2`, full-width and half-width letters by
+            the usual ones. That loses the original spelling. `None` leaves
+            code points alone.
 
     Raises:
-        ValueError: If a token could never come out of the split, or a
-            `Splitter` breaks a rule, which a trial on a few lines shows.
+        ValueError: If the split can never produce one of the tokens, or if a
+            trial on a few lines shows that a `Splitter` breaks a rule.
 
     Example:
 
@@ -101,7 +101,7 @@ class Text:
 
     @property
     def split(self) -> str | Splitter:
-        """The way of splitting: its short name, or the part itself."""
+        """The short name of the way of splitting, or the `Splitter`."""
         return built_in.name_of(self.splitter) or self.splitter
 
     @property
@@ -109,25 +109,26 @@ class Text:
         return isinstance(self.split, Splitter)
 
     def _tokens_of(self, vocabulary):
-        """The tokens of a vocabulary or of the part, and their counts."""
+        """Returns the tokens, and their counts where these are known."""
         own = self.splitter.tokens
         if own is not None and vocabulary is not None:
             raise ValueError(
                 f"`{type(self.splitter).__name__}` has {len(own)} tokens of "
-                "its own, which have their ids. Received a vocabulary too: "
-                f"{vocabulary!r:.80}. Leave it out, `Text(split=...)`."
+                "its own, so `vocabulary` must be left out. Received: "
+                f"vocabulary={vocabulary!r:.80}. Call `Text(split=...)`."
             )
         if own is None and vocabulary is None:
             raise ValueError(
-                "`vocabulary` must be a list of tokens. Received None with "
-                f"split={self.split!r}, which has no tokens of its own. "
-                "`Text.from_lines(lines, split=...)` counts those of the data."
+                "`vocabulary` must be a list of tokens. Received: "
+                f"vocabulary=None with split={self.split!r}, which has no "
+                "tokens of its own. `Text.from_lines(lines, split=...)` "
+                "counts the tokens of the data."
             )
         counts = dict(vocabulary) if hasattr(vocabulary, "keys") else {}
         return list(vocabulary if own is None else own), counts
 
     def _learn(self, tokens, counts):
-        """Takes tokens, after a look at each."""
+        """Checks tokens and makes them the vocabulary."""
         require_tokens(tokens)
         self.counts = counts
         self._use(Vocabulary(tokens))
@@ -150,19 +151,20 @@ class Text:
         min_count: int = 1,
         **kwargs,
     ) -> "Text":
-        """Counts the tokens of some lines and keeps the frequent ones.
+        """Counts the tokens of lines and keeps the frequent ones.
 
         Args:
-            lines: The data.
-            split: As for `Text`, and so are `lowercase` and `**kwargs`:
-                `max_length`, `too_long` and `normalization`. A line is
-                counted whole, also past `max_length`.
+            lines: The data, strings.
+            split: As for `Text`.
+            lowercase: As for `Text`.
             max_size: Largest `size`, the special tokens counted.
             min_count: Fewest occurrences of a token that is kept.
+            **kwargs: `max_length`, `too_long` and `normalization`, as for
+                `Text`. Lines are counted whole, beyond `max_length` too.
         """
         if isinstance(lines, (str, bytes)):
             raise ValueError(
-                "`lines` must be a list of strings. Received the string "
+                "`lines` must be a list of strings. Received: the string "
                 f"{lines[:40]!r}. For one line pass a list of one."
             )
         if max_size is not None and max_size <= len(SPECIAL_TOKENS):
@@ -177,9 +179,10 @@ class Text:
             )
         if getattr(split, "tokens", None) is not None:
             raise ValueError(
-                f"`{type(split).__name__}` has {len(split.tokens)} tokens of "
-                "its own, so none are counted. Received it as `split` of "
-                "`Text.from_lines`. Call `Text(split=...)`, without lines."
+                "`Text.from_lines` needs a `split` without tokens of its own, "
+                f"since it counts tokens. Received: `{type(split).__name__}`, "
+                f"which has {len(split.tokens)} tokens of its own. Call "
+                "`Text(split=...)`, without lines."
             )
         text = cls([], split, lowercase, **kwargs)
         counter = collections.Counter()
@@ -194,7 +197,8 @@ class Text:
             for token, count in counter.items()
             if count >= min_count and token.decode() not in SPECIAL_TOKENS
         ]
-        # Frequent first; equals by code point, whatever the data's order.
+        # Frequent tokens first; equally frequent ones by code point, so that
+        # the order of the data does not matter.
         counts.sort(key=lambda pair: (-pair[1], pair[0]))
         if max_size is not None:
             counts = counts[: max_size - len(SPECIAL_TOKENS)]
@@ -202,15 +206,16 @@ class Text:
         return text
 
     def _require_splittable(self, tokens):
-        """Tokens that no text can give are a mistake."""
+        """Raises if a token can never be a piece of a text."""
         for i in range(0, len(tokens), _BATCH):
             batch = tokens[i : i + _BATCH]
             pieces = self.pieces(tf.constant(batch)).to_list()
             for token, found in zip(batch, pieces, strict=True):
                 if found != [token.encode()]:
                     raise ValueError(
-                        "A token of a vocabulary must be what the text is "
-                        f"split into. Received: {token!r}, which becomes "
+                        "A token of a vocabulary must be a piece that the "
+                        f"text is split into. Received: {token!r}, which is "
+                        "split into "
                         f"{[piece.decode() for piece in found]} with "
                         f"split={self.split!r}, lowercase={self.lowercase}, "
                         f"normalization={self.normalization!r}."
@@ -222,8 +227,8 @@ class Text:
         if not self._is_of_your_own:
             return ""
         return (
-            " Where pieces depend on what is around them, as `##ing`, "
-            f"`{type(self.splitter).__name__}` sets `splits_alone = False`."
+            " If pieces depend on their neighbours, as `##ing` does, set "
+            f"`splits_alone = False` in `{type(self.splitter).__name__}`."
         )
 
     @property
@@ -239,23 +244,23 @@ class Text:
     def pieces(self, strings) -> tf.RaggedTensor:
         """Splits strings `(batch,)` into tokens `(batch, ragged)`.
 
-        Whatever the vocabulary; not cut to `max_length`.
+        The vocabulary plays no role, and rows are not cut to `max_length`.
         """
         return self._coding.pieces(self._normalise(batch_of(strings)))
 
     def uncut_ids(self, strings) -> tf.RaggedTensor:
         """Turns strings `(batch,)` into ids `(batch, ragged)`.
 
-        Without start and end, and not cut to `max_length`.
+        Rows have no start or end token and are not cut to `max_length`.
         """
         return self._coding.ids(self._read(strings))
 
     def lengths(self, strings) -> tf.Tensor:
-        """Counts the tokens of strings `(batch,)`, int64, not cut."""
+        """Counts the tokens of strings `(batch,)` before any cut, int64."""
         return self._read(strings).row_lengths()
 
     def _read(self, strings):
-        """Pieces or ids, ragged, of which the coding makes ids."""
+        """Returns pieces or ids, ragged, as `_coding.ids` takes them."""
         return self._coding.read(self._normalise(batch_of(strings)))
 
     def ids(self, strings, start: bool = False, end: bool = True) -> tf.Tensor:
@@ -270,7 +275,7 @@ class Text:
             int32 tensor of shape `(batch, longest)`, padded with 0.
         """
         ids = self.ragged_ids(strings, start, end).to_tensor(PAD)
-        # An empty batch has one column too: RNNs refuse a length of zero.
+        # At least one column, even for no rows: RNNs refuse a length of 0.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
         return tf.pad(ids, [[0, 0], [0, missing]], constant_values=PAD)
 
@@ -284,7 +289,7 @@ class Text:
         return tf.concat([*first, ids, *last], axis=1)
 
     def token_ids(self, tokens) -> tf.Tensor:
-        """Turns tokens of any shape into int32 ids, as they are.
+        """Looks up tokens of any shape; returns int32 ids of that shape.
 
         Nothing is normalised or split. A token spelled like a special one is
         unknown.
@@ -292,14 +297,14 @@ class Text:
         return self._vocabulary.ids(tokens)
 
     def is_truncated(self, strings) -> tf.Tensor:
-        """Tells which strings `(batch,)` have more than `max_length` tokens.
+        """Returns which strings `(batch,)` have more than `max_length` tokens.
 
-        `ids()` and `tokens_of()` keep the first `max_length` of these.
+        `ids()` and `tokens_of()` keep their first `max_length` tokens.
         """
         return self.lengths(tf.convert_to_tensor(strings)) > self.max_length
 
     def tokens_of(self, strings) -> tf.RaggedTensor:
-        """The tokens behind `ids()`: as written, also where unknown.
+        """Returns the tokens behind `ids()`, unknown ones as written.
 
         Each row ends with `</s>`.
         """
@@ -316,7 +321,8 @@ class Text:
             check = tf.debugging.Assert(
                 longest <= self.max_length,
                 [
-                    f"A text may have {self.max_length} tokens. Longest here:",
+                    f"A text may have at most {self.max_length} tokens. "
+                    "Received: a text with this number of tokens:",
                     longest,
                 ],
             )
@@ -331,7 +337,7 @@ class Text:
 
         Args:
             ids: Integers.
-            tokens: What `lookup(ids)` returned, where it is known already.
+            tokens: The result of `lookup(ids)`, if the caller has it already.
         """
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer or ids.shape.rank == 0:
@@ -345,32 +351,32 @@ class Text:
     def join(self, tokens, ids) -> tf.Tensor:
         """Joins tokens `(..., time)` to strings `(...)`.
 
-        Where the ids are padding, start or end, tokens are left out. The
-        others may be any.
+        Tokens whose ids are padding, start or end are left out. The other
+        ids play no role.
         """
         return by_rows(tokens, ids, self.splitter.join)
 
     @property
     def separator(self) -> str | None:
-        """The string between two tokens, `None` if that is not all."""
+        """The string that joins tokens, `None` if joining takes more."""
         return self.splitter.separator
 
     def lookup(self, ids) -> tf.Tensor:
-        """Turns ids of any shape into tokens, the special ones too."""
+        """Turns ids of any shape into tokens, special ones included."""
         return self._vocabulary.lookup(ids)
 
     def tables(self):
-        """The two tables, made once and outside any graph."""
+        """Returns the two lookup tables, made once, outside any graph."""
         return self._vocabulary.tables()
 
     def resources(self) -> list:
-        """The objects that hold what an export needs beside the graph."""
+        """Returns the objects that an export must track: tables, splitter."""
         return [*self.tables(), self.splitter]
 
     def reading(self, path) -> "Text":
-        """Writes the vocabulary to a file, and returns a text that reads it.
+        """Writes the vocabulary to a file, and returns a `Text` that reads it.
 
-        An export keeps the file as an asset.
+        An export copies the file as an asset.
         """
         files.write_vocabulary(self, pathlib.Path(path))
         other = copy.copy(self)
@@ -380,12 +386,13 @@ class Text:
     def save(self, path) -> None:
         """Writes the vocabulary to a file, and the options beside it.
 
-        The file has a line for each id, `token<TAB>count`; the options go
-        to `path` with `.json` appended. Files that a `Splitter` needs go
-        beside them, to `path` with `.split.` and the name of the argument.
+        The file has a line for each id, `token<TAB>count`. The options are
+        written to `path` with `.json` appended. Each file that a `Splitter`
+        needs is copied to `path` with `.split.` and the argument's name
+        appended.
 
         Raises:
-            ValueError: If a `Splitter` could not be made again.
+            ValueError: If the `Splitter` could not be loaded again.
         """
         files.write(self, pathlib.Path(path))
 
@@ -395,17 +402,19 @@ class Text:
 
         Args:
             path: Path of the vocabulary.
-            custom_objects: Dictionary of classes by their names, in which a
-                `Splitter` is found that is not registered with Keras.
+            custom_objects: Dictionary from names to classes. A `Splitter`
+                that is not registered with Keras must be in it.
         """
         path = pathlib.Path(path)
         counts, options = files.read(path, custom_objects)
         own = getattr(options["split"], "tokens", None)
         if own is not None and list(own) != list(counts):
             raise ValueError(
-                f"The tokens in {path} must be those of the part that splits, "
+                f"The tokens in {path} must be those of its splitter, "
                 f"`{type(options['split']).__name__}`. Received: "
-                f"{len(counts)} tokens in the file, {len(own)} of the part."
+                f"{len(counts)} tokens in the file and {len(own)} in the "
+                "splitter. Load it with the class and the files that it was "
+                "saved with."
             )
         text = cls(None if own is not None else counts, **options)
         tokens = text.tokens[len(SPECIAL_TOKENS) :]

@@ -30,7 +30,8 @@ class Whitespace(Splitter):
     separator = " "
 
     def split(self, strings):
-        # The tokenizer steps over one byte of white space, whatever its size.
+        # The tokenizer skips one byte per white-space character, so wider
+        # characters are replaced first.
         strings = tf.strings.regex_replace(strings, _WIDE_SPACE, " ")
         return tensorflow_text.WhitespaceTokenizer().tokenize(strings)
 
@@ -39,7 +40,7 @@ _BY_NAME = {"characters": Characters, "whitespace": Whitespace}
 
 
 def get(split) -> Splitter:
-    """Returns the part that `split` names or is."""
+    """Returns the `Splitter` of this name, or `split` if it is one."""
     if isinstance(split, Splitter):
         return split
     if isinstance(split, str) and split in _BY_NAME:
@@ -54,7 +55,7 @@ def get(split) -> Splitter:
 
 
 def name_of(splitter) -> str | None:
-    """Returns the short name of a part, `None` where it has none."""
+    """Returns the short name of a `Splitter`, or `None` without one."""
     for name, kind in _BY_NAME.items():
         if type(splitter) is kind:
             return name

@@ -1,7 +1,7 @@
-"""The two ways from strings to ids and back: a vocabulary's, a part's own.
+"""Two codings from strings to ids and back: by vocabulary, by splitter.
 
-Both first read strings, as pieces or as ids, which a `Text` may cut, and
-then make ids of what is left.
+Both first read strings as pieces or ids, which a `Text` may then cut. Then
+they turn the remaining ones into ids.
 """
 
 import tensorflow as tf
@@ -37,18 +37,18 @@ class ByVocabulary:
         return self._splitter.split(strings)
 
     def strings(self, ids, tokens=None) -> tf.Tensor:
-        """Returns the text of ids `(..., time)`, whose tokens may be known."""
+        """Returns the text of ids `(..., time)`, or of their `tokens`."""
         if tokens is None:
             tokens = self._vocabulary.lookup(ids)
         return by_rows(tokens, ids, self._splitter.join)
 
 
 class ByOwnIds:
-    """Leaves it to a part that has ids of its own.
+    """Uses the ids of a splitter that has its own.
 
     Args:
         splitter: `Splitter` with `tokens`.
-        vocabulary: `Vocabulary` of these.
+        vocabulary: `Vocabulary` of these tokens.
     """
 
     def __init__(self, splitter, vocabulary):
@@ -61,13 +61,13 @@ class ByOwnIds:
         return ids.with_flat_values(self._known(ids.flat_values))
 
     def ids(self, ids) -> tf.RaggedTensor:
-        """Returns what `read()` returned."""
+        """Returns its argument: `read()` returned ids already."""
         return ids
 
     def pieces(self, strings) -> tf.RaggedTensor:
         """Returns the tokens of strings `(batch,)`, as they are written.
 
-        Unknown ones read `<unk>` where the part does not split.
+        If the splitter has no `split()`, unknown ones read `<unk>`.
         """
         if self._splitter.writes("split"):
             return self._splitter.split(strings)
@@ -79,21 +79,21 @@ class ByOwnIds:
         return by_rows(self._known(ids), ids, self._splitter.strings)
 
     def _known(self, ids):
-        """Ids of which those that stand for nothing are unknown."""
+        """Returns ids, with those that have no token replaced by unknown."""
         ids = tf.cast(ids, tf.int32)
         size = len(self._vocabulary.tokens)
         return tf.where((ids < UNKNOWN) | (ids >= size), UNKNOWN, ids)
 
 
 def by_rows(values, ids, join) -> tf.Tensor:
-    """Joins values `(..., time)`; those of padding, start and end stay out.
+    """Joins values `(..., time)` without padding, start and end tokens.
 
     Args:
         values: Tokens, or the ids themselves.
         ids: Integers `(..., time)`.
         join: Function of ragged values `(rows, ragged)`.
     """
-    # Not -1, which a time of zero would leave open.
+    # Not -1: with a time of zero the number of rows could not be inferred.
     rows = tf.reduce_prod(tf.shape(ids)[:-1])
     size = tf.stack([rows, tf.shape(ids)[-1]])
     flat, values = tf.reshape(ids, size), tf.reshape(values, size)

@@ -1,4 +1,4 @@
-"""A `Text` on disk: its vocabulary, its options, the files of its part."""
+"""Writes and reads a `Text`: vocabulary, options, files of its splitter."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ _LINES = ("", "to be or not to be", "Hello, world!", "été 日本語 12")
 
 
 def write(text, path: pathlib.Path) -> None:
-    """Writes a text and what its part needs, beside each other."""
+    """Writes a text's vocabulary, options and splitter files to a folder."""
     options = {
         "split": text.split,
         "lowercase": text.lowercase,
@@ -56,7 +56,8 @@ def read(path: pathlib.Path, custom_objects) -> tuple[dict, dict]:
     if not path.exists() or not _options_path(path).exists():
         raise FileNotFoundError(
             f"`Text.load` needs the vocabulary {path} and its options "
-            f"{_options_path(path)}, as `Text.save` writes them."
+            f"{_options_path(path)}. Received: a path where one of these is "
+            "missing. `Text.save(path)` writes both."
         )
     with open(path, encoding="utf-8", newline="\n") as file:
         lines = file.read().split("\n")[:-1]
@@ -74,12 +75,12 @@ def read(path: pathlib.Path, custom_objects) -> tuple[dict, dict]:
         options["split"] = _part(
             options["split"], files, custom_objects, f"The text {path}"
         )
-    # Before there was a choice all text was NFKC.
+    # Files without the option are from versions that always used NFKC.
     return counts, {"normalization": "NFKC"} | options
 
 
 def _part(stored, files, custom_objects, whose) -> Splitter:
-    """The part that was serialised, with its files where they are now."""
+    """Returns the serialised splitter, with the present paths of its files."""
     paths = {argument: str(file) for argument, file in files.items()}
     name = stored["class_name"]
     found = stored | {"config": stored["config"] | paths}
@@ -89,11 +90,11 @@ def _part(stored, files, custom_objects, whose) -> Splitter:
         if "Could not locate class" not in str(error):
             raise
         raise ValueError(
-            f"{whose} is split by a class of your own, {name!r}, which Keras "
-            "does not know here. Pass it, `load(path, custom_objects="
-            f"{{{name!r}: {name}}})`, or register it, "
-            "`@keras.saving.register_keras_serializable()`, in a module that "
-            "is imported before."
+            f"{whose} needs the class that splits it. Received: a class of "
+            f"your own, {name!r}, which Keras does not know here. Pass it, "
+            f"`load(path, custom_objects={{{name!r}: {name}}})`, or register "
+            "it, `@keras.saving.register_keras_serializable()`, in a module "
+            "that is imported first."
         ) from error
     return built_in.get(part)
 
@@ -103,12 +104,12 @@ def _require_files(path, files):
     if missing:
         raise FileNotFoundError(
             f"`Text.load` needs the files that `Text.save` wrote beside "
-            f"{path}. Missing: {missing}"
+            f"{path}. Missing: {missing}. Copy them too."
         )
 
 
 def _require_readable(text, part, files):
-    """Refuses a part of which another would be made when it is loaded."""
+    """Raises if loading would make a different splitter, or fail."""
     kind = type(text.splitter)
     try:
         stored = json.loads(json.dumps(part))
@@ -120,10 +121,10 @@ def _require_readable(text, part, files):
         )
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"The text can be saved, but not loaded again, so nothing was "
-            f"written. Does `{kind.__name__}.get_config()` return all "
-            "arguments of the constructor, of the kinds that JSON has? "
-            f"Received, on a trial: {error!s:.500}"
+            f"The text could be saved, but not loaded again, so nothing was "
+            f"written. Received, on a trial: {error!s:.500} Does "
+            f"`{kind.__name__}.get_config()` return all arguments of the "
+            "constructor, as values that JSON can hold?"
         ) from error
     lines = tf.constant([*_LINES, " ".join(text.tokens[4:104])])
     same = again.tokens == text.tokens and np.array_equal(
@@ -131,9 +132,10 @@ def _require_readable(text, part, files):
     )
     if not same:
         raise ValueError(
-            f"What would be loaded splits otherwise, so nothing was written. "
-            f"Does `{kind.__name__}.get_config()` return all arguments of the "
-            f"constructor? Received: {part['config']!r:.300}"
+            "The text that would be loaded splits differently, so nothing was "
+            f"written. Received: {part['config']!r:.300} from "
+            f"`{kind.__name__}.get_config()`. Does it return all arguments of "
+            "the constructor?"
         )
 
 

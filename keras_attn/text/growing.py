@@ -1,4 +1,4 @@
-"""A text that grows by a token at a time."""
+"""`Growing`: a text that grows by one token at a time."""
 
 import codecs
 
@@ -6,18 +6,19 @@ _REPLACED = "\ufffd".encode()
 
 
 class Growing:
-    """Tells what each token adds to a text, so that what was told stays.
+    """Returns what each token adds to a text, and never revises it.
 
     Args:
         text: `Text` of the tokens.
-        by_tokens: Whether tokens may be others than those of their ids. They
-            are joined then, also where a part has ids of its own.
+        by_tokens: Whether a token may differ from that of its id. Then tokens
+            are joined, even if the splitter has its own ids.
     """
 
     def __init__(self, text, by_tokens: bool):
         self._text = text
         self._by_tokens = by_tokens or text.splitter.tokens is None
-        # Where a separator is all there is to joining, one token suffices.
+        # If joining only puts a separator between tokens, a token's addition
+        # does not depend on the earlier ones.
         splitter = text.splitter
         self._separator = None
         if self._by_tokens and not splitter.writes("join"):
@@ -30,15 +31,15 @@ class Growing:
     def add(self, token_id: int, token: str, last: bool) -> str:
         """Returns what a token adds to the text.
 
-        A character of which bytes are missing waits for the next tokens.
+        An incomplete character is held back until its other bytes follow.
 
         Args:
             token_id: The token's id.
-            token: How the token is written.
-            last: Whether no other token comes.
+            token: The token's spelling.
+            last: Whether this is the last token.
 
         Raises:
-            ValueError: If the text so far changes by it.
+            ValueError: If the token changes the text so far.
         """
         if self._separator is not None:
             before = self._separator if self._tokens else ""
@@ -49,7 +50,7 @@ class Growing:
         return self._rest(last)
 
     def end(self) -> str:
-        """Returns what waited for more tokens when the end token came."""
+        """Returns the text that is held back when the end token follows."""
         return "" if self._separator is not None else self._rest(last=True)
 
     def _rest(self, last):
@@ -61,17 +62,17 @@ class Growing:
             found = self._text.strings([self._ids])
         (whole,) = found.numpy()
         if not last:
-            # A part may write this where bytes of a character are missing.
+            # A splitter may write this for an incomplete character.
             while whole.endswith(_REPLACED):
                 whole = whole.removesuffix(_REPLACED)
         if not whole.startswith(self._told):
             raise ValueError(
-                "A stream tells what each token adds to the text, so joining "
-                "may not change what came before. Received: "
-                f"{self._told.decode('utf-8', 'replace')!r:.200}, and with "
-                f"the token {self._tokens[-1]!r} "
+                "A stream yields what each token adds to the text, so a token "
+                "may not change the text before it. Received: "
+                f"{self._told.decode('utf-8', 'replace')!r:.200}, which the "
+                f"token {self._tokens[-1]!r} changed to "
                 f"{whole.decode('utf-8', 'replace')!r:.200}. Call the "
-                "translator, which joins whole texts."
+                "translator instead, which joins whole texts."
             )
         new, self._told = whole[len(self._told) :], whole
         return self._decoder.decode(new, final=last)

@@ -1,4 +1,4 @@
-"""Lines of text as callers give them: bytes, or a tensor of strings."""
+"""Checks lines of text from callers and converts them."""
 
 import tensorflow as tf
 
@@ -8,11 +8,11 @@ def encode_lines(lines, name: str) -> list[bytes]:
 
     Args:
         lines: Strings, or bytes.
-        name: What the caller calls them.
+        name: The caller's argument, for error messages.
     """
     found = []
     for i, line in enumerate(lines):
-        if tf.is_tensor(line):  # of a `tf.data.Dataset`
+        if tf.is_tensor(line):  # from a `tf.data.Dataset`
             line = line.numpy()
         if isinstance(line, str):
             line = line.encode("utf-8", "surrogatepass")
@@ -28,16 +28,16 @@ def encode_lines(lines, name: str) -> list[bytes]:
 
 
 def batch_of(strings) -> tf.Tensor:
-    """Returns a string tensor `(batch,)`."""
+    """Returns strings as a tensor `(batch,)`."""
     shape, dtype = getattr(strings, "shape", None), tf.string
     if tf.is_tensor(strings):
         dtype = strings.dtype
-    elif hasattr(strings, "dtype"):  # of numpy
+    elif hasattr(strings, "dtype"):  # numpy array
         dtype = tf.string if strings.dtype.kind in "OSU" else strings.dtype
     elif isinstance(strings, (str, bytes)):
         shape = ()
     elif any(not isinstance(x, (str, bytes)) for x in strings):
-        encode_lines(strings, "strings")  # names the one that is none
+        encode_lines(strings, "strings")  # its error names the bad element
     rank = None if shape is None else tf.TensorShape(shape).rank
     if dtype != tf.string or rank not in (None, 1):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Text made uniform before it is split."""
+"""Normalises text before it is split."""
 
 import unicodedata
 
@@ -9,7 +9,7 @@ _FORMS = ("NFC", "NFKC", None)
 
 
 class Normalization:
-    """Replaces what is no text, normalises, and lower-cases if asked for.
+    """Replaces invalid characters, normalises, and optionally lower-cases.
 
     Args:
         form: Unicode normal form, `"NFC"`, `"NFKC"` or `None`.
@@ -26,7 +26,7 @@ class Normalization:
         self._lowercase = lowercase
 
     def __call__(self, strings) -> tf.Tensor:
-        """Returns strings `(batch,)` of valid UTF-8 on a line each."""
+        """Returns strings `(batch,)` of valid UTF-8 without line breaks."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8")
         # `tf.strings.lower` would end a string at its first NUL.
         strings = tf.strings.regex_replace(strings, r"\x00", "\ufffd")
@@ -34,9 +34,9 @@ class Normalization:
         strings = self._normalised(strings)
         if self._lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
-            # A small letter may be one with its accent where the capital is
-            # not, as in J with a caron. NFKC stays as vocabularies stored
-            # with it were made.
+            # A small letter with an accent may have one code point where the
+            # capital has two, as J with a caron. Not for NFKC: stored
+            # vocabularies were made without this second pass.
             if self._form == "NFC":
                 strings = self._normalised(strings)
         return strings

@@ -6,44 +6,46 @@ import tensorflow as tf
 class Splitter(tf.Module):
     """Base class of ways to split text into tokens, and to join them again.
 
-    An instance is passed to a `Text`, `Text(vocabulary, split=MySplitter())`,
-    which normalises, looks up, cuts and pads. A subclass is of one of two
-    kinds:
+    Pass an instance to a `Text`, `Text(vocabulary, split=MySplitter())`. The
+    `Text` normalises, looks up, cuts and pads. There are two kinds of
+    splitters:
 
     - Its pieces are tokens of the `Text`'s vocabulary. It writes `split()`,
       and sets `separator` or writes `join()`.
     - It has ids of its own, as subword models do. It sets `tokens` and writes
-      `ids()` and `strings()`; the `Text` is made without a vocabulary. It may
-      write `split()` and `join()` too: `replace_unknown` of a `Translator`
-      needs `split()` of its source text and `join()` of its target text.
+      `ids()` and `strings()`, and the `Text` is made without a vocabulary. It
+      may write `split()` and `join()` too: a `Translator` with
+      `replace_unknown` needs `split()` of its source text and `join()` of its
+      target text.
 
-    The methods run in graphs that go into a SavedModel, so they are made of
-    operations of TensorFlow or tensorflow-text. A `Text` tries a part on a
-    few lines when it is made, and refuses one that breaks a rule. Tables and
-    tokenizers are made in the constructor and kept as attributes, by which
-    an export finds them; so does it find the files that tables read.
+    The methods run in graphs that go into a SavedModel, so they use only
+    operations of TensorFlow or tensorflow-text. A new `Text` tries its
+    splitter on a few lines and refuses one that breaks a rule. Make tables
+    and tokenizers in the constructor and keep them as attributes: an export
+    finds them, and the files that they read, through these.
 
-    To be saved with a `Text` or a `Translator`, a part returns the arguments
-    of its constructor from `get_config()`. Its class is registered,
-    `@keras.saving.register_keras_serializable()`, or passed as
-    `custom_objects` to `load()`.
+    To be saved with a `Text` or a `Translator`, a splitter returns the
+    arguments of its constructor from `get_config()`. To load it, register its
+    class, `@keras.saving.register_keras_serializable()`, or pass it to
+    `load()` in `custom_objects`.
 
-    The name is that of `tensorflow_text.Splitter`, which does the same work;
-    a tokenizer, in Keras's and others' sense, is the whole `Text`. This class
-    is provisional: subwords, which come next, may change what a part writes.
+    The name is that of `tensorflow_text.Splitter`, which does the same work.
+    What Keras and others call a tokenizer is the whole `Text`. This class is
+    provisional: support of subwords, planned next, may change its methods.
 
     Attributes:
-        separator: String between two pieces, where that is all there is to
-            joining them. `None` where a part writes `join()`.
-        tokens: List of tokens without the special ones, of a part with ids of
-            its own: the ids 4, 5 and so on. `None` of any other.
-        splits_alone: Whether any token of a vocabulary, alone in a line, is
-            split into just itself. A `Text` then refuses tokens that are
-            not. `False` of pieces that depend on what is around them, such
-            as `##ing`.
+        separator: String between two pieces, if joining means no more than
+            that. `None` if the splitter writes `join()`.
+        tokens: For a splitter with ids of its own, the list of its tokens
+            without the special ones; they have the ids 4, 5 and so on.
+            Otherwise `None`.
+        splits_alone: Whether each token of a vocabulary, as a line of its
+            own, is split into just itself. A `Text` then refuses tokens that
+            are not. Set it to `False` if pieces depend on their neighbours,
+            as `##ing` does.
         assets: Names of the constructor's arguments that are paths of files.
-            Wherever the part is saved, copies of these go along, and the
-            part that is loaded gets their paths.
+            Saving copies these files, and loading passes the paths of the
+            copies.
 
     Example:
 
@@ -71,21 +73,21 @@ class Splitter(tf.Module):
         """Splits strings into pieces.
 
         Args:
-            strings: Strings `(batch,)`, valid UTF-8, as the `Text` normalises
-                them.
+            strings: Strings `(batch,)`, valid UTF-8, normalised by the
+                `Text`.
 
         Returns:
-            Strings `(batch, ragged)`. None is empty; an empty string has no
-            pieces.
+            Strings `(batch, ragged)`. No piece is empty; an empty string has
+            no pieces.
         """
         raise NotImplementedError
 
     def join(self, pieces) -> tf.Tensor:
-        """Joins pieces into strings, which are split into the same pieces.
+        """Joins pieces into strings that `split()` splits into these pieces.
 
         Args:
-            pieces: Strings `(batch, ragged)`; `<unk>` stands where a model
-                wrote that.
+            pieces: Strings `(batch, ragged)`, `<unk>` among them if a model
+                wrote it.
 
         Returns:
             Strings `(batch,)`.
@@ -95,19 +97,19 @@ class Splitter(tf.Module):
         return tf.strings.reduce_join(pieces, axis=-1, separator=self.separator)
 
     def ids(self, strings) -> tf.RaggedTensor:
-        """Turns strings into ids, in a part with ids of its own.
+        """Turns strings into ids, for a splitter with ids of its own.
 
         Args:
             strings: As for `split()`.
 
         Returns:
-            Integers `(batch, ragged)`: 4 and more for `tokens`, 3 for what is
-            unknown. There is no start and no end token among them.
+            Integers `(batch, ragged)`: 4 and more for `tokens`, 3 for unknown
+            pieces, no start and no end token.
         """
         raise NotImplementedError
 
     def strings(self, ids) -> tf.Tensor:
-        """Turns ids into strings, in a part with ids of its own.
+        """Turns ids into strings, for a splitter with ids of its own.
 
         Args:
             ids: int32 `(batch, ragged)`, such as `ids()` returns.
@@ -118,19 +120,19 @@ class Splitter(tf.Module):
         raise NotImplementedError
 
     def get_config(self) -> dict:
-        """Returns the arguments that make the same part again."""
+        """Returns the constructor's arguments by name."""
         return {}
 
     @classmethod
     def from_config(cls, config: dict) -> "Splitter":
-        """Makes a part of what `get_config()` returned."""
+        """Returns a splitter made from the result of `get_config()`."""
         return cls(**config)
 
     def writes(self, method: str) -> bool:
-        """Returns whether the subclass has a method of its own."""
+        """Returns whether the subclass overrides this method."""
         return getattr(type(self), method) is not getattr(Splitter, method)
 
     @property
     def joins(self) -> bool:
-        """Whether pieces can be joined."""
+        """Whether the splitter can join pieces."""
         return self.separator is not None or self.writes("join")

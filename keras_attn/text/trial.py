@@ -25,11 +25,11 @@ _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
 class Trial:
-    """A run of a part on a few lines.
+    """Runs a splitter on a few lines and checks the results.
 
     Args:
         splitter: `Splitter`.
-        normalise: Function of the strings that the `Text` makes uniform.
+        normalise: Function by which the `Text` normalises strings.
     """
 
     def __init__(self, splitter: Splitter, normalise):
@@ -38,7 +38,7 @@ class Trial:
         self._name = type(splitter).__name__
 
     def run(self) -> None:
-        """Raises `ValueError` if the part breaks a rule of `Splitter`."""
+        """Raises `ValueError` if the splitter breaks a rule of `Splitter`."""
         self._require_methods()
         require_config(self._splitter)
         if self._splitter.tokens is not None:
@@ -56,10 +56,10 @@ class Trial:
             self._require_pieces_of_ids(lines, rows, back)
 
     def read(self, lines) -> None:
-        """Raises `ValueError` if lines do not come back as they were split.
+        """Raises `ValueError` if joining the pieces of lines changes them.
 
         Args:
-            lines: Strings, for pieces that a vocabulary holds.
+            lines: Strings of the data, for a splitter without its own ids.
         """
         forth = "split", self._splitter.split
         lines = self._normalise(tf.constant(list(lines), tf.string))
@@ -70,10 +70,10 @@ class Trial:
         part, own = self._splitter, self._splitter.tokens is not None
         if not own and (part.writes("ids") or part.writes("strings")):
             raise ValueError(
-                f"A part with `ids()` and `strings()` of its own has `tokens` "
-                f"of its own too. Received: {self._name} without. Set "
-                "`self.tokens` to the list of them, the special ones left "
-                "out; they have the ids 4, 5 and so on."
+                "A splitter with `ids()` and `strings()` needs `tokens` too. "
+                f"Received: {self._name} without `tokens`. Set `self.tokens` "
+                "to the list of its tokens without the special ones; they "
+                "have the ids 4, 5 and so on."
             )
         missing = [
             f"`{name}()`"
@@ -84,22 +84,23 @@ class Trial:
             missing.append("`join()`, or sets `separator`")
         if missing:
             raise ValueError(
-                f"A way of splitting {'with `tokens` ' if own else ''}writes "
+                f"A splitter {'with `tokens` ' if own else ''}writes "
                 f"{' and '.join(missing)}. Received: {self._name}, which does "
-                "not. `keras_attn.Splitter` says what these take and return."
+                "not. See `keras_attn.Splitter` for their arguments and "
+                "results."
             )
 
     def _require_own_tokens(self):
         tokens = self._splitter.tokens
         if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
             raise ValueError(
-                f"`{self._name}.tokens` must be a list of strings, those of "
-                f"the ids 4, 5 and so on. Received: {tokens!r:.80}"
+                f"`{self._name}.tokens` must be a list of strings, the tokens "
+                f"of the ids 4, 5 and so on. Received: {tokens!r:.80}"
             )
         require_tokens(list(tokens))
 
     def _function(self, name):
-        """A method in a graph of any number of strings, or of rows."""
+        """Returns a splitter's method as a graph for any number of rows."""
         spec = {
             "join": tf.RaggedTensorSpec([None, None], tf.string),
             "strings": tf.RaggedTensorSpec([None, None], tf.int32),
@@ -113,9 +114,9 @@ class Trial:
             traced = function.get_concrete_function()
         except Exception as error:
             raise ValueError(
-                f"`{self._name}.{name}` must run in a graph, so it is made of "
-                "operations of TensorFlow or tensorflow-text. Received, on a "
-                f"trial: {type(error).__name__}: {error!s:.500}"
+                f"`{self._name}.{name}` must run in a graph. Received, on a "
+                f"trial: {type(error).__name__}: {error!s:.500} Write it with "
+                "operations of TensorFlow or tensorflow-text."
             ) from error
         self._require_attributes(name, traced.captured_inputs)
         graph = traced.graph
@@ -124,10 +125,10 @@ class Trial:
             found |= {node.op for node in other.node_def}
         if found & _PYTHON:
             raise ValueError(
-                f"`{self._name}.{name}` runs Python, `tf.py_function` or "
-                "`tf.numpy_function`, which no server has. Received a graph "
-                f"with {sorted(found & _PYTHON)}. Write it with operations of "
-                "TensorFlow or tensorflow-text."
+                f"`{self._name}.{name}` must run without Python, "
+                "`tf.py_function` or `tf.numpy_function`, since servers have "
+                f"no Python. Received: a graph with {sorted(found & _PYTHON)}. "
+                "Write it with operations of TensorFlow or tensorflow-text."
             )
         return function
 
@@ -142,11 +143,11 @@ class Trial:
         for tensor in captured:
             if tensor.dtype == tf.resource and id(tensor) not in known:
                 raise ValueError(
-                    f"`{self._name}.{name}` must use tables, variables and "
-                    "tokenizers that are attributes of the part, made in its "
-                    "constructor, since an export finds them by these. "
-                    "Received one that is not: "
-                    f"{tensor!s:.100}. Keep it, `self.table = ...`."
+                    f"The tables, variables and tokenizers of "
+                    f"`{self._name}.{name}` must be attributes of the "
+                    "splitter, made in its constructor, since an export finds "
+                    f"them through these. Received: {tensor!s:.100}, which is "
+                    "no attribute. Keep it, `self.table = ...`."
                 )
 
     def _run(self, name, function, given):
@@ -154,13 +155,13 @@ class Trial:
             return function(given)
         except tf.errors.OpError as error:
             raise ValueError(
-                f"`{self._name}.{name}` must take any strings or ids, a batch "
-                f"of none too. Received, on a trial with {given!r:.200}: "
+                f"`{self._name}.{name}` must take any strings or ids, and an "
+                f"empty batch too. Received, on a trial with {given!r:.200}: "
                 f"{type(error).__name__}: {_said(error):.300}"
             ) from error
 
     def _rows(self, name, split, lines):
-        """The pieces or ids of lines, as lists."""
+        """Returns the pieces or ids of lines, as lists."""
         found = self._run(name, split, lines)
         integers = name == "ids"
         ragged = isinstance(found, tf.RaggedTensor)
@@ -180,7 +181,7 @@ class Trial:
                 f"{'integers' if integers else 'strings'} `(batch, ragged)`, "
                 f"a row for each string. Received, for {len(lines)} strings: "
                 f"a {shown:.200}. `tf.RaggedTensor.from_tensor(dense, "
-                "padding=...)` makes one of a padded tensor."
+                "padding=...)` converts a padded tensor."
             )
         rows = found.to_list()
         for line, row in zip(lines.numpy(), rows, strict=True):
@@ -188,14 +189,15 @@ class Trial:
                 raise ValueError(
                     f"`{self._name}.{name}` must return pieces of valid "
                     "UTF-8, which a vocabulary can hold. Received, for "
-                    f"{_shown(line)}: {row!r:.200}. Give bytes names, such as "
-                    "`<0xFF>`, and write `tokens`, `ids()` and `strings()`."
+                    f"{_shown(line)}: {row!r:.200}. For pieces of single "
+                    "bytes use names such as `<0xFF>`, and write `tokens`, "
+                    "`ids()` and `strings()`."
                 )
             if b"" in row:
                 raise ValueError(
                     f"`{self._name}.{name}` may return no empty piece. "
-                    f"Received, for {_shown(line)}: {_shown(row)}. Leave them "
-                    'out, `tf.ragged.boolean_mask(pieces, pieces != "")`.'
+                    f"Received, for {_shown(line)}: {_shown(row)}. Remove "
+                    'them, `tf.ragged.boolean_mask(pieces, pieces != "")`.'
                 )
         return rows
 
@@ -205,10 +207,10 @@ class Trial:
             (alone,) = self._rows(*forth, line[None])
             if alone != row:
                 raise ValueError(
-                    f"`{self._name}.{forth[0]}` must split a string as it does "
-                    "whatever stands beside it in a batch. Received, for "
+                    f"`{self._name}.{forth[0]}` must split a string the same "
+                    "way in any batch. Received, for "
                     f"{_shown(line.numpy())}: {_shown(alone)} alone, "
-                    f"{_shown(row)} in a batch."
+                    f"{_shown(row)} in a batch. Let no operation mix rows."
                 )
 
     def _require_ids(self, lines, rows):
@@ -217,16 +219,16 @@ class Trial:
             outside = [x for x in row if not UNKNOWN <= x < size]
             if outside:
                 raise ValueError(
-                    f"`{self._name}.ids` must return ids from 4 on, of which "
-                    f"`tokens` has {size - 4}: to {size - 1}. 0, 1 and 2 are "
-                    "padding, start and end, which the `Text` adds, and 3 is "
+                    f"`{self._name}.ids` must return ids from 4 to "
+                    f"{size - 1}, since `tokens` has {size - 4}, or 3 for "
                     f"unknown. Received, for {_shown(line)}: {outside[:5]}. "
-                    "Add to the ids of a model that counts otherwise, and "
-                    "leave its own special tokens out."
+                    "The `Text` adds 0, 1 and 2: padding, start and end. "
+                    "Shift the ids of a model that counts from 0, and remove "
+                    "its own special tokens."
                 )
 
     def _joined(self, name, join, rows):
-        """The strings of some rows, as the `Text` would read them."""
+        """Returns the strings of rows, normalised as the `Text` does it."""
         dtype = tf.int32 if name == "strings" else tf.string
         given = tf.ragged.constant(rows, dtype, ragged_rank=1)
         found = self._run(name, join, given)
@@ -243,12 +245,12 @@ class Trial:
         )
 
     def _require_inverse(self, forth, back, lines, rows):
-        """Raises unless strings of pieces are split into the same pieces."""
-        # Of what is unknown nobody knows how it was written.
+        """Raises unless joined pieces are split into the same pieces."""
+        # Rows with unknown ids cannot be restored, so they are skipped.
         kept = [i for i, row in enumerate(rows) if UNKNOWN not in row]
         rows = [rows[i] for i in kept]
-        for none in ([], rows):  # a batch of none is one too
-            strings = self._joined(*back, none)
+        for some in ([], rows):  # an empty batch must work too
+            strings = self._joined(*back, some)
         again = self._rows(*forth, strings)
         for i, row, string, found in zip(
             kept, rows, strings.numpy(), again, strict=True
@@ -256,20 +258,20 @@ class Trial:
             if found != row:
                 raise ValueError(
                     f"`{self._name}.{back[0]}` must be the inverse of "
-                    f"`{forth[0]}`: what it makes of pieces is split into the "
-                    f"same. Received, for {_shown(lines[i].numpy())}: "
-                    f"{_shown(row)}, joined {_shown(string)}, which gives "
-                    f"{_shown(found)}."
+                    f"`{forth[0]}`: a string that it makes must be split into "
+                    "the same pieces. Received, for "
+                    f"{_shown(lines[i].numpy())}: {_shown(row)}, joined to "
+                    f"{_shown(string)}, which is split into {_shown(found)}."
                 )
 
     def _require_pieces_of_ids(self, lines, rows, back):
-        """Raises unless a part's own pieces are those of its ids."""
+        """Raises unless `split()` and `join()` agree with the ids."""
         pieces = self._rows("split", self._function("split"), lines)
         for line, row, found in zip(lines.numpy(), rows, pieces, strict=True):
             if len(row) != len(found):
                 raise ValueError(
-                    f"`{self._name}.split` must return a piece for each of "
-                    f"the ids that `ids()` does. Received, for {_shown(line)}: "
+                    f"`{self._name}.split` must return one piece for each id "
+                    f"that `ids()` returns. Received, for {_shown(line)}: "
                     f"{_shown(found)} and {row}."
                 )
         if not self._splitter.joins:
@@ -284,16 +286,17 @@ class Trial:
         ):
             if one != other:
                 raise ValueError(
-                    f"`{self._name}.join` must make of pieces what "
-                    "`strings()` makes of their ids. Received, for "
+                    f"`{self._name}.join` must return for pieces the string "
+                    "that `strings()` returns for their ids. Received, for "
                     f"{_shown(pieces[i])}: {_shown(one)} and {_shown(other)}."
                 )
 
 
 def require_config(splitter: Splitter) -> None:
-    """Raises `ValueError` if a part could not be made again.
+    """Raises `ValueError` if a splitter's config does not fit its class.
 
-    The arguments are looked at; what they make is compared when it is saved.
+    Only names of arguments are checked here. Saving also compares the
+    splitter that the config makes.
     """
     name, config = type(splitter).__name__, splitter.get_config()
     if type(splitter).from_config.__func__ is Splitter.from_config.__func__:
@@ -302,14 +305,14 @@ def require_config(splitter: Splitter) -> None:
         except TypeError as error:
             raise ValueError(
                 f"`{name}.get_config` must return the arguments of the "
-                "constructor, with which the part is made again when it is "
-                f"loaded. Received: {list(config)}, where {error}. Write "
-                "`get_config()`, or `from_config()` too."
+                "constructor, since loading passes them to it. Received: "
+                f"{list(config)}, where {error}. Write `get_config()`, or "
+                "`from_config()` too."
             ) from error
     for argument in splitter.assets:
         if argument not in config:
             raise ValueError(
-                f"`{name}.assets` must be names of what `get_config()` "
+                f"`{name}.assets` must name arguments that `get_config()` "
                 f"returns. Received: {argument!r}, which is none of "
                 f"{list(config)}."
             )
@@ -317,14 +320,14 @@ def require_config(splitter: Splitter) -> None:
         is_file = isinstance(path, str) and os.path.isfile(path)
         if path is not None and not is_file:
             raise ValueError(
-                f"`{argument}` of `{name}` is one of its `assets` and must be "
-                "the path of a file, a string in what `get_config()` returns. "
-                f"Received: {argument}={path!r}"
+                f"`{argument}` is one of the `assets` of `{name}`, so "
+                "`get_config()` must return the path of a file for it, as a "
+                f"string. Received: {argument}={path!r}"
             )
 
 
 def _said(error: tf.errors.OpError) -> str:
-    """The operation's own words, without the stack that stands before."""
+    """Returns an error's own message, without the stack before it."""
     *_, said = error.message.partition("\n\t [[")[0].splitlines()
     return said
 
@@ -338,7 +341,7 @@ def _is_text(piece: bytes) -> bool:
 
 
 def _shown(value) -> str:
-    """Bytes, or a list of some, as text to show."""
+    """Returns bytes, or a list of bytes, as text for a message."""
     if isinstance(value, list):
         return f"[{', '.join(map(_shown, value[:12]))}]"
     if isinstance(value, bytes):

@@ -10,13 +10,13 @@ from keras_attn.special_tokens import UNKNOWN
 
 
 class Vocabulary:
-    """The special tokens and those of a text, in the order of their ids.
+    """The special tokens and a text's own tokens, in the order of their ids.
 
     Args:
         tokens: Tokens without the special ones.
-        path: File with a line for each id, `token<TAB>count`. Tables that
-            read one go into an export as its asset. Without, the tables hold
-            the tokens themselves.
+        path: File with a line for each id, `token<TAB>count`. The lookup
+            tables read it, and an export copies it as an asset. If None, the
+            tables hold the tokens themselves.
     """
 
     def __init__(self, tokens: Sequence[str], path=None):
@@ -35,7 +35,7 @@ class Vocabulary:
         return to_token.lookup(tf.cast(ids, tf.int64))
 
     def tables(self):
-        """Returns the two tables, made once and outside any graph."""
+        """Returns the two lookup tables, made once, outside any graph."""
         if self._tables is None:
             with tf.init_scope():
                 self._tables = _tables_in_memory(self.tokens)
@@ -43,10 +43,10 @@ class Vocabulary:
 
 
 def require_tokens(tokens) -> None:
-    """Refuses what no file of tokens could hold."""
+    """Raises `ValueError` for tokens that a vocabulary file cannot hold."""
     for token in tokens:
         if not isinstance(token, str) or not token:
-            reason = "must be a string that is not empty"
+            reason = "is an empty string or none"
         elif token in SPECIAL_TOKENS:
             reason = "is the name of a special token"
         elif any(c in "\0\t\n\v\f\r" for c in token):
@@ -55,12 +55,15 @@ def require_tokens(tokens) -> None:
             reason = "has a lone surrogate, which is no text"
         else:
             continue
-        raise ValueError(f"A token of a vocabulary {reason}. Got: {token!r}")
+        raise ValueError(
+            "The tokens of a vocabulary must be strings that text can hold. "
+            f"Received: {token!r}, which {reason}. Leave it out."
+        )
     if len(set(tokens)) < len(tokens):
         twice = [t for t, n in collections.Counter(tokens).items() if n > 1]
         raise ValueError(
             "The tokens of a vocabulary must be distinct. Received more than "
-            f"once: {twice[:5]}"
+            f"once: {twice[:5]}. Keep one of each."
         )
 
 
@@ -76,7 +79,7 @@ def _tables_in_memory(tokens):
 
 
 def _tables_from_file(path):
-    """Tables over a vocabulary file, which an export copies as an asset."""
+    """Returns tables that read a vocabulary file, an asset of exports."""
 
     def table(key_dtype, key_index, value_dtype, value_index, default):
         initializer = tf.lookup.TextFileInitializer(

@@ -1,7 +1,7 @@
 """`Translator`: trained models, their texts and a search, joined.
 
-Strings or features in; strings, scores and alignments out. All of it runs in
-one pipeline, the same that an export holds.
+It takes strings or features and returns strings, scores and alignments. An
+export holds the same pipeline.
 """
 
 import dataclasses
@@ -39,34 +39,35 @@ from keras_attn.translator.stream import run
 from keras_attn.translator.targets import read as targets_of
 from keras_attn.translator.watch import Watch
 
-# One thread traces, the others wait: Keras's layers are not safe to trace
-# from two at once, and translators may share a model.
+# Only one thread traces at a time: Keras's layers are not safe to trace from
+# two threads, and translators may share a model.
 _TRACING = threading.RLock()
 
 
 class Translator:
     """Turns sources into target texts with a trained model, or with several.
 
-    The sources are lines of text, or arrays: spectrograms, images, whatever
-    the model's inputs but the last take. A model is cut, and the
-    cut compared with the whole on random inputs, in one to two seconds.
-    A translator may be called from several threads.
+    The sources are lines of text, or arrays, such as spectrograms or images,
+    for all the model's inputs but the last. The constructor cuts the model
+    into an encoder and a step, and compares the cut with the whole model on
+    random inputs, which takes one to two seconds. Several threads may call
+    a translator at once.
 
     Args:
-        model: The trained functional `keras.Model`: its last input is the
-            target's ids, those before are the source, and it outputs the
-            logits. See `Incremental`. A list of models decodes as an
+        model: The trained functional `keras.Model`. Its last input is the
+            target's ids, the inputs before are the source, and its output is
+            the logits. See `Incremental`. A list of models decodes as an
             `Ensemble`.
-        source_text: `Text` of the source, or `None` where it is no text.
+        source_text: `Text` of the source, or `None` if it is not text.
         target_text: `Text` of the target.
         search: A `Search`: `GreedySearch`, `BeamSearch`, `Sampling` or one
             of your own. Defaults to `BeamSearch()`.
         jit_compile: Whether XLA compiles the search, once for each shape of
-            a batch. It pays for small models that see few shapes.
-        forbidden: List of target tokens that may not come, such as
+            a batch. This pays for small models that see few shapes.
+        forbidden: List of target tokens that no output may contain, such as
             `"<unk>"`.
-        replace_unknown: Whether the source token with most attention stands
-            in the place of an `<unk>`
+        replace_unknown: Whether the source token with most attention
+            replaces an `<unk>` in the output
             ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
 
     Raises:
@@ -103,10 +104,11 @@ class Translator:
     ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
-                "`Translator` decodes and exports with TensorFlow. Received: "
-                f"the Keras backend '{keras.backend.backend()}'. Load the "
-                "saved model in a process with KERAS_BACKEND=tensorflow; "
-                "weights trained on another backend carry over."
+                "`Translator` needs TensorFlow, with which it decodes and "
+                f"exports. Received: the Keras backend "
+                f"'{keras.backend.backend()}'. Load the saved model in a "
+                "process with KERAS_BACKEND=tensorflow; weights trained on "
+                "another backend work there."
             )
         self.models = (
             tuple(model) if isinstance(model, (list, tuple)) else (model,)
@@ -133,7 +135,7 @@ class Translator:
             examples,
             replace_unknown,
         )
-        self._scorable = False  # until it was looked at
+        self._scorable = False  # until `score` is called and checked
         self.pipeline = Pipeline(
             models=self.models,
             cut=cut,
@@ -150,26 +152,27 @@ class Translator:
 
     @property
     def model(self) -> keras.Model:
-        """The model, where it is one."""
+        """The model, if the translator has a single one."""
         if len(self.models) > 1:
             raise AttributeError(
-                f"This translator has {len(self.models)} models: "
-                "`translator.models`."
+                "`translator.model` needs a translator of one model. "
+                f"Received: one that has {len(self.models)} models: "
+                "`translator.models` lists them."
             )
         return self.models[0]
 
     def check(self) -> None:
         """Compares decoding with the whole models again.
 
-        Training may make a layer mix positions that did not before. So this
-        happens when a translator is made, saved and exported, and in the
-        first call after the weights moved. Call it when something else in a
-        model has changed, such as an attribute of a layer: all graphs are
-        then traced anew.
+        Training may make a layer mix positions, although it did not before.
+        So the comparison runs when a translator is made, saved or exported,
+        and in the first call after the weights changed. Call `check()`
+        yourself after any other change of a model, such as that of a layer's
+        attribute. All graphs are then traced again.
 
         Raises:
-            ValueError: If they differ. The message names the first layer
-                whose output does.
+            ValueError: If the results differ. The message names the first
+                layer whose output differs.
         """
         with _TRACING:
             self.pipeline.cut.forget()
@@ -178,10 +181,10 @@ class Translator:
             self._check_again()
 
     def _check_again(self):
-        """The same where nothing but weights has changed."""
+        """Compares decoding with the models, without tracing again."""
         sources, target = self.pipeline.examples
         with _TRACING:
-            self._watch.unsettle()  # until it is found to be right
+            self._watch.unsettle()  # until the comparison succeeds
             self.pipeline.cut.check(*sources, target)
             self._watch.settle()
 
@@ -193,26 +196,28 @@ class Translator:
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Translations:
-        """Translates a number of sources.
+        """Translates sources.
 
         Args:
             sources: List of strings. Without a `source_text`: an array, batch
-                first; of models with several source inputs a tuple of
+                first. For models with several source inputs, a tuple of
                 arrays, or a dictionary by the inputs' names.
-            batch_size: How many are decoded together, which changes speed
-                and memory and not the results. Like lengths go together.
-            prefixes: List with a string or `None` for each source: what its
-                target begins with, such as a token of the language wanted.
-            seed: Integer that makes a search that draws, such as `Sampling`,
-                repeat itself. Defaults to another one each time.
-            options: Dictionary of options in place of the search's own, for
-                all sources or a list with a value for each:
-                `{"length_penalty": 0.6}`. `search.request_options` has the
-                names.
+            batch_size: Number of sources that are decoded together. It
+                changes speed and memory, but not the results. Sources of
+                similar length are batched together.
+            prefixes: List with a string or `None` for each source, with which
+                its target begins, such as a token for the wanted language.
+            seed: Integer for searches that draw, such as `Sampling`: the same
+                seed repeats the draws. Defaults to a new seed in each call.
+            options: Dictionary of options that replace the search's own, such
+                as `{"length_penalty": 0.6}`. Each value is one number for all
+                sources, or a list with a number for each.
+                `search.request_options` has the names.
 
         Returns:
-            `Translations`, one `Translation` a source, which also tell which
-            sources were cut and how many of their tokens were unknown.
+            `Translations`, one `Translation` for each source. They also
+            report which sources were cut, and the number of their unknown
+            tokens.
         """
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
@@ -237,25 +242,25 @@ class Translator:
         """Scores given targets, for re-ranking or perplexity.
 
         The whole model reads each target. Strings are split by the target
-        text, what it lacks is read as `<unk>`, and each ends with the end
-        token. What a translator returned is scored token by token, as its
-        search made it: without an end where it was cut, and with the `<unk>`
-        that the model wrote where that was replaced. So its score is what a
-        search with a length penalty of 0 reports.
+        text, unknown tokens are read as `<unk>`, and each string ends with
+        the end token. A `Translation` is scored token by token, as its search
+        wrote it: without an end token if it was cut, and with the model's
+        `<unk>` where `replace_unknown` replaced it. So its score equals that
+        of a search with a length penalty of 0.
 
         Args:
             sources: As in a call.
-            targets: For each source a string; or what a translator returned
-                for these sources, `Translations` or a list of `Translation`,
-                such as the alternatives of a source.
-            batch_size: How many are scored together.
+            targets: A string for each source; or a translator's results for
+                these sources, `Translations` or a list of `Translation`, such
+                as the alternatives of a source.
+            batch_size: Number of targets that are scored together.
 
         Returns:
-            `Scores`, which also tell what was cut or unknown.
+            `Scores`, which also report cut targets and unknown tokens.
 
         Raises:
-            ValueError: If there are not as many targets as sources, or
-                strings and translations among them.
+            ValueError: If the numbers of targets and sources differ, or
+                if strings and translations are mixed.
         """
         self._require_scorable()
         rows, _ = self._read(sources, batch_size)
@@ -289,17 +294,18 @@ class Translator:
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Iterator[Token]:
-        """Yields the tokens of one source's text as they come.
+        """Yields the tokens of one source's target as they are decoded.
 
-        With a search that `streams`, such as `GreedySearch` or `Sampling`: a
-        beam search does not know its first token until it knows its last.
-        The texts of the tokens, joined, are the text that a call returns. A
-        source that is cut at its text's `max_length` is warned of with the
-        first token.
+        The search must have `streams` set, as `GreedySearch` and `Sampling`
+        do: a beam search knows its first token only with its last. The
+        tokens' texts, joined, are the text that a call returns. If the source
+        is cut at its text's `max_length`, the first token comes with a
+        warning.
 
         Args:
             source: A string, or an array without a batch axis.
-            prefix: What the target begins with; yielded too.
+            prefix: String with which the target begins; its tokens are
+                yielded too.
             seed: As in a call.
             options: As in a call.
         """
@@ -332,14 +338,14 @@ class Translator:
             self._scorable = True
 
     def _read(self, sources, batch_size, **request):
-        """Checks what a caller gave: rows of sources, and a request."""
+        """Checks a caller's sources and request; returns rows of both."""
         if (
             isinstance(batch_size, bool)
             or not isinstance(batch_size, (int, np.integer))
             or batch_size < 1
         ):
             raise ValueError(
-                "`batch_size` must be at least 1, an integer. Received: "
+                "`batch_size` must be an integer, at least 1. Received: "
                 f"batch_size={batch_size!r}"
             )
         self._refresh()
@@ -352,10 +358,10 @@ class Translator:
         )
 
     def _refresh(self, compare=True):
-        """Forgets graphs of layers that have other variables by now.
+        """Drops the graphs if a layer's variables were replaced.
 
         Args:
-            compare: Whether to check the cut if the weights moved.
+            compare: Whether to check the cut if the weights changed.
         """
         with _TRACING:
             if self._watch.changed():
@@ -371,7 +377,7 @@ class Translator:
             yield order[i : i + batch_size]
 
     def _compiled(self, name, function, specs):
-        """The graph of a function of sources and what the specs describe."""
+        """Returns the graph of a function of sources and a request."""
         key = name, str(specs)
         with _TRACING:
             if key not in self._functions:
@@ -383,22 +389,22 @@ class Translator:
         return self._functions[key]
 
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
-        """Decodes the model's source inputs, in a graph of the caller's."""
-        self._refresh(compare=False)  # it may stand within a graph
+        """Decodes the model's source inputs, inside a caller's graph too."""
+        self._refresh(compare=False)  # a comparison cannot run in a graph
         return self.pipeline.decode_inputs(inputs, {}).hypotheses
 
     def save(self, directory) -> None:
         """Writes models, texts and search options, for `load()`.
 
-        The models go without optimizer, loss and metrics, which decoding
-        does not need; `model.save()` keeps these. What was in the directory
-        before is replaced when all is written.
+        The models are written without optimizer, loss and metrics, which
+        decoding does not need; `model.save()` keeps these. A translator saved
+        there before is replaced once all files are written.
 
         Args:
-            directory: Path of a directory, which is made.
+            directory: Path of a directory, created if missing.
 
         Raises:
-            ValueError: If Keras could not load what it would write.
+            ValueError: If Keras could not load the models again.
         """
         self._refresh(compare=False)
         self._check_again()
@@ -410,9 +416,9 @@ class Translator:
 
         Args:
             directory: Path of the directory.
-            custom_objects: Dictionary of the classes and functions in the
-                models and texts, and the class of the search, that are not
-                registered with Keras, by their names.
+            custom_objects: Dictionary from names to those classes and
+                functions in models, texts and search that are not registered
+                with Keras.
         """
         loaded = saving.load(saving.path_of(directory, True), custom_objects)
         return cls(**loaded)
@@ -429,21 +435,22 @@ class Translator:
         """Writes a SavedModel for TF Serving; see `keras_attn.export`.
 
         Args:
-            directory: Where the versions are, `model_base_path` to a server.
+            directory: Directory of the versions, a server's
+                `model_base_path`.
             version: Number of the version. Defaults to the next one.
             signatures: Names of further signatures, or `"all"`: `"options"`,
-                `"score"`, and `"step"`, which brings `"encode"` and
+                `"score"`, and `"step"`, which includes `"encode"` and
                 `"strings"`.
-            jit_compile: Whether XLA compiles the search there. The server
+            jit_compile: Whether XLA compiles the search on the server, which
                 then needs a flag: `--xla_cpu_compilation_enabled` or
                 `--xla_gpu_compilation_enabled`.
             weights: How matrices are stored: `"float32"`, `"bfloat16"`, half
-                as large, or `"int8"`, a quarter. They are float32 again
-                before a search begins.
-            lengths: Whether features of any size have an input `lengths`
-                beside them, past which they are zero. A server that joins
-                requests of different sizes needs it; `False` says that
-                there is none.
+                as large, or `"int8"`, a quarter as large. They are float32
+                again before a search begins.
+            lengths: Whether features of any size get an additional input
+                `lengths`; the export sets features past these to zero. A
+                server that joins requests of different sizes needs it. Pass
+                `False` if no server does that.
 
         Returns:
             The path of the version, `directory/version`.
@@ -469,7 +476,10 @@ class Translator:
 
 def _cut(models):
     if not models:
-        raise ValueError("A `Translator` needs a model. Received: [].")
+        raise ValueError(
+            "A `Translator` needs a model. Received: []. Pass a "
+            "`keras.Model`, or a list of some."
+        )
     members = [Incremental(model) for model in models]
     return members[0] if len(members) == 1 else Ensemble(members)
 

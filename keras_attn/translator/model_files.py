@@ -1,8 +1,7 @@
-"""A model in a file, as far as decoding needs it.
+"""Writes and reads models without their optimizer, loss and metrics.
 
-The optimizer and whatever else `compile` gave a model stay out: they make
-the file three times as large, and may be objects that another process does
-not know.
+Decoding does not need what `compile` adds to a model. It would make the file
+three times as large, and may be objects that another process does not know.
 """
 
 import contextlib
@@ -32,8 +31,8 @@ def read(path, custom_objects=None) -> keras.Model:
     """Reads a model, uncompiled.
 
     Raises:
-        ValueError: If it holds a class or function that is not known. The
-            message names it.
+        ValueError: If the model uses a class or function that is not known
+            here. The message names it.
     """
     try:
         with _uncompiled(path) as file:
@@ -48,27 +47,29 @@ def read(path, custom_objects=None) -> keras.Model:
         given = sorted(custom_objects) if custom_objects else custom_objects
         raise ValueError(
             f"The model in {path} holds the {kind} '{name}', which this "
-            "process does not know. Pass it, `Translator.load(directory, "
+            f"process must know. Received: custom_objects={given}. Pass it, "
+            "`Translator.load(directory, "
             f"custom_objects={{{name!r}: {name}}})`, or decorate it with "
             "`@keras.saving.register_keras_serializable()` before saving and "
-            f"import its module before loading. Received: custom_objects="
-            f"{given}"
+            "import its module before loading."
         ) from error
 
 
 def require_readable(model, path, inputs) -> None:
-    """Refuses a file that cannot be read, where that is in doubt.
+    """Raises unless a model's file can be loaded; tried only if in doubt.
 
-    It is in doubt where models within the model share layers and where
-    classes are neither Keras's nor ours.
+    Loading may fail if nested models share layers, or if a class is neither
+    Keras's nor ours. Other models are not tried.
 
     Args:
         model: The model in the file.
-        path: Where `write()` wrote it.
-        inputs: Values of the model's inputs, on which both are compared.
+        path: Path to which `write()` wrote it.
+        inputs: Values of the model's inputs, on which the outputs of the
+            model and the loaded one are compared.
 
     Raises:
-        ValueError: If it cannot be read, or computes something else then.
+        ValueError: If the file cannot be loaded, or if the loaded model
+            computes something else.
     """
     shared, own = _shared(model), _own_classes(model)
     if not shared and not own:
@@ -82,7 +83,7 @@ def require_readable(model, path, inputs) -> None:
                 )
             found = loaded(inputs, training=False)
     except Exception as error:
-        if _missing(error) is not None:  # for the caller of `load` to pass
+        if _missing(error) is not None:  # the caller of `load` can pass it
             return
         _refuse(shared, own, f"{type(error).__name__}: {error}", error)
     if not np.allclose(
@@ -97,10 +98,10 @@ def _refuse(shared, own, reason, error=None):
         text = (
             f"'{layer.name}' ({type(layer).__name__}) belongs to the model "
             f"'{inner.name}' and to a model around it, and Keras "
-            f"{keras.__version__} loses the weights of such layers. Build "
-            "the outer model on the tensors of the inner one in the place of "
-            "calling it, `keras.Model(inner.inputs, "
-            "layer(inner.output))`; the weights are shared. Or keep "
+            f"{keras.__version__} loses the weights of such layers. Do not "
+            "call the inner model; build the outer one on its tensors, "
+            "`keras.Model(inner.inputs, layer(inner.output))`, which shares "
+            "the weights. Or keep "
             '`model.save_weights("model.weights.h5")`, and build the model '
             "in code."
         )
@@ -117,19 +118,19 @@ def _refuse(shared, own, reason, error=None):
 
 
 def _own_classes(model):
-    """Classes of layers by name that are neither Keras's nor ours."""
+    """Returns, by name, the layers' classes neither Keras's nor ours."""
     own, known = {}, set()
     for kind in {type(x) for x in layers_within(model)}:
         if kind.__module__.partition(".")[0] in _KNOWN_ANYWHERE:
             known.add(kind.__name__)
         else:
             own[kind.__name__] = kind
-    # A class named as one of Keras's would take its place.
+    # A class with the name of one of Keras's would replace it in the scope.
     return {name: kind for name, kind in own.items() if name not in known}
 
 
 def _shared(model):
-    """A layer that two models hold, and the inner one of these, or `None`."""
+    """Returns a layer of two models and the inner model, or `None`."""
     holder = {}  # id of a layer -> the model that has it
     models = [x for x in layers_within(model) if isinstance(x, keras.Model)]
     for one in models:
@@ -142,12 +143,12 @@ def _shared(model):
 
 @contextlib.contextmanager
 def _without_training(model):
-    """Hides what `compile` gave a model, and models within it, for a while."""
+    """Hides, within the context, what `compile` added to nested models too."""
     hidden = []
     try:
         for layer in layers_within(model):
             if isinstance(layer, keras.Model):
-                # Not by attributes, which Keras tracks.
+                # In `vars`, since Keras tracks the setting of attributes.
                 state = vars(layer)
                 before = {x: state.pop(x) for x in COMPILED if x in state}
                 hidden.append((state, before))
@@ -161,9 +162,9 @@ def _without_training(model):
 
 @contextlib.contextmanager
 def _uncompiled(path):
-    """A file for Keras to read, in which no model within is compiled.
+    """Yields a copy of a file in which no nested model is compiled.
 
-    `compile=False` is for the outermost model alone.
+    Keras's `compile=False` applies only to the outermost model.
     """
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
@@ -183,7 +184,7 @@ def _uncompiled(path):
 
 
 def _forget_compiling(config) -> bool:
-    """Removes how models were compiled; returns whether any was."""
+    """Removes `compile_config` from a config; returns whether any was set."""
     found = False
     if isinstance(config, dict):
         if "class_name" in config:
@@ -197,7 +198,7 @@ def _forget_compiling(config) -> bool:
 
 
 def _missing(error):
-    """The kind and the name of what Keras could not find, or `None`."""
+    """Returns kind and name of the object Keras could not find, or `None`."""
     found = re.search(
         r"Could not locate (class|function) '([^']*)'", str(error)
     )

@@ -1,13 +1,13 @@
-"""The tensors' side of a `Translator`: what its graphs are made of.
+"""`Pipeline`: the TensorFlow functions of a `Translator`.
 
-A call and an export are made of the same few functions, so that they cannot
-disagree. What a request may ask for beside its sources, a dictionary:
+A call and an export use the same few functions, so that they cannot disagree.
+Beside its sources a request may have, in a dictionary:
 
-- `"prefix"`: strings `(batch,)` that the texts begin with, "" for none
-- `"seed"`: int32 `(batch,)`, of which the random draws of a row are made
-- `"options"`: name -> `(batch,)`, in place of the search's own options
+- `"prefix"`: strings `(batch,)` with which the texts begin, "" for none
+- `"seed"`: int32 `(batch,)`, for the random draws of each row
+- `"options"`: name -> `(batch,)`, replaces the search's own options
 
-A request without any has the plain pipeline, which knows nothing of them.
+The graph of a request without these has no operations for them.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ from keras_attn.translator.trial import Examples
 
 
 class Found(NamedTuple):
-    """What a search found, and how many columns of a row mean something."""
+    """The hypotheses, and the number of each row's real alignment columns."""
 
     hypotheses: Hypotheses
-    columns: Any  # (batch,), or () where columns are the source's tokens
+    columns: Any  # (batch,), or () if columns are the source's tokens
 
 
 class Scored(NamedTuple):
@@ -65,14 +65,15 @@ class Pipeline:
     forbidden: tuple = ()  # ids
     replace_unknown: bool = False
     jit_compile: bool = False
-    # Makes the context in which the models compute: with which weights.
+    # Returns the context in which the models compute. An export with small
+    # weights sets it.
     scope: Callable = contextlib.nullcontext
 
     def __post_init__(self):
         self._searches = {}
 
     def with_texts(self, source_text=None, target_text=None, **changes):
-        """The same with texts that read files of the vocabularies."""
+        """Returns this pipeline with texts that read vocabulary files."""
         sources = self.sources
         if source_text is not None:
             sources = Lines(source_text, sources.columns_are_tokens)
@@ -81,7 +82,7 @@ class Pipeline:
         )
 
     def decode(self, given: tuple, request: dict) -> Decoded:
-        """Decodes a batch of what `sources` takes."""
+        """Decodes a batch of sources, the tensors that `sources` takes."""
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs)
         strings, request = request.get("prefix"), self.with_ids(request)
@@ -122,18 +123,18 @@ class Pipeline:
         return report._replace(truncated=report.truncated | (lengths > longest))
 
     def with_ids(self, request: dict) -> dict:
-        """A request whose prefixes are ids `(batch, length)`."""
+        """Returns a request with its prefixes as ids `(batch, length)`."""
         if "prefix" not in request:
             return request
         ids = self.target_text.ids(request["prefix"], end=False)
         return {**request, "prefix": ids}
 
     def search_inputs(self, inputs: tuple, request: dict) -> Found:
-        """Decodes the model's source inputs; XLA may compile it.
+        """Decodes the model's source inputs; XLA may compile this part.
 
         Args:
             inputs: The model's inputs but the last.
-            request: What `with_ids()` returned.
+            request: The result of `with_ids()`.
         """
         if self.search.draws and "seed" not in request:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
@@ -141,10 +142,10 @@ class Pipeline:
         return self._search(request)(inputs, request)
 
     def fresh_seeds(self, rows) -> tf.Tensor:
-        """Seeds `(rows,)` that no other request and no other process draws.
+        """Draws new seeds `(rows,)`, for every request and in every process.
 
-        With both its own seeds zero the operation takes some of the system;
-        those of `tf.random` would bring theirs along, the same in every
+        With `seed` and `seed2` zero, the operation takes its seeds from the
+        system. `tf.random` would store seeds in the graph, the same in every
         process that loads an export.
         """
         return tf.raw_ops.RandomUniformInt(
@@ -152,7 +153,7 @@ class Pipeline:
         )
 
     def _search(self, request):
-        """The function for such requests, whose graph all callers share."""
+        """Returns the function for requests with these keys, traced once."""
         options = sorted(request.get("options", ()))
         key = (*sorted(request), *options)
         if key not in self._searches:
@@ -172,7 +173,7 @@ class Pipeline:
         return self._searches[key]
 
     def decode_inputs(self, inputs: tuple, request: dict) -> Found:
-        """What `search_inputs` compiles."""
+        """Encodes and searches: the function that `search_inputs` compiles."""
         with self.scope():
             encoded = self.cut.encode(*inputs)
             cut, encoded = self.cut.hoist(encoded, self.jit_compile)
@@ -185,10 +186,10 @@ class Pipeline:
             return Found(found, columns)
 
     def task(self, inputs: tuple, encoded, request: dict) -> Task:
-        """What a search works on."""
+        """Returns the search's `Task`."""
         nowhere = tf.shape(inputs[0])[1] if self.sources.reads_text else 0
         return Task(
-            # No function around it: tracing stays shallow.
+            # `partial`, not a nested function: tracing stays shallow.
             step=functools.partial(self.step, encoded=encoded, nowhere=nowhere),
             start=lambda beams: self.cut.start(
                 encoded, beams, self.search.max_length
@@ -206,10 +207,10 @@ class Pipeline:
         )
 
     def step(self, tokens, state, encoded, nowhere=0, apart=False):
-        """A step of the models.
+        """Runs a step of the models.
 
-        Without attention, alignments are zeros over `nowhere` columns. What
-        `apart` means stands in `Incremental.step`.
+        A model without attention gets alignments of zeros over `nowhere`
+        columns. See `Incremental.step` for `apart`.
         """
         logits, alignments, state = self.cut.step(tokens, state, encoded, apart)
         if alignments is None:
@@ -217,27 +218,27 @@ class Pipeline:
         return logits, alignments, state
 
     def width(self, inputs, encoded):
-        """How many columns the alignments have."""
+        """Returns the number of columns of the alignments."""
         mask = self.cut.source_mask(encoded)
         if mask is not None:
             return tf.shape(mask)[1]
         if self.sources.columns_are_tokens:
             return tf.shape(inputs[0])[1]
-        # Of a step, only the shape is used.
+        # Only the shape of this step is used.
         rows = tf.shape(inputs[0])[0]
         state = self.cut.start(encoded, 1, self.search.max_length)
         _, alignments, _ = self.step(tf.fill([rows, 1], START), state, encoded)
         return tf.shape(alignments)[2]
 
     def columns(self, inputs, encoded, width):
-        """How many columns of a row's alignments are real: to the last one."""
+        """Returns the number of columns up to each row's last real one."""
         mask = self.cut.source_mask(encoded)
         if mask is None:
             return tf.fill([tf.shape(inputs[0])[0]], width)
         return tf.reduce_max(tf.where(mask, tf.range(1, width + 1), 0), axis=1)
 
     def _source_lengths(self, inputs, encoded):
-        """Lengths `(batch,)` of the sources, where limits depend on them."""
+        """Returns the sources' lengths `(batch,)`, or None if not needed."""
         search = self.search
         if search.max_per_source is None and search.min_per_source is None:
             return None
@@ -251,20 +252,23 @@ class Pipeline:
         return tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
 
     def score(self, given: tuple, targets: tf.Tensor) -> Scored:
-        """Scores target strings `(batch,)` by the whole models."""
+        """Scores target strings `(batch,)` with the whole models."""
         ids = self.target_text.ids(targets)
         report = report_of(self.target_text, targets, ids)
         return self.score_ids(given, (ids, report))
 
     def score_ids(self, given: tuple, targets: tuple) -> Scored:
-        """Scores targets by their ids `(batch, time)`, which 0 pads.
+        """Scores targets given as ids `(batch, time)`, padded with 0.
 
-        An end token counts where there is one. With the ids comes their
-        `Report`.
+        The log-probability of an end token counts if there is one.
+
+        Args:
+            given: The tensors that `sources` takes.
+            targets: The ids and their `Report`.
         """
         ids, report = targets
         real = ids != PAD
-        # Shifted right by one, and the end token is never read.
+        # The model reads the ids shifted right by one, never the end token.
         start = tf.fill([tf.shape(ids)[0], 1], START)
         read = tf.where(real, tf.concat([start, ids[:, :-1]], axis=1), PAD)
         inputs = self.sources.inputs(given)
@@ -291,11 +295,11 @@ class Pipeline:
 
 
 def most_attended(alignments, source_tokens, source_lengths):
-    """The source token with most attention, for each token written.
+    """Returns the source token with most attention, for each target token.
 
-    [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3,
-    looks up where its model's pointers point; here attention points. The end
-    token stands for nothing that could be written.
+    [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3, uses
+    the pointers of its model; here attention takes their place. The source's
+    end token is skipped, since it has no text.
 
     Args:
         alignments: Tensor of shape `(batch, N, time, source)`.

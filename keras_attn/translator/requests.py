@@ -1,4 +1,4 @@
-"""What a call asks for beside its sources, checked before anything runs."""
+"""Checks and converts a call's prefixes, seed and options."""
 
 import operator
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ def read(search, target_text, count, prefixes, seed, options) -> dict:
     """Returns a request of `count` rows, as `Pipeline` takes it, in numpy.
 
     Raises:
-        ValueError: If something in it is unknown, has no effect, or is not
-            one a source.
+        ValueError: If an argument is unknown, has no effect, or does not have
+            one value for each source.
     """
     request = {}
     if search.draws:
         request["seed"] = _seeds(seed, count)
     elif seed is not None:
         raise ValueError(
-            "`seed` makes random draws repeat, such as those of `Sampling`. "
+            "`seed` needs a search that draws at random, such as `Sampling`. "
             f"Received: seed={seed!r} with {type(search).__name__}, which "
             "draws nothing and always finds the same. Leave the seed out."
         )
@@ -37,12 +37,12 @@ def read(search, target_text, count, prefixes, seed, options) -> dict:
 
 
 def take(request: dict, rows) -> dict:
-    """The tensors of some rows of a request."""
+    """Returns the tensors of some rows of a request."""
     return tf.nest.map_structure(lambda x: tf.constant(x[rows]), request)
 
 
 def specs(search, request: dict) -> dict:
-    """What a request of this kind looks like to a function."""
+    """Returns the `TensorSpec`s of a request with these keys."""
     dtypes = {"prefix": tf.string, "seed": tf.int32}
     found = {
         name: tf.TensorSpec([None], dtypes[name])
@@ -55,14 +55,14 @@ def specs(search, request: dict) -> dict:
 
 
 def is_list_of(count, given) -> bool:
-    """Whether something is a list of so many, and not one string."""
+    """Returns whether `given` is a list of `count` items, not a string."""
     if isinstance(given, (str, bytes)) or not hasattr(given, "__len__"):
         return False
     return getattr(given, "shape", None) != () and len(given) == count
 
 
 def _prefixes(target_text, longest, prefixes):
-    """Prefixes of texts that may have so many tokens each."""
+    """Checks prefixes; each text has at most `longest` tokens."""
     count = len(longest)
     if not is_list_of(count, prefixes):
         raise ValueError(
@@ -82,15 +82,15 @@ def _prefixes(target_text, longest, prefixes):
             )
         if len(row) >= most:
             raise ValueError(
-                "A prefix must leave room for a token more. Received: "
-                f"{shown!r} of {len(row)} tokens with "
-                f"max_length={most}. Pass a search, or the option, with a "
-                "larger `max_length`."
+                "A prefix must leave room for at least one more token. "
+                f"Received: {shown!r} of {len(row)} tokens with "
+                f"max_length={most}. Use a search with a larger `max_length`, "
+                "or raise the option `max_length`."
             )
         if len(row) > target_text.max_length:
             raise ValueError(
-                "A prefix must be as short as a text of the target's may be. "
-                f"Received: {shown!r} of {len(row)} tokens with "
+                "A prefix may have at most the target text's `max_length` "
+                f"tokens. Received: {shown!r} of {len(row)} tokens with "
                 f"target_text.max_length={target_text.max_length}. Pass a "
                 "target text with a larger `max_length`."
             )
@@ -100,7 +100,7 @@ def _prefixes(target_text, longest, prefixes):
 
 
 def _seeds(seed, count):
-    """Seeds of rows: the same row gets the same, in whatever batch."""
+    """Returns a seed for each row, which does not depend on the batch."""
     if seed is not None:
         try:
             number = operator.index(seed)
@@ -108,11 +108,11 @@ def _seeds(seed, count):
             number = -1
         if number < 0:
             raise ValueError(
-                "`seed` must be an integer, at least 0, or None for another "
-                f"one at each call. Received: seed={seed!r}"
+                "`seed` must be an integer, at least 0, or None for a new "
+                f"seed in each call. Received: seed={seed!r}"
             )
         seed = number
-    # Words of entropy, mixed, so that the seeds 1 and 2 share no rows.
+    # `SeedSequence` mixes the bits, so that the seeds 1 and 2 share no rows.
     (first,) = np.random.SeedSequence(seed).generate_state(1)
     rows = first + np.arange(count, dtype="uint32")  # wraps around
     return rows.astype("int32")
@@ -122,16 +122,16 @@ def _options(search, count, options):
     known = search.request_options
     if not isinstance(options, Mapping):
         raise ValueError(
-            "`options` must be a dictionary by the names of options, of "
-            f"{sorted(known)} with this search. Received: "
-            f"options={options!r:.200}. Pass `options={{name: value}}`."
+            "`options` must be a dictionary from names to values; this search "
+            f"takes {sorted(known)}. Received: options={options!r:.200}. Pass "
+            "`options={name: value}`."
         )
     arrays = {}
     for name, value in options.items():
         if name not in known:
             raise ValueError(
                 f"`options` may hold {sorted(known)} with this search. "
-                f"Received: {name!r}. Other options belong to the search "
+                f"Received: {name!r}. Set other options in the search "
                 f"itself, `{type(search).__name__}(...)`."
             )
         arrays[name] = _option(name, value, known[name], count)

@@ -1,4 +1,4 @@
-"""What a `Translator` gives back: plain Python and numpy, without padding."""
+"""The results of a `Translator`: plain Python and numpy, without padding."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -19,22 +19,22 @@ class Translation:
 
     text: str
     score: float
-    source_tokens: list[str]  # with the end token; numbers, if not of text
-    tokens: list[str]  # with the end token, if it came
+    source_tokens: list[str]  # with the end token; positions if not text
+    tokens: list[str]  # with the end token, if there is one
     alignment: np.ndarray  # (len(tokens), len(source_tokens)), float32
     finished: bool  # False if cut at the search's maximum length
     alternatives: list["Translation"] = dataclasses.field(
         default_factory=list, repr=False
     )  # the other hypotheses, best first
     truncated: bool = False  # whether the source was cut at its max_length
-    unknown: int = 0  # source tokens, of those read, that were unknown
+    unknown: int = 0  # unknown source tokens among those that were read
     replaced: list[int] = dataclasses.field(
         default_factory=list, repr=False
-    )  # which of `tokens` stand for an "<unk>" that the model wrote
+    )  # indices of the `tokens` that replaced the model's "<unk>"
 
 
 class Translations(Sequence):
-    """What a `Translator` returns: a `Translation` for each source."""
+    """The results of a `Translator`: a `Translation` for each source."""
 
     def __init__(self, rows: list[Translation]):
         self._rows = rows
@@ -80,14 +80,14 @@ class Translations(Sequence):
 
     @property
     def unknown(self) -> list[int]:
-        """How many tokens of each source, of those read, were unknown."""
+        """Number of unknown tokens of each source, among those read."""
         return [row.unknown for row in self._rows]
 
 
 class Token(NamedTuple):
     """A token of a stream, as `Translator.stream` yields it."""
 
-    text: str  # what it adds to the text so far
+    text: str  # the token's addition to the text so far
     token: str
     log_probability: float
     alignment: np.ndarray  # (len(source_tokens),), float32
@@ -99,12 +99,15 @@ class Scores:
 
     Attributes:
         tokens: List of the tokens of each target, with the end token.
-        token_scores: Log-probabilities of these, a float32 array a target.
-        scores: Their sums, a float32 array of shape `(targets,)`.
+        token_scores: Log-probabilities of these tokens, a float32 array for
+            each target.
+        scores: Sums of the log-probabilities, a float32 array of shape
+            `(targets,)`.
         truncated: For each target, whether it or its source was cut at the
-            `max_length` of its `Text`: the score is then of what was left.
-        unknown: For each target, how many tokens of it and of its source,
-            of those read, the vocabularies lack. They were read as `<unk>`.
+            `max_length` of its `Text`. The score is that of the cut texts.
+        unknown: For each target, the number of tokens, of it and its source
+            together, that were read as `<unk>` because a vocabulary lacks
+            them.
     """
 
     tokens: list[list[str]]
@@ -118,7 +121,7 @@ class Scores:
 
     @property
     def perplexity(self) -> float:
-        """Of all targets, a token's; the end tokens counted.
+        """Perplexity per token over all targets, end tokens counted.
 
         `exp(-sum of all log-probabilities / number of all tokens)`
         """
@@ -129,13 +132,13 @@ class Scores:
 
 
 class Report(NamedTuple):
-    """Whether a text was cut, and how many of its tokens were unknown."""
+    """Reports for each row whether a text was cut, and its unknown tokens."""
 
     truncated: tf.Tensor  # (batch,), whether it was cut at its `max_length`
-    unknown: tf.Tensor  # (batch,), int32: unknown tokens of those read
+    unknown: tf.Tensor  # (batch,), int32: unknown tokens among those read
 
     def beside(self, other: "Report") -> "Report":
-        """The report of two texts that are read together."""
+        """Returns the report of two texts of each row together."""
         return Report(
             self.truncated | other.truncated, self.unknown + other.unknown
         )
@@ -153,7 +156,7 @@ class Decoded(NamedTuple):
 
 
 def translations(decoded: Decoded) -> Iterator[Translation]:
-    """Translations of a batch, trimmed of padding."""
+    """Yields the translations of a batch, without padding."""
     arrays = tf.nest.map_structure(lambda x: x.numpy(), decoded)
     found = arrays.hypotheses
     for i, source_length in enumerate(arrays.source_lengths):
@@ -179,15 +182,16 @@ def translations(decoded: Decoded) -> Iterator[Translation]:
                 )
         if not hypotheses:
             raise ValueError(
-                "The search found no hypothesis for a source. Are the "
-                "model's logits finite? Weights that became NaN do this."
+                "A search needs finite logits from the model. Received: a "
+                "source for which it found no hypothesis. Did training "
+                "diverge? Weights that became NaN cause this."
             )
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)
 
 
 def _replaced(ids, tokens):
-    """Which tokens stand for an "<unk>" that the model wrote."""
+    """Returns the indices of tokens that replaced the model's "<unk>"."""
     return [
         i
         for i, token in enumerate(tokens)
@@ -196,5 +200,5 @@ def _replaced(ids, tokens):
 
 
 def strings(array) -> list[str]:
-    """Strings of an array of bytes."""
+    """Returns an array of bytes as a list of strings."""
     return [x.decode("utf-8", "replace") for x in array]

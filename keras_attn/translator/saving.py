@@ -1,4 +1,4 @@
-"""A `Translator` in a directory: models, vocabularies, options."""
+"""Saves a `Translator` in a directory: models, vocabularies, options."""
 
 import contextlib
 import json
@@ -16,11 +16,11 @@ from keras_attn.text import Text
 from keras_attn.translator import model_files
 
 _OPTIONS = "translator.json"
-_OURS = "keras_attn>"  # what Keras writes before the names of our searches
+_OURS = "keras_attn>"  # Keras's prefix of the names of our searches
 
 
 def save(translator, directory: pathlib.Path) -> None:
-    """Writes a translator."""
+    """Writes a translator's files; replaces the old ones when all are new."""
     search, search_options = _written(translator.search)
     names = ["model.keras"]
     if len(translator.models) > 1:
@@ -51,20 +51,20 @@ def save(translator, directory: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _complete_or_not_at_all(directory):
-    """A folder whose files take the place of those in the directory.
+    """Yields a folder whose files are moved to the directory at the end.
 
-    They do when all are written; what else is in the directory stays.
+    They are moved only when all are written. Other files stay there.
     """
     is_new = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
-    # Within it, so that renaming moves no file to another disk.
+    # A folder within the directory is on the same disk, so files are renamed.
     unfinished = pathlib.Path(
         tempfile.mkdtemp(prefix=".unfinished-", dir=directory)
     )
     try:
         yield unfinished
         written = {x.name for x in unfinished.iterdir()}
-        # The options last: they name the other files.
+        # The options are moved last, since they name the other files.
         for name in sorted(written, key=lambda x: x == _OPTIONS):
             os.replace(unfinished / name, directory / name)
         for path in directory.iterdir():
@@ -77,47 +77,50 @@ def _complete_or_not_at_all(directory):
 
 
 def _is_named_by_us(name):
-    """Whether a file is a model of an ensemble, or belongs to a `Splitter`."""
+    """Returns whether `save` writes files of this name for some translators.
+
+    These are models, whose number varies, and the files of a `Splitter`.
+    """
     return re.fullmatch(
         r"model(-[0-9]+)?\.keras|(source|target)\.txt\.split\..*", name
     )
 
 
 def path_of(directory, exists=False) -> pathlib.Path:
-    """A directory as a path.
+    """Returns a caller's directory as a path.
 
     Args:
-        directory: What the caller gave.
-        exists: Whether it is there already.
+        directory: The caller's argument.
+        exists: Whether the directory must exist already, to be loaded.
 
     Raises:
-        ValueError: If it is no path, or that of a file.
+        ValueError: If it is not a path, or the path of a file.
     """
     if not isinstance(directory, (str, os.PathLike)):
         raise ValueError(
             "`directory` must be the path of a directory. Received: "
-            f"directory={directory!r:.80}"
+            f"directory={directory!r:.80}. Pass a string or a `pathlib.Path`."
         )
     path = pathlib.Path(directory)
     if path.is_file():
         raise ValueError(
-            "`directory` must be the path of a directory. Received: that of "
-            f"a file, {path}."
+            "`directory` must be the path of a directory. Received: the path "
+            f"of a file, {path}."
             + (
-                " What `Translator.save(directory)` wrote is loaded as a "
-                "whole; `keras.saving.load_model(path)` reads a model alone."
+                " Pass the directory that `Translator.save(directory)` wrote; "
+                "`keras.saving.load_model(path)` reads a single model."
                 if exists
-                else " Pass another, which is made."
+                else " Pass another path; the directory is created."
             )
         )
     return path
 
 
 def load(directory: pathlib.Path, custom_objects=None) -> dict:
-    """Reads the arguments that make the same translator again."""
+    """Returns the constructor's arguments of a saved translator."""
     if custom_objects is not None and not isinstance(custom_objects, Mapping):
         raise ValueError(
-            "`custom_objects` must be a dictionary of classes by their names, "
+            "`custom_objects` must be a dictionary from names to classes, "
             f"{{'MyLayer': MyLayer}}. Received: {custom_objects!r:.200}"
         )
     path = directory / _OPTIONS
@@ -139,14 +142,14 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
 
 
 def _written(search: Search) -> tuple[str, dict]:
-    """The name of a search's class, and its options as JSON has them."""
+    """Returns the name of a search's class, and its options for JSON."""
     kind = type(search)
     name = keras.saving.get_registered_name(kind).removeprefix(_OURS)
     if _registered(name) not in (kind, None):
         raise ValueError(
-            "The class of a search is found again by its name. Received: "
-            f"{search!r}, whose name {name!r} is that of another class. "
-            "Register it under a package of your own, by "
+            "The class of a search needs a name of its own, by which loading "
+            f"finds it. Received: {search!r}, whose name {name!r} is that of "
+            "another class. Register it under a package of your own, by "
             "`keras.saving.register_keras_serializable(package)`."
         )
     try:
@@ -154,46 +157,50 @@ def _written(search: Search) -> tuple[str, dict]:
         again = kind.from_config(options)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "The options of a search are saved as JSON, of which it must be "
-            f"made again. Received: {search!r}. Write its `get_config()` and "
-            f"`from_config()` so that it is. {type(error).__name__}: {error}"
+            "A search is saved as the JSON of its options, which must make "
+            f"the same search again. Received: {search!r}, for which "
+            f"{type(error).__name__} was raised: {error}. Write "
+            "`get_config()` and `from_config()` so that JSON can hold the "
+            "options."
         ) from error
     if again != search:
         raise ValueError(
-            "The options of a search are saved as JSON, of which it must be "
-            f"made again. Received: {search!r}, of which became {again!r}. "
-            "Write its `get_config()` and `from_config()` so that they agree."
+            "A search is saved as the JSON of its options, which must make "
+            f"the same search again. Received: {search!r}, which became "
+            f"{again!r}. Write `get_config()` and `from_config()` so that "
+            "they agree."
         )
     return name, options
 
 
 def _class_of_search(name: str, custom_objects: Mapping) -> type[Search]:
-    """The class of a search that was saved."""
+    """Returns the class of a saved search."""
     short = name.rpartition(">")[2]
     found = custom_objects.get(name) or custom_objects.get(short)
     found = found or _registered(name)
     if found is None:
         raise ValueError(
-            f"The search of this translator is a {short!r}, a class that is "
-            "not known here. Import the module that registers it with Keras, "
-            f"or pass `custom_objects={{{short!r}: {short}}}`. Received: "
-            f"custom_objects with {sorted(custom_objects)}."
+            f"The search of this translator is a {short!r}, a class that must "
+            "be known here. Received: custom_objects with "
+            f"{sorted(custom_objects)}. Import the module that registers it "
+            f"with Keras, or pass `custom_objects={{{short!r}: {short}}}`."
         )
     return found
 
 
 def _registered(name):
-    """The class of this name that Keras knows; None if it knows none."""
+    """Returns the class that Keras knows by this name, or None."""
     known = keras.saving.get_registered_object
     return known(name) or known(_OURS + name)
 
 
 def _refuse_directory(directory):
-    """Says what is in a directory without a saved translator."""
+    """Raises an error that describes a directory without a translator."""
     if not directory.is_dir():
         raise FileNotFoundError(
-            f"There is no directory {directory}. `Translator.save(directory)` "
-            "writes what `Translator.load(directory)` reads."
+            "`Translator.load(directory)` reads the directory that "
+            "`Translator.save(directory)` wrote. Received: a path without "
+            f"one. There is no directory {directory}."
         )
     export = directory / "saved_model.pb"
     versions = sorted(directory.glob("[0-9]*/saved_model.pb"))
@@ -201,16 +208,18 @@ def _refuse_directory(directory):
         base = directory.resolve().parent if export.exists() else directory
         version = directory if export.exists() else versions[-1].parent
         raise ValueError(
-            f"{directory} holds an export, the work of `Translator.export()`: "
-            "a graph to be served, without the model that `Translator.load` "
-            "needs. Serve it, `python -m keras_attn_serving "
-            f"--model_base_path={base} --model_name=NAME`, or load its "
-            f"signatures, `tf.saved_model.load({str(version)!r}).signatures`. "
-            "To load a translator, keep `Translator.save(directory)` beside "
-            "the export."
+            "`Translator.load` needs the models that `Translator.save` "
+            f"writes. Received: {directory} holds an export of "
+            "`Translator.export()`, a graph to be served. Serve it, `python "
+            f"-m keras_attn_serving --model_base_path={base} "
+            "--model_name=NAME`, or load its signatures, "
+            f"`tf.saved_model.load({str(version)!r}).signatures`. To load a "
+            "translator, call `Translator.save(directory)` too when you "
+            "export."
         )
     raise FileNotFoundError(
         f"There is no saved translator in {directory}: {_OPTIONS} is missing. "
-        "`Translator.save(directory)` writes one. Received a directory that "
-        f"holds {sorted(x.name for x in directory.iterdir())[:8]}."
+        "Received: a directory that holds "
+        f"{sorted(x.name for x in directory.iterdir())[:8]}. "
+        "`Translator.save(directory)` writes one."
     )

@@ -1,7 +1,7 @@
-"""What a `Translator` reads: lines of text, or arrays of features.
+"""The sources of a `Translator`: `Lines` of text, or `Features` in arrays.
 
-Either kind knows what its tensors look like at the border, how they become
-the model's inputs, and what the columns of an alignment are called.
+Each kind knows the specs of its tensors, how to turn them into the model's
+inputs, and how to name the columns of an alignment.
 """
 
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
 from keras_attn.translator.results import Report
 
-# Positions of an axis without a size, when a model is tried: enough for
-# convolutions with strides, unless that is more than the model takes.
+# Sizes tried in turn for an axis without a size, when a model is tried. The
+# largest is enough for strided convolutions, but some models take fewer.
 _SIZES = (32, 8, 2, 1)
 
 
 class Lines:
-    """Lines of text, whose ids are the model's one source input.
+    """Lines of text, whose ids are the model's only source input.
 
     Args:
         text: `Text` of the lines.
         columns_are_tokens: Whether an alignment has a column for each token.
-            An encoder that joins positions makes fewer.
+            It has fewer if the encoder merges positions.
     """
 
     reads_text = True
@@ -38,19 +38,19 @@ class Lines:
         self.input_specs = (tf.TensorSpec([None, None], tf.int32, name="ids"),)
 
     def with_columns(self, are_tokens: bool) -> "Lines":
-        """The same, knowing whether columns of alignments are tokens."""
+        """Returns these lines with `columns_are_tokens` set."""
         return Lines(self.text, are_tokens)
 
     def open_size(self, sources: tuple) -> int:
-        """Size of an axis without one in requests that warm a server up."""
+        """Returns the size of axes without a size in warm-up requests."""
         return 2
 
     def collect(self, lines) -> list[bytes]:
-        """Checks what a caller gave and returns rows for `take()`."""
+        """Checks a caller's lines and returns rows for `take()`."""
         lines = as_array(lines)
         if isinstance(lines, (str, bytes)):
             raise ValueError(
-                "A `Translator` takes a list of strings. Received the string "
+                "A `Translator` takes a list of strings. Received: the string "
                 f"{lines!r}. For one line pass a list of one."
             )
         if isinstance(lines, Mapping) or not hasattr(lines, "__iter__"):
@@ -62,32 +62,32 @@ class Lines:
         return [encode(line) for line in lines]
 
     def batch_of_one(self, line):
-        """What `collect()` takes, of one source."""
+        """Returns one line as `collect()` takes it."""
         return [line]
 
     def order(self, rows) -> list[int]:
-        """Like lengths go together."""
+        """Returns the rows' indices, sorted by length for batching."""
         return sorted(range(len(rows)), key=lambda i: len(rows[i]))
 
     def count(self, rows) -> int:
         return len(rows)
 
     def take(self, rows, indices) -> tuple:
-        """The tensors of some rows."""
+        """Returns the tensors of some rows."""
         return (tf.constant([rows[i] for i in indices], tf.string),)
 
     def inputs(self, given: tuple) -> tuple:
-        """The model's source inputs."""
+        """Returns the model's source inputs."""
         (strings,) = given
         return (self.text.ids(strings),)
 
     def tokens(self, given: tuple, columns, width) -> tuple:
-        """What an alignment's columns stand for, and how many are real."""
+        """Returns names of an alignment's columns, and how many are real."""
         if not self.columns_are_tokens:
             return numbers(columns, width)
         (strings,) = given
         tokens = self.text.tokens_of(strings)
-        # As wide as the alignments, also where there is no row.
+        # As wide as the alignments, even in an empty batch.
         padded = tokens.to_tensor("", shape=tf.stack([-1, width]))
         return padded, tf.cast(tokens.row_lengths(), tf.int32)
 
@@ -96,8 +96,8 @@ class Lines:
         return report_of(self.text, *given, *inputs)
 
     def examples(self, random, model) -> tuple:
-        """Three rows of ids, of which none is padding."""
-        lowest = len(SPECIAL_TOKENS) - 1  # unknown is there in any text
+        """Returns three rows of ids without padding."""
+        lowest = len(SPECIAL_TOKENS) - 1  # the id of unknown, in every text
         ids = random.integers(lowest, self.text.size, (3, 7), "int32")
         ids[0, 0] = self.text.size - 1
         return (ids,)
@@ -124,11 +124,11 @@ class Features:
         return [spec.name for spec in self.specs]
 
     def collect(self, arrays) -> tuple[np.ndarray, ...]:
-        """Checks what a caller gave and returns rows for `take()`."""
+        """Checks a caller's arrays and returns rows for `take()`."""
         if isinstance(arrays, Mapping):
             if set(arrays) != set(self.names):
                 raise ValueError(
-                    "The arrays must bear the names of the model's source "
+                    "The arrays must have the names of the model's source "
                     f"inputs, {self.names}. Received: {list(arrays)}."
                 )
             arrays = tuple(arrays[name] for name in self.names)
@@ -137,21 +137,22 @@ class Features:
         if len(arrays) != len(self.specs):
             raise ValueError(
                 "An array is needed for each source input of the model, "
-                f"{self.names}. Received: {len(arrays)}. Several go as a "
-                "tuple or as a dictionary by these names."
+                f"{self.names}. Received: {len(arrays)}. Pass several as a "
+                "tuple, or as a dictionary by these names."
             )
         arrays = tuple(
             _array(x, spec) for x, spec in zip(arrays, self.specs, strict=True)
         )
         if len({len(x) for x in arrays}) > 1:
             raise ValueError(
-                "The arrays must have as many rows each, one for each source. "
-                f"Received arrays of shape {[x.shape for x in arrays]}."
+                "The arrays must all have the same number of rows, one for "
+                "each source. Received: arrays of shape "
+                f"{[x.shape for x in arrays]}."
             )
         return arrays
 
     def batch_of_one(self, arrays):
-        """What `collect()` takes, of one source."""
+        """Returns one source's arrays as `collect()` takes them."""
         if isinstance(arrays, Mapping):
             return {name: np.asarray(x)[None] for name, x in arrays.items()}
         if isinstance(arrays, tuple):
@@ -159,31 +160,31 @@ class Features:
         return np.asarray(arrays)[None]
 
     def order(self, rows) -> list[int]:
-        """As they come: all have one size."""
+        """Returns the rows' indices as they are: all have one size."""
         return list(range(len(rows[0])))
 
     def count(self, rows) -> int:
         return len(rows[0])
 
     def take(self, rows, indices) -> tuple:
-        """The tensors of some rows."""
+        """Returns the tensors of some rows."""
         return tuple(tf.constant(x[indices]) for x in rows)
 
     def inputs(self, given: tuple) -> tuple:
-        """The model's source inputs."""
+        """Returns the model's source inputs, which are those given."""
         return given
 
     def tokens(self, given: tuple, columns, width) -> tuple:
-        """What an alignment's columns stand for, and how many are real."""
+        """Returns names of an alignment's columns, and how many are real."""
         return numbers(columns, width)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """That nothing is cut and nothing unknown."""
+        """Reports that nothing is cut and nothing is unknown."""
         rows = tf.shape(inputs[0])[0]
         return Report(tf.zeros([rows], tf.bool), tf.zeros([rows], tf.int32))
 
     def examples(self, random, model) -> tuple:
-        """Three rows, of small whole numbers where ids may be meant."""
+        """Returns three rows; integer inputs are 1 or 2, as they may be ids."""
         target = np.ones((3, model.inputs[-1].shape[1] or 1), "int32")
         for size in _SIZES:
             arrays = self._random(random, size)
@@ -196,11 +197,11 @@ class Features:
             return arrays
 
     def with_columns(self, are_tokens: bool) -> "Features":
-        """The same: columns are numbered."""
+        """Returns itself: the columns of features are always numbered."""
         return self
 
     def open_size(self, sources: tuple) -> int:
-        """Size of axes without one in the arrays of `examples()`."""
+        """Returns the size that `examples()` gave to axes without a size."""
         sizes = [
             size
             for spec, array in zip(self.specs, sources, strict=True)
@@ -228,28 +229,29 @@ def report_of(text: Text, strings, ids) -> Report:
 
 
 def numbers(columns, width) -> tuple:
-    """Positions as strings `(batch, width)`, "" past each row's columns."""
+    """Returns positions as strings `(batch, width)`, "" past the columns."""
     names = tf.strings.as_string(tf.range(width))
     real = tf.sequence_mask(columns, width)
     return tf.where(real, names, ""), columns
 
 
 def as_array(lines):
-    """A tensor of TensorFlow's as a numpy array; all else as it is."""
+    """Converts a tensor to a numpy array; returns anything else unchanged."""
     if tf.is_tensor(lines) and not isinstance(lines, tf.RaggedTensor):
         return lines.numpy()
     return lines
 
 
 def encode(line) -> bytes:
-    """A line as bytes; lone surrogates get through, for `Text` to replace."""
+    """Returns a line as bytes; lone surrogates stay, for `Text` to replace."""
     line = as_array(line)
     if isinstance(line, bytes):
         return line
     if not isinstance(line, str):
         raise ValueError(
             "A `Translator` takes a list of strings. Received in it: "
-            f"{line!r} (of type {type(line).__name__})."
+            f"{line!r} (of type {type(line).__name__}). Without a "
+            "`source_text` it takes arrays."
         )
     return line.encode("utf-8", "surrogatepass")
 
@@ -263,9 +265,10 @@ def _array(value, spec):
         array = np.asarray(None)
     if array.dtype.kind not in "biuf" and array.dtype != dtype:
         raise ValueError(
-            f"The model reads features, {wanted}: a number for each place. "
-            f"Received: {value!r:.200}. Rows of unequal length must be padded "
-            "first, for the model to mask; for strings pass a `source_text`."
+            f"The model reads features, {wanted}: an array of numbers. "
+            f"Received: {value!r:.200}. Pad rows of unequal length first, "
+            "with values that the model masks; for strings pass a "
+            "`source_text`."
         )
     fits = len(array.shape) == len(spec.shape) and all(
         size in (None, given)
@@ -273,13 +276,13 @@ def _array(value, spec):
     )
     if not fits:
         raise ValueError(
-            f"The model reads features, {wanted}, batch first. Received an "
+            f"The model reads features, {wanted}, batch first. Received: an "
             f"array of shape {array.shape}. For one source pass a batch of "
             "one, `array[None]`."
         )
     if array.dtype.kind == "f" and not spec.dtype.is_floating:
         raise ValueError(
-            f"The model reads features, {wanted}. Received an array of dtype "
+            f"The model reads features, {wanted}. Received: an array of dtype "
             f"{array.dtype}. Convert it, `array.astype({spec.dtype.name!r})`."
         )
     return array.astype(dtype)

@@ -1,7 +1,7 @@
-"""Tokens of one source as they come.
+"""Streams the tokens of one source as they are decoded.
 
-A loop in Python over one compiled step, which is the very step that the
-search's own loop makes.
+A Python loop runs the compiled step of the search, the same step that the
+search's own loop runs.
 """
 
 import warnings
@@ -20,16 +20,16 @@ from keras_attn.translator.results import strings
 
 
 class Stream:
-    """The two functions of a stream: what comes before it, and its step.
+    """The two compiled functions of a stream: `first`, then `step`.
 
     Args:
         pipeline: `Pipeline` of a translator.
-        request_specs: What a request holds, as specs.
+        request_specs: The `TensorSpec`s of a request.
     """
 
     def __init__(self, pipeline, request_specs):
         self._pipeline = pipeline
-        self._carried = None  # structure of what goes from step to step
+        self._carried = None  # structure of the tensors passed between steps
         self.first = tf.function(
             self._first,
             input_signature=[pipeline.sources.specs, request_specs],
@@ -44,8 +44,12 @@ class Stream:
         self.step.get_concrete_function()
 
     def _first(self, given, request):
-        """Names and number of the alignment's columns; whether the source
-        was cut; what is carried."""
+        """Encodes a source.
+
+        Returns:
+            The names of the alignment's columns, their number, whether the
+            source was cut, and the tensors for the first step.
+        """
         pipeline = self._pipeline
         inputs = pipeline.sources.inputs(given)
         request = pipeline.with_ids(request)
@@ -81,14 +85,14 @@ class Stream:
 
 
 def require_streamable(search) -> None:
-    """Refuses searches that know no token until they know the last."""
+    """Raises `ValueError` if a search's tokens are final only at the end."""
     if not search.streams:
         raise ValueError(
-            "`stream` yields tokens that are settled, so it needs a search "
-            "that follows one hypothesis: `GreedySearch`, or `Sampling` with "
-            f"num_hypotheses=1. Received: search={search!r}. A "
-            f"{type(search).__name__} decodes whole texts, by calling the "
-            "translator."
+            "`stream` yields only final tokens, so it needs a search that "
+            "follows one hypothesis. Received: "
+            f"search={search!r}. Use `GreedySearch`, or `Sampling` with "
+            "num_hypotheses=1; or call the translator, which returns whole "
+            "texts."
         )
 
 

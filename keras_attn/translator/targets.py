@@ -1,4 +1,4 @@
-"""Targets that `Translator.score` takes: lines, or what a search found."""
+"""The targets of `Translator.score`: lines, or hypotheses of a search."""
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from keras_attn.translator.sources import encode
 
 
 class Lines:
-    """Targets as strings, which the target text splits and ends."""
+    """Targets as strings, which the target text will split and end."""
 
     name = "score"  # the function of `Pipeline` that takes them
     specs = tf.TensorSpec([None], tf.string)
@@ -29,9 +29,9 @@ class Lines:
 class Hypotheses:
     """Targets as a search wrote them, token by token.
 
-    Nothing is split, cut or ended. Where a source token was put in the place
-    of an `<unk>`, that is what the model wrote. Tokens that this target text
-    lacks, since another translator wrote them, are unknown.
+    They are not split, cut or ended. A source token that replaced an `<unk>`
+    is read as `<unk>` again. Tokens of another translator that this target
+    text lacks are unknown.
     """
 
     name = "score_ids"
@@ -67,7 +67,7 @@ class Hypotheses:
 
 
 def read(targets, count: int, text: Text) -> Lines | Hypotheses:
-    """Checks what a caller gave for `count` sources."""
+    """Checks a caller's targets for `count` sources and converts them."""
     if isinstance(targets, (str, bytes, Translation)) or not hasattr(
         targets, "__len__"
     ):
@@ -105,21 +105,21 @@ def _kind(i, target):
         return str
     if isinstance(target, Translation):
         return Translation
-    advice = "Pass strings, or what the translator returned."
+    advice = "Pass strings, or results of the translator."
     if hasattr(target, "__len__"):
         advice = (
-            "To score the alternatives of several sources, pass one list for "
-            "all, with the source of each."
+            "To score the alternatives of several sources, pass them all in "
+            "one flat list, and repeat each source for its alternatives."
         )
     raise ValueError(
-        "`targets` must be strings, or `Translation`s of a search. Received: "
-        f"targets[{i}]={target!r:.200} (of type {type(target).__name__}). "
-        + advice
+        "`targets` must be strings, or `Translation`s of a translator. "
+        f"Received: targets[{i}]={target!r:.200} (of type "
+        f"{type(target).__name__}). {advice}"
     )
 
 
 def _written(translation):
-    """The tokens that the model wrote."""
+    """Returns the tokens as the model wrote them, `<unk>` included."""
     tokens = list(translation.tokens)
     for i in translation.replaced:
         tokens[i] = SPECIAL_TOKENS[UNKNOWN]

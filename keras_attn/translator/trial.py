@@ -13,31 +13,31 @@ from keras_attn.text import Text
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
 
-# How many tokens of a target are compared: as many as the search makes, where
-# that takes no more than a second or two.
+# Number of target tokens that are compared: the search's maximum, but no more
+# than take a second or two.
 _SHORTEST, _LONGEST = 16, 100
-_NUMBERS = 2_000_000  # logits of a hypothesis
-_PRODUCTS = 500_000_000  # weights times tokens
+_NUMBERS = 2_000_000  # most logits of a hypothesis
+_PRODUCTS = 500_000_000  # most weights times tokens
 
 
 def require_texts(source_text, target_text) -> None:
-    """Refuses what is no `Text`."""
+    """Raises `ValueError` unless both texts are `Text`s."""
     given = {"source_text": source_text, "target_text": target_text}
     for name, text in given.items():
         if isinstance(text, Text) or (text is None and name == "source_text"):
             continue
         raise ValueError(
             f"`{name}` must be a `Text`"
-            + (", or None of arrays" if name == "source_text" else "")
+            + (", or None for arrays" if name == "source_text" else "")
             + f". Received: {name}={text!r:.80} (of type "
             f"{type(text).__name__}). `Text.from_lines(lines, split=...)` "
-            "makes one of lines, `Text(tokens, split=...)` of a list of "
+            "makes one from lines, `Text(tokens, split=...)` from a list of "
             "tokens; the ids must be those that the model was trained on."
         )
 
 
 def sources_of(models, source_text) -> Lines | Features:
-    """What the models read, after a look at their inputs."""
+    """Checks the models' inputs and returns the sources they read."""
     first, *others = models
     *inputs, _ = first.inputs
     for number, other in enumerate(others, start=2):
@@ -53,23 +53,23 @@ def sources_of(models, source_text) -> Lines | Features:
     if len(inputs) != 1 or len(inputs[0].shape) != 2:
         raise ValueError(
             "A `Translator` of text needs a model of two inputs, the source's "
-            "ids and the target's, each of shape (batch, length). Received "
+            "ids and the target's, each of shape (batch, length). Received: "
             f"inputs of shape {[tuple(x.shape) for x in first.inputs]}. If "
-            "the source is no text, pass None as `source_text`, and arrays "
-            "when you call it."
+            "the source is not text, pass None as `source_text`, and arrays "
+            "when you call the translator."
         )
     return Lines(source_text)
 
 
 class Examples(NamedTuple):
-    """Random inputs of models, none of it padding."""
+    """Random inputs of models, without padding."""
 
     sources: tuple  # arrays, three rows each
     target: np.ndarray  # (3, time) ids
 
     @classmethod
     def make(cls, cut, sources, target_text, search):
-        """Draws targets as long as the search makes them, where cheap."""
+        """Draws inputs; targets get the search's maximum length, if cheap."""
         model = cut.models[0]
         random = np.random.default_rng(0)
         arrays = sources.examples(random, model)
@@ -81,7 +81,7 @@ class Examples(NamedTuple):
         length = min(length, cut.longest or length)
         length = model.inputs[-1].shape[1] or length
         target = random.integers(1, size, (3, length), "int32")
-        # The special tokens, and the most frequent ones.
+        # The first row holds the special tokens and the most frequent ones.
         usual = np.arange(1, min(size, length + 1))
         target[0, : len(usual)] = usual
         target[1, 0] = size - 1
@@ -89,7 +89,7 @@ class Examples(NamedTuple):
 
 
 def check(models, cut, sources, target_text, examples, replace_unknown=False):
-    """Tries the cut, the vocabularies and the padding.
+    """Tries the cut, the model's outputs and the padding.
 
     Returns:
         Whether the alignments have a column for each token of a source text.
@@ -102,10 +102,10 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
         alone = np.asarray(model([*inputs, target], training=False))
         if np.min(alone) >= 0 and np.allclose(np.sum(alone, -1), 1, atol=1e-2):
             raise ValueError(
-                "The model's output looks like probabilities: no value is "
-                "below 0 and each row sums to 1. A `Translator` needs logits. "
-                "Leave the softmax out of the last layer and train with "
-                "`SequenceCrossentropy`."
+                "A `Translator` needs logits from the model. Received: an "
+                "output that looks like probabilities, since no value is "
+                "below 0 and each row sums to 1. Remove the softmax from the "
+                "last layer and train with `SequenceCrossentropy`."
             )
         if isinstance(sources, Lines):
             _check_padding(model, inputs, target, alone)
@@ -120,15 +120,16 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     if replace_unknown and not (columns_are_tokens and alignments is not None):
         raise ValueError(
             "`replace_unknown` takes the source token with most attention, so "
-            "a model must read text and attend to each token of it. Received "
+            "the model must read text and attend to each token of it. "
+            "Received: "
             + (
-                "a model without attention to the source: to its output lead "
-                f"{_between(cut)}."
+                "a model without attention to the source, whose output "
+                f"depends on {_between(cut)}."
                 if alignments is None
-                else f"one that attends to {alignments.shape[2]} positions of "
-                f"a text of {inputs[0].shape[1]} tokens."
+                else f"a model that attends to {alignments.shape[2]} "
+                f"positions of a text of {inputs[0].shape[1]} tokens."
                 if reads_text
-                else "one that reads features."
+                else "a model that reads features."
             )
             + " `forbidden=['<unk>']` keeps `<unk>` out of any output."
         )
@@ -136,19 +137,20 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
 
 
 def require_vocabulary(models, target_text):
-    """Refuses models whose logits are not as many as the text's ids."""
+    """Raises `ValueError` unless there is a logit for each of the ids."""
     for model in models:
         vocabulary = model.outputs[0].shape[-1]
         if vocabulary != target_text.size:
             raise ValueError(
-                "The model's logits must be as many as the target text has "
-                f"ids. Received: {vocabulary} logits, "
-                f"target_text.size={target_text.size}."
+                "The model must have one logit for each id of the target "
+                f"text. Received: {vocabulary} logits, "
+                f"target_text.size={target_text.size}. Pass the text that "
+                "the model was trained with."
             )
 
 
 def require_joining(source_text, target_text) -> None:
-    """Refuses texts of which source tokens cannot stand in target texts."""
+    """Raises `ValueError` if texts cannot hold tokens of the source."""
     texts = {"source_text": source_text, "target_text": target_text}
     for name, method in (("source_text", "split"), ("target_text", "join")):
         text = texts[name]
@@ -158,10 +160,10 @@ def require_joining(source_text, target_text) -> None:
         if not (part.joins if method == "join" else part.writes(method)):
             raise ValueError(
                 "`replace_unknown` writes tokens of the source into the "
-                "target's text, so a part with ids of its own needs "
+                "target's text, so a splitter with ids of its own needs "
                 f"`{method}()` in the `{name}`. Received: "
-                f"{type(part).__name__}, which does not write it. "
-                "`forbidden=['<unk>']` keeps `<unk>` out of any output."
+                f"{type(part).__name__}, which does not write it. Write it; "
+                "or keep `<unk>` out of any output, `forbidden=['<unk>']`."
             )
 
 
@@ -171,27 +173,29 @@ def _between(cut):
 
 
 def forbidden_ids(forbidden, text) -> tuple[int, ...]:
-    """Ids of tokens that may not come."""
+    """Returns the ids of forbidden tokens."""
     if not isinstance(forbidden, (list, tuple)):
         raise ValueError(
             "`forbidden` must be a list of tokens. Received: "
-            f"forbidden={forbidden!r}"
+            f"forbidden={forbidden!r}. For one token pass a list of one."
         )
     never = SPECIAL_TOKENS[PAD], SPECIAL_TOKENS[START]
     for token in forbidden:
         if token not in text.tokens:
             raise ValueError(
                 "`forbidden` must be tokens of the target text. Received: "
-                f"{token!r}, which it does not have and never writes."
+                f"{token!r}, which it does not have. Leave it out: no output "
+                "contains it."
             )
         if token in never or token == SPECIAL_TOKENS[END]:
             raise ValueError(
-                f"`forbidden` may not hold {token!r}: "
+                "`forbidden` must be tokens that outputs may contain and can "
+                f"do without. Received: {token!r}. "
                 + (
-                    "it never comes anyway."
+                    "Leave it out: no output contains it."
                     if token in never
-                    else "no text could end. To have longer ones pass a "
-                    "search with a `min_length`."
+                    else "Without it no text could end. For longer texts use "
+                    "a search with a `min_length`."
                 )
             )
     return tuple(text.tokens.index(token) for token in forbidden)
@@ -203,12 +207,12 @@ def _check_padding(model, inputs, target, alone):
     beside = model([padded, target], training=False)
     if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
         warnings.warn(
-            "Padding changes what this model computes, so a line may "
-            "translate differently beside a longer one. Does a mask "
+            "Padding changes the output of this model, so a line may "
+            "translate differently in a batch with a longer one. Does a mask "
             "reach the decoder? `Embedding(mask_zero=True)` makes one, and "
-            "Keras's `MultiHeadAttention` takes it off what it reads: a "
-            "second one needs a tensor of its own. `keras_attn.check(model)` "
-            "names the layer, and before training.",
+            "Keras's `MultiHeadAttention` removes it from the tensor that it "
+            "reads, so a second such layer needs another tensor. "
+            "`keras_attn.check(model)` names the layer, before training too.",
             stacklevel=4,
         )
 

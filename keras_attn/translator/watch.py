@@ -1,4 +1,4 @@
-"""Notices what changes under a translator: layers and weights."""
+"""`Watch`: notices changed layers and weights of a translator's models."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from keras_attn.keras_internals import own_variables
 
 
 class Watch:
-    """Remembers layers and weights of models from its last look.
+    """Remembers variables and weights of models, to notice changes.
 
     Args:
         models: Keras models.
@@ -19,8 +19,8 @@ class Watch:
         layers = [x for model in models for x in layers_within(model)]
         self._layers = list({id(x): x for x in layers}.values())
         self._variables = self._variables_now()
-        # Another model that shares the weights may train them, or
-        # `set_weights` may: the smallest tell.
+        # The optimizers' iterations do not show changes by `set_weights`, or
+        # by another model that shares the weights. The smallest weights do.
         self._smallest = [
             min(some, key=lambda x: int(np.prod(x.shape)))
             for model in models
@@ -30,11 +30,10 @@ class Watch:
         self._weights = self._weights_now()
 
     def changed(self) -> bool:
-        """Whether a layer has other variables than at the last call.
+        """Returns whether a layer's variables differ from the last call's.
 
-        A traced function keeps the variables that it was traced with,
-        whatever a layer does later: `enable_lora` adds some, `quantize`
-        replaces them.
+        A traced function keeps the variables that it was traced with, even
+        if `enable_lora` adds some to the layer or `quantize` replaces them.
 
         Raises:
             ValueError: If a layer was quantized.
@@ -46,22 +45,22 @@ class Watch:
         )
 
     def moved(self) -> bool:
-        """Whether training moved the weights since `settle()`."""
+        """Returns whether the weights changed since `settle()`."""
         return self._weights != self._weights_now()
 
     def settle(self) -> None:
-        """Takes the weights as they are for those that it knows."""
+        """Remembers the present weights as checked."""
         self._weights = self._weights_now()
 
     def unsettle(self) -> None:
-        """Takes any weights for moved ones."""
+        """Forgets the weights, so that `moved()` is true."""
         self._weights = None
 
     def _variables_now(self):
         return [x for layer in self._layers for x in own_variables(layer)]
 
     def _weights_now(self):
-        """Cheap, for it is taken at every call."""
+        """Returns a fingerprint of the weights, cheap enough for each call."""
         optimizers = [
             getattr(model, "optimizer", None) for model in self._models
         ]
@@ -72,5 +71,5 @@ class Watch:
 
 
 def _others(model):
-    """Its weights that are not trained, but for the seeds of draws."""
+    """Returns non-trainable weights, without the seeds of random draws."""
     return [x for x in model.non_trainable_weights if "float" in x.dtype]

@@ -68,8 +68,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status."""
     flags = parser().parse_args(arguments)
-    # TensorFlow's start-up remarks and deprecations are none of the user's
-    # business here; errors are.
+    # Hides TensorFlow's start-up notes and deprecations, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
@@ -99,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"{flags.host}:{server.port}",
         flush=True,
     )
-    # In slices: a wait without end would not let Windows see the signal.
+    # With a timeout: on Windows an endless wait would miss the signal.
     while not stop.wait(1.0):
         pass
     server.stop()

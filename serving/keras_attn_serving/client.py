@@ -1,7 +1,7 @@
 """A client for exported models: texts in, texts and numpy arrays out.
 
-It speaks to TensorFlow Serving and to the development server alike, over
-gRPC, and imports nothing of TensorFlow.
+It queries TensorFlow Serving and the development server over gRPC, and does
+not import TensorFlow.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,9 @@ _HINTS = {
         "request, or pass a larger `timeout`."
     ),
     grpc.StatusCode.UNIMPLEMENTED: (
-        "Whatever answers at {address!r} lacks this call. Is it the gRPC port "
-        "(8500 by default, not the REST port 8501) of a model server?"
+        "The server at {address!r} does not have this call. Is the address "
+        "the gRPC port (8500 by default, not the REST port 8501) of a model "
+        "server?"
     ),
     grpc.StatusCode.NOT_FOUND: (
         "Is the model served under that name, and that version loaded? "
@@ -60,10 +61,10 @@ class Client:
     Args:
         address: `host:port` of the server's gRPC port, or any gRPC target
             (`dns:///...`, `unix:...`).
-        model: The model to query. May be left out here and given to each call.
+        model: The model to query. If left out, each call must name it.
         version: A version number, or a version label as a string. Defaults to
             the newest version that the server has loaded.
-        timeout: Seconds a call may take; `None` to wait for ever.
+        timeout: Seconds that a call may take; `None` for no limit.
         credentials: `grpc.ssl_channel_credentials(...)` for a server with TLS.
             Defaults to a plain connection.
         options: Further gRPC channel options, as pairs.
@@ -82,17 +83,16 @@ class Client:
         web = "http://", "https://"
         if not isinstance(address, str) or address.startswith(web):
             raise ValueError(
-                "`address` is that of the server's gRPC port, `host:port`, "
-                'such as "localhost:8500", without http://. Received: '
-                f"address={address!r}"
+                "`address` must be that of the server's gRPC port, "
+                '`host:port`, such as "localhost:8500", without http://. '
+                f"Received: address={address!r}"
             )
         self.address = address
         self.model = model
         self.version = version
         self.timeout = timeout
         self._options = {}
-        # gRPC stops reading at 4 MiB by default; a batch of alignments is
-        # soon larger.
+        # gRPC's default limit is 4 MiB, less than many a batch of alignments.
         options = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
@@ -131,17 +131,17 @@ class Client:
         """Runs a signature.
 
         Args:
-            inputs: A list of texts, for a signature with the one input `text`;
-                else a dictionary of arrays or lists by input name. Every
-                input has a row for each source.
+            inputs: A list of texts, for a signature whose only input is
+                `text`; otherwise a dictionary of arrays or lists by input
+                name. Every input has a row for each source.
             signature: The signature to run.
-            outputs: Names of the outputs wanted, or one name. Defaults to
+            outputs: Names of the outputs to return, or one name. Defaults to
                 all.
-            model, version, timeout: In place of the client's own.
+            model, version, timeout: Override the client's own.
 
         Returns:
-            A `Result`. Strings are decoded from UTF-8, with U+FFFD for what is
-            not; outputs whose names end in `_bytes` stay `bytes`.
+            A `Result`. Strings are decoded from UTF-8, with U+FFFD for invalid
+            bytes; outputs whose names end in `_bytes` stay `bytes`.
 
         Raises:
             ServingError: If the server cannot be reached or refuses.
@@ -149,8 +149,8 @@ class Client:
         """
         if isinstance(inputs, str | bytes):
             raise ValueError(
-                "`inputs` must be a batch. Received one text; pass a list: "
-                f"[{inputs!r:.80}]."
+                "`inputs` must be a batch. Received: the text "
+                f"{inputs!r:.80}. For one text pass a list of one."
             )
         inputs = _by_name(inputs)
         if isinstance(outputs, str):
@@ -192,33 +192,33 @@ class Client:
         version: int | str | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Runs the signature `options`, with those that are given.
+        """Runs the signature `options` with the given options.
 
-        Signatures have no optional inputs; the others are sent as what means
-        the exported search's own. The names come from the server, which is
-        asked once.
+        Signatures have no optional inputs, so options that are left out are
+        sent as -1, which stands for the exported search's own. The client
+        asks the server once for the options' names.
 
         Args:
             inputs: As for `predict`.
-            prefixes: A string or `None` for each source: what its text
-                begins with.
-            seed: Makes an export that samples repeat itself. Source number
-                `i` draws by `seed + i`.
-            options: Options by name, each for all sources or one for each:
-                `{"length_penalty": 0.6}`.
-            model, version, timeout: In place of the client's own.
+            prefixes: A string or `None` for each source, with which its text
+                begins.
+            seed: Seed of an export that samples: the same seed repeats the
+                draws. Source number `i` draws by `seed + i`.
+            options: Options by name, such as `{"length_penalty": 0.6}`. Each
+                is one value for all sources, or a list with one for each.
+            model, version, timeout: Override the client's own.
 
         Returns:
-            A `Result` of `text`, `score`, `texts` and `scores`; and, from
-            exports of keras-attn 0.2 on, of `truncated` and `unknown`, which
-            tell of text and prefix what was not read as it was sent, and of
+            A `Result` of `text`, `score`, `texts` and `scores`. Exports of
+            keras-attn 0.2 and later add `truncated` and `unknown`, which
+            report cuts and unknown tokens of text and prefix together, and
             `error`, "" for every row.
 
         Raises:
-            RowError: If there are rows that cannot be answered. It has the
-                answers to the others.
+            RowError: If some rows cannot be answered. It holds the answers to
+                the others.
             ServingError: If the server cannot be reached or refuses.
-            ValueError: If an option or a seed is none of this model's.
+            ValueError: If this model does not take an option or a seed.
         """
         where = {"model": model, "version": version, "timeout": timeout}
         inputs = {
@@ -239,12 +239,12 @@ class Client:
             )
         if seed is not None and "seed" not in wanted:
             raise ValueError(
-                "This model draws nothing at random and takes no seed. "
-                f"Received: seed={seed!r}"
+                "`seed` needs a model that samples; this one draws nothing at "
+                f"random. Received: seed={seed!r}. Leave it out."
             )
         if seed is not None and seed < 0:
             raise ValueError(
-                "`seed` must be at least 0, or None for another one at each "
+                "`seed` must be at least 0, or None for a new seed in each "
                 f"call. Received: seed={seed!r}"
             )
         rows = len(next(iter(inputs.values())))
@@ -270,11 +270,11 @@ class Client:
         version: int | str | None = None,
         timeout: float | None = None,
     ) -> list[Alignment]:
-        """Runs the signature `align` and trims each text's padding.
+        """Runs the signature `align` and removes each text's padding.
 
         Args:
-            texts: The texts; or arrays by name, where a model reads those.
-            model, version, timeout: In place of the client's own.
+            texts: The texts; or arrays by name, if the model reads arrays.
+            model, version, timeout: Override the client's own.
 
         Returns:
             An `Alignment` for each text.
@@ -311,7 +311,7 @@ class Client:
                 result["tokens"],
                 result["length"],
                 result["alignments"],
-                # Older exports do not tell.
+                # Older exports do not have these outputs.
                 result.get("truncated", [False] * rows),
                 result.get("unknown", [0] * rows),
                 strict=True,
@@ -347,7 +347,7 @@ class Client:
         version: int | None = None,
         timeout: float | None = None,
     ) -> list[VersionStatus]:
-        """Returns the state of each version, or of the one asked for."""
+        """Returns the state of each version, or of `version` alone."""
         request = wire.GetModelStatusRequest(
             model_spec=self._spec(model, version)
         )
@@ -363,7 +363,7 @@ class Client:
         ]
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
-        """Waits for the server; it answers once its model is loaded.
+        """Waits until the server answers, once its model is loaded.
 
         Raises:
             ServingError: If no server answers within `timeout` seconds.
@@ -389,7 +389,7 @@ class Client:
         self.close()
 
     def _wrong_dtypes(self, request, signature, where):
-        """Names inputs of another dtype than the signature's, or ""."""
+        """Returns advice on inputs of the wrong dtype, "" if there are none."""
         try:
             wanted = self.metadata(**where)[signature].inputs
         except (ServingError, KeyError):
@@ -406,7 +406,7 @@ class Client:
         return " ".join(wrong)
 
     def _inputs_of_options(self, model, version, timeout):
-        """Specs of the inputs of `options`, asked for once."""
+        """Returns the specs of the inputs of `options`, fetched only once."""
         key = model, version
         if key not in self._options:
             signatures = self.metadata(
@@ -414,7 +414,7 @@ class Client:
             )
             if "options" not in signatures:
                 raise ValueError(
-                    "`translate` needs the signature `options`. Received a "
+                    "`translate` needs the signature `options`. Received: a "
                     f"model with {list(signatures)}. Export it by "
                     "`translator.export(directory, signatures=['options'])`."
                 )
@@ -432,8 +432,9 @@ class Client:
         model = self.model if model is None else model
         if model is None:
             raise ValueError(
-                "Which model? Name it once, `Client(address, model=...)`, or "
-                "in each call, `predict(inputs, model=...)`."
+                "A call needs the name of a model. Received: model=None. Name "
+                "it once, `Client(address, model=...)`, or in each call, "
+                "`predict(inputs, model=...)`."
             )
         version = self.version if version is None else version
         spec = wire.ModelSpec(name=model, signature_name=signature)
@@ -450,7 +451,8 @@ class Client:
         except grpc.RpcError as error:
             code, message = error.code(), error.details() or ""
             hint = _HINTS.get(code, "")
-            # TensorFlow Serving's full batching queue is UNAVAILABLE, too.
+            # TensorFlow Serving also answers UNAVAILABLE if its batching
+            # queue is full.
             if "queue" in message:
                 hint = _HINTS[grpc.StatusCode.RESOURCE_EXHAUSTED]
             raise ServingError(
@@ -461,21 +463,22 @@ class Client:
 
 
 def _by_name(inputs):
-    """Inputs as a dictionary; a list of texts is that of `text`."""
+    """Returns inputs as a dictionary; a list of texts is named `text`."""
     if isinstance(inputs, Mapping):
         return inputs
     array = protocol.as_array(inputs)
     if array.dtype != object:
         raise ValueError(
-            "A list of texts needs no name. Numbers go by the name of an "
-            "input, as in `{'ids': ids}`; `client.metadata()` has the names. "
-            f"Received an array of dtype {array.dtype}, shape {array.shape}."
+            "`inputs` without names must be a list of texts. Received: an "
+            f"array of dtype {array.dtype}, shape {array.shape}. Pass numbers "
+            "by the name of an input, as in `{'ids': ids}`; "
+            "`client.metadata()` has the names."
         )
     return {"text": array}
 
 
 def _per_row(name, value, rows, dtype):
-    """A value for all rows, or one for each, as an array of `rows`."""
+    """Returns one value, or one for each row, as an array `(rows,)`."""
     array = np.asarray(value)
     if array.shape not in ((), (rows,)):
         raise ValueError(
@@ -485,7 +488,7 @@ def _per_row(name, value, rows, dtype):
     sent = array.astype(dtype)
     if sent.dtype.kind == "i" and not np.array_equal(sent, array):
         raise ValueError(
-            f"`{name}` is sent as {dtype}, in which this is another number. "
+            f"`{name}` is sent as {dtype}, which must hold its value exactly. "
             f"Received: {value!r:.200}"
         )
     return np.broadcast_to(sent, (rows,))
@@ -495,7 +498,7 @@ def _output(name, tensor):
     array = protocol.decode(tensor)
     if array.dtype != object:
         return array
-    if not name.endswith("_bytes"):  # TF Serving's REST names them so, too
+    if not name.endswith("_bytes"):  # the naming rule of TF Serving's REST
         flat = [item.decode("utf-8", "replace") for item in array.reshape(-1)]
         array = _objects(flat, array.shape)
     return array.tolist()

@@ -1,10 +1,10 @@
 """One loaded model version, run as TensorFlow Serving runs it.
 
 TensorFlow Serving loads a SavedModel into a TensorFlow 1 session and runs the
-tensors its signatures name. So does this: the same restore and initialisation
-operations, the same graph optimiser, the same errors. `tf.saved_model.load`
-would not do: it rebuilds Python objects, and so answers for exports that
-TensorFlow Serving refuses.
+tensors that its signatures name. `Engine` does the same, with the same restore
+and initialisation operations, the same graph optimiser and the same errors.
+`tf.saved_model.load` is not used: it rebuilds Python objects, and so can run
+exports that TensorFlow Serving refuses.
 """
 
 import threading
@@ -30,8 +30,8 @@ class Engine:
 
     Attributes:
         signatures: Each `Signature` by its name.
-        definitions: The same as the SavedModel has them, `SignatureDef`
-            messages, for who passes them on.
+        definitions: The signatures as `SignatureDef` messages by name, as
+            the SavedModel stores them.
 
     Raises:
         StatusError: If the SavedModel cannot be loaded.
@@ -42,7 +42,7 @@ class Engine:
         self._runs = {}
         self._lock = threading.Lock()
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # A development server leaves the GPU to others too.
+        # Leaves GPU memory to other processes.
         config.gpu_options.allow_growth = True
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         try:
@@ -56,7 +56,7 @@ class Engine:
         except BaseException:
             self.close()
             raise
-        # As in TensorFlow Serving, the graph's definition itself is let go.
+        # Like TensorFlow Serving, it does not keep the graph's definition.
         self.definitions = dict(meta_graph.signature_def)
         try:
             self.signatures = {
@@ -83,15 +83,15 @@ class Engine:
             The tensors, in the order of `fetches`.
 
         Raises:
-            StatusError: If an operation fails or the time is over.
+            StatusError: If an operation fails or the timeout expires.
         """
         options = None
         if timeout is not None:
             milliseconds = int(timeout * 1000)
-            if milliseconds <= 0:  # which would mean no limit
+            if milliseconds <= 0:  # `RunOptions` takes 0 for no limit
                 raise StatusError(Code.DEADLINE_EXCEEDED, "Deadline exceeded")
             options = tf.compat.v1.RunOptions(timeout_in_ms=milliseconds)
-        # Sorted, as the session sorts them for "Expects arg[0] to be ...".
+        # Sorted like the session's own numbering, "Expects arg[0] to be ...".
         names = tuple(sorted(feeds))
         run = self._callable(names, tuple(fetches))
         try:
@@ -106,8 +106,8 @@ class Engine:
         self._session.close()
 
     def _callable(self, feeds, fetches):
-        # Making one looks tensors up in the graph, running it for the first
-        # time optimises the graph for it: once for each set of names.
+        # Making a callable looks up its tensors, and its first run optimises
+        # the graph, so there is one for each set of names.
         with self._lock:
             if (feeds, fetches) not in self._runs:
                 find = self._graph.get_tensor_by_name

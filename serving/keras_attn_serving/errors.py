@@ -1,4 +1,4 @@
-"""The one exception of the server's inside, by whatever protocol it leaves."""
+"""`StatusError`: the server's only exception, whatever the protocol."""
 
 import enum
 
@@ -47,5 +47,5 @@ class StatusError(Exception):
 
 
 def invalid_argument(details: str) -> StatusError:
-    """Returns the commonest error: the request is at fault."""
+    """Returns the error of a request that is itself at fault."""
     return StatusError(Code.INVALID_ARGUMENT, details)

@@ -20,11 +20,11 @@ class LoadError(Exception):
 class Model:
     """A loaded version of a model.
 
-    It knows arrays and no protocol: what comes by gRPC is made arrays of
-    before, and so is what comes any other way.
+    It takes and returns arrays and knows no protocol: `predict` converts the
+    messages of gRPC.
 
     Args:
-        name: The name it is served under.
+        name: The name under which the model is served.
         base_path: Directory of its versions: subdirectories whose names are
             integers. The newest, the largest number, is loaded.
 
@@ -32,8 +32,8 @@ class Model:
         version: Number of the version.
         path: Its directory.
         signatures: Each `Signature` by its name.
-        definitions: The same as the SavedModel has them, `SignatureDef`
-            messages, for answers about the model.
+        definitions: The signatures as `SignatureDef` messages by name, as
+            the SavedModel stores them.
 
     Raises:
         LoadError: If there is no version to load, or the newest fails to load.
@@ -59,13 +59,13 @@ class Model:
         outputs: Iterable[str] = (),
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Runs a signature. Threads may do so at once.
+        """Runs a signature. Several threads may call it at once.
 
         Args:
             signature: Its name, such as `DEFAULT_SIGNATURE`.
             arrays: Arrays by the names of its inputs, of exactly their
                 dtypes: strings as `bytes` or `str` in an object array.
-            outputs: Names of the outputs wanted; none for all.
+            outputs: Names of the outputs to return; none for all.
             timeout: Seconds until the run is cancelled.
 
         Returns:
@@ -100,12 +100,12 @@ def newest_version(base_path: str) -> tuple[int, str]:
             "The model's base path must be the directory above the versions. "
             f"Received: {base_path!r}, which is itself a SavedModel. Move it "
             "to a subdirectory named by its version, such as "
-            f"{tf.io.gfile.join(base_path, '1')!r}, or pass the directory "
-            "above if it is one."
+            f"{tf.io.gfile.join(base_path, '1')!r}, or, if it is in one, "
+            "pass the directory above."
         )
     versions = {}
     for entry in tf.io.gfile.listdir(base_path):
-        entry = entry.rstrip("/")  # object stores name directories so
+        entry = entry.rstrip("/")  # object stores append it to directories
         path = tf.io.gfile.join(base_path, entry)
         if entry.isascii() and entry.isdigit() and tf.io.gfile.isdir(path):
             versions[int(entry)] = path

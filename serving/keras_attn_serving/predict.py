@@ -1,4 +1,4 @@
-"""`PredictRequest` and `PredictResponse`, around `Model.run`."""
+"""Converts `PredictRequest` and `PredictResponse` for `Model.run`."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def predict(
     request: predict_pb2.PredictRequest,
     timeout: float | None = None,
 ) -> predict_pb2.PredictResponse:
-    """Answers a request; its model name and version are not looked at.
+    """Answers a request, whatever its model name and version.
 
     Raises:
         StatusError: If the request is at fault or its run fails.
@@ -45,10 +45,10 @@ def predict(
 
 
 class Arrays(Mapping):
-    """The arrays of `TensorProto` messages by name, read when asked for.
+    """The arrays of `TensorProto` messages by name, decoded on access.
 
-    So a request with a wrong name is refused for that, as TensorFlow Serving
-    does, before anyone looks at its tensors.
+    So a request with a wrong name is refused for its name before its tensors
+    are decoded, as in TensorFlow Serving.
     """
 
     def __init__(self, tensors: Mapping):
@@ -62,8 +62,8 @@ class Arrays(Mapping):
             raise invalid_argument(f"tensor parsing error: {alias}") from error
         dtype = np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype)
         if tensor.dtype == tf.bfloat16.as_datatype_enum:
-            return array.astype(dtype)  # from float32, of which it is a half
-        # A quantised dtype has a name of its own for the same bits.
+            return array.astype(dtype)  # from float32, without loss
+        # A quantised dtype has the bits of an integer but a name of its own.
         return array if array.dtype == dtype else array.view(dtype)
 
     def __contains__(self, alias: object) -> bool:

@@ -1,13 +1,13 @@
-"""Tensors as TensorFlow Serving sends them: numpy arrays to messages and back.
+"""Converts numpy arrays to TensorFlow Serving's tensor messages and back.
 
-A `TensorProto` may hold its values in one of two ways: in the typed field of
-its dtype (`float_val`, `string_val`, ...), or as raw bytes in `tensor_content`.
-Servers and clients use either, so `decode` reads both; `encode` writes typed
-fields, which every reader understands. Both follow TensorFlow's C++
-`Tensor::FromProto` and `Tensor::AsProtoField`, odd corners included: the tests
-hold them against `tf.io.parse_tensor`, which is the same code.
+A `TensorProto` holds its values in one of two ways: in the typed field of its
+dtype (`float_val`, `string_val`, ...), or as raw bytes in `tensor_content`.
+Servers and clients use either, so `decode` reads both. `encode` writes typed
+fields, which every reader understands. The two functions follow TensorFlow's
+C++ `Tensor::FromProto` and `Tensor::AsProtoField`, edge cases included. Tests
+compare them with `tf.io.parse_tensor`, which runs the same C++ code.
 
-Both take any message with the fields of `wire.proto`'s `TensorProto`, so the
+They take any message with the fields of `wire.proto`'s `TensorProto`, so the
 client uses them with our messages and the server with TensorFlow's.
 """
 
@@ -19,13 +19,13 @@ import numpy as np
 
 from keras_attn_serving import wire_pb2 as wire
 
-# A message of a few bytes can declare any shape, and its last value repeats
-# to fill it. Nothing larger than a gRPC message can be meant.
+# A message of a few bytes can declare any shape, which its last value fills by
+# repetition. A tensor larger than any gRPC message is refused.
 MAX_TENSOR_BYTES = 2**31 - 1
 
 
 class Kind(NamedTuple):
-    """How one dtype is called and kept.
+    """The name of a dtype, and how its values are stored.
 
     Attributes:
         name: TensorFlow's C++ name of the dtype, as in its error messages.
@@ -56,7 +56,7 @@ KINDS = {
     wire.DT_QINT8: _kind("qint8", np.int8, "int_val"),
     wire.DT_QUINT8: _kind("quint8", np.uint8, "int_val"),
     wire.DT_QINT32: _kind("qint32", np.int32, "int_val"),
-    # numpy has no bfloat16: the upper half of a float32.
+    # numpy has no bfloat16. Its bits are the upper half of a float32's.
     wire.DT_BFLOAT16: _kind("bfloat16", np.uint16, "half_val"),
     wire.DT_QINT16: _kind("qint16", np.int16, "int_val"),
     wire.DT_QUINT16: _kind("quint16", np.uint16, "int_val"),
@@ -67,8 +67,9 @@ KINDS = {
     wire.DT_UINT64: _kind("uint64", np.uint64, "uint64_val"),
 }
 
-# What a numpy array is sent as. Quantised dtypes share numpy's integers, so
-# they can be read but not chosen; bfloat16 arrays exist where ml_dtypes is.
+# The dtype that a numpy array is sent as. Quantised dtypes share numpy's
+# integers, so they can be read but never sent. bfloat16 arrays exist if
+# ml_dtypes is installed.
 _SENT_AS = {
     kind.stored.name: dtype
     for dtype, kind in KINDS.items()
@@ -93,14 +94,15 @@ def decode(tensor: Any) -> np.ndarray:
     Strings come as an object array of `bytes`, bfloat16 as float32 (lossless).
 
     Raises:
-        ValueError: Where TensorFlow refuses the message too: an unknown dtype
-            or shape, or `tensor_content` of the wrong length. Also for dtypes
-            that have no numpy counterpart (float8, int4, resource, variant).
+        ValueError: If TensorFlow refuses the message too: an unknown dtype or
+            shape, or `tensor_content` of the wrong length. Also for dtypes
+            without a numpy counterpart (float8, int4, resource, variant).
     """
     if tensor.dtype not in KINDS:
         raise ValueError(
-            f"A tensor of dtype {dtype_name(tensor.dtype)} cannot be read. "
-            f"Known are: {', '.join(kind.name for kind in KINDS.values())}."
+            "The dtype of a tensor must be one of: "
+            f"{', '.join(kind.name for kind in KINDS.values())}. Received: "
+            f"{dtype_name(tensor.dtype)}, which cannot be read."
         )
     kind = KINDS[tensor.dtype]
     shape = _read_shape(tensor.tensor_shape)
@@ -134,8 +136,9 @@ def encode(values: Any, tensor: Any) -> None:
         dtype, flat = wire.DT_STRING, array.reshape(-1).tolist()
     elif array.dtype.name not in _SENT_AS:
         raise ValueError(
-            f"An array of dtype {array.dtype} cannot be sent. Convert it to "
-            f"strings or to one of: {', '.join(_SENT_AS)}."
+            f"An array must be of strings or of one of: {', '.join(_SENT_AS)}."
+            f" Received: dtype {array.dtype}, which cannot be sent. Convert "
+            "it, `array.astype(dtype)`."
         )
     else:
         dtype = _SENT_AS[array.dtype.name]
@@ -150,15 +153,15 @@ def encode(values: Any, tensor: Any) -> None:
 def as_array(values: Any) -> np.ndarray:
     """Returns `values` as an array that `encode` can send.
 
-    Text becomes an object array of UTF-8 `bytes`; so does an empty list, since
-    a batch is of texts unless it says otherwise. Python numbers become int32
-    (int64 where they do not fit) and float32, as TensorFlow takes them. Numpy
-    arrays keep their dtype.
+    Text becomes an object array of UTF-8 `bytes`. So does an empty list, which
+    is taken for an empty batch of texts. Python numbers become int32 (int64 if
+    int32 cannot hold them) and float32, as in TensorFlow. Numpy arrays keep
+    their dtype.
     """
     if isinstance(values, np.ndarray | np.generic) and values.dtype != object:
         array = np.asarray(values)
-        # Elements one by one: numpy strips trailing NULs from an `S` array's
-        # items only, and bytes pass through `dtype=object` untouched.
+        # One by one: numpy strips trailing NULs from the items of an `S`
+        # array, but not from bytes in an object array.
         return _as_bytes(array) if array.dtype.kind in "US" else array
     try:
         array = np.array(values, dtype=object)
@@ -173,7 +176,7 @@ def as_array(values: Any) -> np.ndarray:
     if array.dtype == object:
         raise ValueError(
             "Inputs must be texts or numbers. Received: "
-            f"{type(items[0]).__name__}."
+            f"{type(items[0]).__name__}. Convert them first."
         )
     if array.dtype == np.float64:
         return array.astype(np.float32)
@@ -213,7 +216,7 @@ def _as_field(flat, dtype):
 
 
 def _read_shape(shape):
-    # `unknown_rank` is not looked at, as in C++.
+    # `unknown_rank` is ignored, as in C++.
     sizes = tuple(dim.size for dim in shape.dim)
     if any(size < 0 for size in sizes):
         raise ValueError(f"A tensor's shape must be known. Received: {sizes}.")
@@ -232,11 +235,11 @@ def _read_content(content, stored, count):
 
 
 def _read_field(values, stored, count):
-    if stored.kind == "c":  # real and imaginary parts by turns
+    if stored.kind == "c":  # real and imaginary parts alternate
         part = np.dtype(f"<f{stored.itemsize // 2}")
         parts = np.fromiter(values, part, len(values))
         flat = parts[: len(parts) // 2 * 2].view(stored)
-    elif stored == np.float16:  # its bits, in an int
+    elif stored == np.float16:  # an int holds its bits
         bits = np.fromiter(values, np.int32, len(values))
         flat = bits.astype(np.uint16).view(np.float16)
     elif stored.kind in "iu" and stored.itemsize < 4:  # wraps, as in C++
@@ -258,7 +261,7 @@ def _read_strings(tensor, count):
 
 
 def _fill(flat, count, zero):
-    # The last value repeats; without any, zeros.
+    # Repeats the last value; without any value, zeros.
     last = flat[-1:] if flat.size else zero
     return np.concatenate([flat, np.repeat(last, count - flat.size)])
 

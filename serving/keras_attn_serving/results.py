@@ -1,4 +1,4 @@
-"""What a client's calls return, and the one exception they raise."""
+"""The results of a client's calls, and the exceptions they raise."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,19 +35,19 @@ class Result(dict[str, Any]):
 
 
 class Alignment(NamedTuple):
-    """One text's result from the signature `align`, trimmed of its padding.
+    """One text's result from the signature `align`, without padding.
 
     Attributes:
         text: The text returned.
         score: Its score.
-        source_tokens: What the model read.
-        tokens: What it wrote.
-        alignment: Array `(tokens, source_tokens)`: where it looked.
-        truncated: Whether the text was cut at the export's longest.
-        unknown: How many tokens of the text, of those read, were unknown.
+        source_tokens: The tokens that the model read.
+        tokens: The tokens that it wrote.
+        alignment: Attention weights, an array `(tokens, source_tokens)`.
+        truncated: Whether the source was cut at the export's maximum length.
+        unknown: Number of unknown source tokens, among those read.
 
-    Exports made before keras-attn 0.2 tell neither: there they are `False`
-    and 0.
+    Exports made before keras-attn 0.2 do not return `truncated` and
+    `unknown`; they are `False` and 0 then.
     """
 
     text: str
@@ -60,14 +60,14 @@ class Alignment(NamedTuple):
 
 
 class TensorSpec(NamedTuple):
-    """An input or output: `None` stands for a size or a rank not fixed."""
+    """An input or output; `None` stands for a size or rank not fixed."""
 
     dtype: str
     shape: tuple[int | None, ...] | None
 
 
 class Signature(NamedTuple):
-    """What a signature takes and returns, by name."""
+    """The inputs and outputs of a signature, by name."""
 
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
@@ -90,11 +90,12 @@ class VersionStatus(NamedTuple):
 
 
 class ServingError(Exception):
-    """A call that the server refused or that never reached it.
+    """A call that the server refused, or that did not reach it.
 
     Attributes:
         code: The `grpc.StatusCode`.
         message: The server's own words.
+        hint: A remedy, "" if none is known.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str, hint: str = ""):
@@ -108,11 +109,11 @@ class ServingError(Exception):
 
 
 class RowError(ServingError):
-    """Rows of a request that cannot be answered; the others were.
+    """Some rows of a request could not be answered.
 
     Attributes:
-        errors: What is wrong with each bad row, by its number.
-        result: The `Result`, with what was found for the others.
+        errors: The error of each bad row, by its number.
+        result: The `Result`, with the answers to the other rows.
     """
 
     def __init__(self, errors: Mapping[int, str], result: Result):
@@ -121,7 +122,7 @@ class RowError(ServingError):
             grpc.StatusCode.INVALID_ARGUMENT,
             said,
             "The attribute `result` of this error has the answers to the "
-            "other rows; `errors` has what is wrong with these.",
+            "other rows; `errors` has the error of each bad row.",
         )
         self.errors = dict(errors)
         self.result = result

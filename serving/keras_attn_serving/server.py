@@ -1,8 +1,8 @@
 """The development server: one model behind TensorFlow Serving's gRPC services.
 
-It answers as TensorFlow Serving does (codes, texts, encodings), so that what
-works here works there. It loads one version, the newest, when it starts, and
-does not batch, reload or speak REST.
+It answers with TensorFlow Serving's codes, texts and encodings, so that a
+client that works here works there. It loads one version, the newest, when it
+starts, and does not batch, reload or answer REST.
 """
 
 import os
@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 _PREDICTION = "tensorflow.serving.PredictionService"
 _MODEL = "tensorflow.serving.ModelService"
 
-# TensorFlow Serving's health service knows the short names.
+# TensorFlow Serving's health service also knows the short names.
 _HEALTH_NAMES = ("", "PredictionService", "ModelService", _PREDICTION, _MODEL)
 
 
@@ -50,12 +50,12 @@ class Server:
 
     Args:
         model_base_path: Directory of the model's versions.
-        model_name: Name it is served under.
+        model_name: Name under which the model is served.
         port: Port to listen on; 0 for any free one.
         host: Interface to listen on. Defaults to this machine only;
             `"0.0.0.0"`, TensorFlow Serving's choice, for all.
         warm_up: Whether to replay the export's warm-up requests.
-        threads: Calls that run at a time; more wait. Defaults to
+        threads: Number of calls that run at a time; others wait. Defaults to
             4 for each core, as in TensorFlow Serving.
 
     Attributes:
@@ -95,7 +95,7 @@ class Server:
                 # -1 is gRPC's largest, 2**31 - 1 bytes.
                 ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
-                # Without it two servers share a port and answer by turns.
+                # Otherwise two servers could share a port and take turns.
                 ("grpc.so_reuseport", 0),
             ],
         )
@@ -127,7 +127,7 @@ class Server:
         self._server.start()
 
     def stop(self, grace: float = 10.0) -> None:
-        """Finishes the calls in flight, refusing new ones, and closes.
+        """Refuses new calls, finishes those in flight, and closes.
 
         Args:
             grace: Seconds after which calls still running are cancelled.
@@ -151,8 +151,9 @@ def _bind(server, host, port):
         bound = 0
     if not bound:
         raise OSError(
-            f"The server cannot listen on {address}. Is another one running "
-            "there? Choose another port, or 0 for any free one."
+            "The server needs a free port and cannot listen on another. "
+            f"Received: {address}. Is another server running there? Choose "
+            "another port, or 0 for any free one."
         )
     return bound
 

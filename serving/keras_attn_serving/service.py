@@ -1,4 +1,4 @@
-"""The gRPC services: TensorFlow Serving's own, over one loaded model."""
+"""TensorFlow Serving's gRPC services, answered by one loaded model."""
 
 import functools
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.model import Model
 from keras_attn_serving.predict import predict
 
-# gRPC carries the text in a header, so TensorFlow Serving cuts it.
+# gRPC sends the text in a header, so TensorFlow Serving cuts it.
 _LONGEST = 1024
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def _answering(method: Callable) -> Callable:
-    # What a servicer raises as StatusError, the caller gets as a gRPC status.
+    # Converts a servicer's `StatusError` to a gRPC status for the client.
     @functools.wraps(method)
     def call(self, request, context):
         try:
@@ -109,8 +109,8 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
     @_answering
     def GetModelStatus(self, request: Any, context: grpc.ServicerContext):
-        # An empty name and a label are no errors here, as in TensorFlow
-        # Serving: the name is not found, the label not looked at.
+        # As in TensorFlow Serving, an empty name is NOT_FOUND here, and a
+        # label is ignored.
         _require_spec(request)
         spec, model = request.model_spec, self._model
         if spec.HasField("version"):
@@ -136,12 +136,13 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
     HandleReloadConfigRequest = _refusing(
         "HandleReloadConfigRequest",
-        "It serves the one model it was started with; start it anew.",
+        "It serves the one model that it was started with. Start it again "
+        "with another.",
     )
 
 
 def _timeout(context):
-    # A call without a deadline has one in the far future.
+    # gRPC gives a call without a deadline one in the far future.
     remaining = context.time_remaining()
     return None if remaining is None or remaining > 1e9 else remaining
 

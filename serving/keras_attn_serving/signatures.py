@@ -12,8 +12,9 @@ class Tensor(NamedTuple):
 
     Attributes:
         name: Name of the tensor in the graph.
-        dtype: Its dtype; `None` where it is an operation without a value.
-        shape: Its sizes, `None` for any; `None` if the rank is not fixed.
+        dtype: Its dtype; `None` for an operation without a value.
+        shape: Its sizes, each `None` if not fixed; `None` if the rank is not
+            fixed.
     """
 
     name: str

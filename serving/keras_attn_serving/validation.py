@@ -1,9 +1,9 @@
 """Checks a request as TensorFlow Serving does, and in its words.
 
-What TensorFlow Serving refuses is refused here with the same code and text.
-Shapes are the exception: it does not check them, and hands a scalar where a
-vector is due to the first operation, which may crash the process. This server
-refuses them first, in words of its own.
+Requests that TensorFlow Serving refuses are refused here with the same code
+and text. Shapes are the exception. TensorFlow Serving does not check them: it
+may pass a scalar to an operation that expects a vector, which can crash the
+process. This server refuses wrong shapes, in words of its own.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _CPP_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
 class Plan(NamedTuple):
-    """What a valid request asks the session for.
+    """The tensors that a valid request feeds and fetches.
 
     Attributes:
         feeds: Arrays by tensor name.
@@ -45,9 +45,9 @@ def plan(
     Args:
         signatures: The model's signatures by name.
         name: Name of the signature.
-        arrays: Arrays by input alias. Each is asked for after the names have
-            been checked, so a mapping may make them then.
-        outputs: Aliases of the outputs wanted; none for all.
+        arrays: Arrays by input alias. They are read only after the names have
+            been checked, so a mapping may make them on access.
+        outputs: Aliases of the outputs to return; none for all.
 
     Raises:
         StatusError: If the request does not fit its signature.
@@ -109,7 +109,7 @@ def _inputs(signature, arrays):
 
 def _as_array(value):
     array = np.asarray(value)
-    # numpy's own strings lose what follows a NUL.
+    # numpy's own strings lose everything after a NUL.
     return array.astype(object) if array.dtype.kind in "US" else array
 
 
@@ -131,7 +131,7 @@ def _outputs(signature, aliases):
 
 
 def _check_dtypes(signature, arrays):
-    # The session numbers its feeds in the order of their tensor names.
+    # The session numbers its feeds by the order of their tensor names.
     feeds = sorted((signature.inputs[alias].name, alias) for alias in arrays)
     for index, (_, alias) in enumerate(feeds):
         wanted, given = signature.inputs[alias].dtype, arrays[alias].dtype

@@ -1,4 +1,4 @@
-"""Requests that an export brings along, run before a server takes others."""
+"""Runs an export's warm-up requests before the server takes others."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def warm_up(model: Model) -> None:
     """Answers the requests in `assets.extra/tf_serving_warmup_requests`.
 
     Raises:
-        LoadError: If one fails, or is none that is served here.
+        LoadError: If one fails, or is of a kind that is not served here.
     """
     file = tf.io.gfile.join(model.path, _FILE)
     if not tf.io.gfile.exists(file):
@@ -46,7 +46,7 @@ def warm_up(model: Model) -> None:
 
 
 def _read_logs(file: str) -> Iterator[prediction_log_pb2.PredictionLog]:
-    # The v1 iterator is the one public reader that needs no eager context.
+    # The v1 iterator is the only public reader that needs no eager context.
     try:
         for record in tf.compat.v1.io.tf_record_iterator(file):
             yield prediction_log_pb2.PredictionLog.FromString(record)

@@ -1,20 +1,20 @@
 """Switches XLA off for this process, as TensorFlow Serving does.
 
-Unless told otherwise TensorFlow Serving compiles nothing, and a function saved
-with `jit_compile=True` fails there with "XLA compilation disabled". A server
-that compiled it would hide that until production.
+By default TensorFlow Serving compiles nothing, and a function saved with
+`jit_compile=True` fails there with "XLA compilation disabled". A development
+server that compiled it would hide that failure until production.
 """
 
 import ctypes
 import pathlib
 
-# `tensorflow::DisableXlaCompilation()`, as C++ compilers spell it. It has no
+# The mangled C++ name of `tensorflow::DisableXlaCompilation()`. It has no
 # Python name; TensorFlow Serving's main.cc calls it.
 _SWITCH = "_ZN10tensorflow21DisableXlaCompilationEv"
 
 
 def disable_xla() -> bool:
-    """Calls `tensorflow::DisableXlaCompilation()`, for good.
+    """Calls `tensorflow::DisableXlaCompilation()`, which cannot be undone.
 
     Returns:
         Whether this build of TensorFlow exports the switch.

@@ -1,4 +1,4 @@
-"""What every export promises its clients: the signatures at the border.
+"""Checks the signatures that every export promises its clients.
 
 Called on the toy model here; call it on a real export, served, as well.
 """

@@ -322,7 +322,7 @@ def test_reloading_is_unimplemented(ours, models):
         model_management_pb2.ReloadConfigRequest(),
     )
     assert code == grpc.StatusCode.UNIMPLEMENTED
-    assert "start it anew" in details
+    assert "Start it again with another" in details
 
 
 def test_a_cut_text_stays_valid_utf8():
@@ -366,7 +366,7 @@ def test_client_says_what_to_do_when_time_is_over(client):
 
 def test_client_asks_which_model(address):
     with Client(address) as client:
-        with pytest.raises(ValueError, match="Which model?"):
+        with pytest.raises(ValueError, match="needs the name of a model"):
             client.predict(["cat"])
         result = client.predict(["cat"], model=toy_model.NAME)
     assert result["text"] == ["chat"]
@@ -387,5 +387,5 @@ def test_client_names_the_input_of_another_dtype(client):
 
 
 def test_client_refuses_one_text_where_a_batch_is_due(client):
-    with pytest.raises(ValueError, match=r"pass a list: \['cat'\]"):
+    with pytest.raises(ValueError, match="the text 'cat'.*pass a list of one"):
         client.predict("cat")

@@ -1,4 +1,4 @@
-"""The tensor codec, held against TensorFlow's own (`Tensor::FromProto`)."""
+"""The tensor codec, compared with TensorFlow's (`Tensor::FromProto`)."""
 
 import hypothesis
 import ml_dtypes
@@ -10,7 +10,7 @@ from keras_attn_serving import protocol
 from keras_attn_serving import wire_pb2 as wire
 from tensorflow.core.framework import tensor_pb2
 
-# Seeded, and not timed: the first call of an operation is slow.
+# Seeded, and without a deadline: an operation's first call is slow.
 settings = hypothesis.settings(
     derandomize=True, deadline=None, max_examples=300, database=None
 )
@@ -35,7 +35,7 @@ RANGES = {
 
 
 def theirs(tensor):
-    """What TensorFlow reads: an array, or None where it refuses."""
+    """Returns the array that TensorFlow reads, or None if it refuses."""
     try:
         array = tf.io.parse_tensor(
             tensor.SerializeToString(), tf.as_dtype(tensor.dtype)

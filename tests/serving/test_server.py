@@ -262,7 +262,7 @@ def test_a_run_past_its_deadline_gives_its_thread_back(toy_path):
         with pytest.raises(ServingError) as caught:
             client.predict(forever, "slow", timeout=0.3)
         assert caught.value.code == grpc.StatusCode.DEADLINE_EXCEEDED
-        # The only thread is free again, or this would wait behind the count.
+        # This answers only if the single thread is free again.
         assert client.predict(["cat"], timeout=30)["text"] == ["chat"]
 
 

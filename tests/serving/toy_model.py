@@ -108,15 +108,15 @@ class Toy(tf.Module):
         }
 
     def add(self, ids, lengths):
-        """Two inputs, one of them of a fixed width."""
+        """Takes two inputs, one of a fixed width."""
         return {"sum": tf.reduce_sum(ids, axis=1) + lengths}
 
     def number(self, text):
-        """Fails on what is not a number."""
+        """Parses numbers; fails on other texts."""
         return {"number": tf.strings.to_number(text)}
 
     def slow(self, steps):
-        """Counts to the first number given: minutes, if asked to."""
+        """Counts to the first number, which may take minutes."""
         last = steps[0]
         count = tf.while_loop(
             lambda count: count < last,
