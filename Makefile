@@ -23,6 +23,7 @@ test-all: lint
 lint: $(VENV)/test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
 format: $(VENV)/test
 	$(RUN) -m ruff check --fix .
@@ -35,7 +36,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/local.py
 
 clean:
-	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/made:

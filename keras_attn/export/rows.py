@@ -16,11 +16,11 @@ from keras_attn.text import UNKNOWN
 
 def wrong(bad, *parts) -> tf.Tensor:
     """The errors of the rows that are bad, from strings and numbers."""
-    parts = [
+    strings = [
         x if isinstance(x, str) or x.dtype == tf.string else tf.as_string(x)
         for x in parts
     ]
-    return tf.where(bad, tf.strings.join(parts), "")
+    return tf.where(bad, tf.strings.join(strings), "")
 
 
 def first(*errors) -> tf.Tensor:

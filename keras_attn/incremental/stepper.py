@@ -49,12 +49,12 @@ class Stepper:
     uses_position = False  # whether `step()` is told its number
     attends = False  # whether it attends to the source
     recurrent = False  # whether rounding errors may grow from step to step
-    longest = None  # how many positions it knows, None for any number
+    longest: int | None = None  # positions that it knows, None for any number
     only_first = "gives its first output alone"  # said of the others
     # The methods of a layer that a subclass may not replace and still be
     # stepped as the layer, a tuple of names. None stands for all but those
     # that build, save and describe it.
-    relies_on = None
+    relies_on: tuple[str, ...] | None = None
     path = None  # of a model within the model
 
     @classmethod

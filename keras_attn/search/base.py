@@ -24,11 +24,19 @@ from keras_attn.search.task import Task
 _TAKEN = ("text", "prefix", "seed")
 
 
+# For type checkers, which take no fields from the decorated class itself and
+# put a base's before its subclasses': `kw_only` has the common options come
+# by name, wherever they stand.
 @typing.dataclass_transform(
     frozen_default=True,
     field_specifiers=(Option, Choice, Integer, Real, PerSource),
 )
-class Search:
+class _Record:
+    def __init_subclass__(cls, kw_only=False, **kwargs):
+        super().__init_subclass__(**kwargs)
+
+
+class Search(_Record, kw_only=True):
     """A small record of options, and what one step does with them.
 
     The base of all searches, and the door for one of your own. A search
@@ -119,6 +127,7 @@ class Search:
     )
     max_per_source: tuple | None = PerSource(
         instead="max_length",
+        default=None,
         doc=(
             "`(a, b)`: at most `a * source + b` tokens, rounded down, where "
             "that is less than `max_length`."
@@ -126,6 +135,7 @@ class Search:
     )
     min_per_source: tuple | None = PerSource(
         instead="min_length",
+        default=None,
         doc=(
             "`(a, b)`: at least `a * source + b` tokens, rounded down, where "
             "that is more than `min_length`."

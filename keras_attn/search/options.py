@@ -37,7 +37,12 @@ class Range(NamedTuple):
         return low & (tf.cast(value, tf.float32) <= self.high)
 
 
-class Option:
+# A class body gives options to fields of other types, as with
+# `dataclasses.field`: to a type checker they may stand for anything.
+_Anything: Any = object
+
+
+class Option(_Anything):
     """An option that may be anything, and never comes with a request.
 
     Args:
@@ -207,11 +212,19 @@ class PerSource(Option):
     Args:
         instead: Name of the option for a limit that does not depend on the
             source.
+        default: Its default, a pair or `None`.
         doc, last: As of every `Option`.
     """
 
-    def __init__(self, instead: str, *, doc: str = "", last: bool = False):
-        super().__init__(None, doc=doc, last=last)
+    def __init__(
+        self,
+        instead: str,
+        *,
+        default: tuple | None = None,
+        doc: str = "",
+        last: bool = False,
+    ):
+        super().__init__(default, doc=doc, last=last)
         self._instead = instead
 
     def read(self, name, search):

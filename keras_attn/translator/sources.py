@@ -194,6 +194,7 @@ class Features:
                     raise
                 continue
             return arrays
+        raise AssertionError("the last size returns or raises")
 
     def with_columns(self, are_tokens: bool) -> "Features":
         """The same: columns are numbered."""

@@ -90,7 +90,7 @@ class Client:
         self.model = model
         self.version = version
         self.timeout = timeout
-        self._options = {}
+        self._options: dict = {}
         # gRPC stops reading at 4 MiB by default; a batch of alignments is
         # soon larger.
         options = [
@@ -220,7 +220,7 @@ class Client:
             ServingError: If the server cannot be reached or refuses.
             ValueError: If an option or a seed is none of this model's.
         """
-        where = {"model": model, "version": version, "timeout": timeout}
+        where: dict = {"model": model, "version": version, "timeout": timeout}
         inputs = {
             name: protocol.as_array(values)
             for name, values in _by_name(inputs).items()

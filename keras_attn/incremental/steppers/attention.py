@@ -17,7 +17,8 @@ class CrossAttentionStepper(Stepper):
     """
 
     attends = True
-    relies_on = "call", "__call__"  # the others are what a step runs
+    # The other methods are what a step runs.
+    relies_on: tuple[str, ...] | None = ("call", "__call__")
     only_first = (
         "returns its scores by head, or samples; only the context, and the "
         "mean of the heads of `keras_attn.Attention`, are there"
@@ -99,7 +100,7 @@ class SelfAttentionStepper(Stepper):
         past: An `OwnPast`.
     """
 
-    relies_on = "call", "__call__"
+    relies_on: tuple[str, ...] | None = ("call", "__call__")
     only_first = (
         "returns its scores, which are as many as there are positions; only "
         "the context is there at each"
