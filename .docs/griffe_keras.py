@@ -17,6 +17,8 @@ import griffe
 PACKAGES = ("keras_attn", "keras_attn_serving")
 DESCRIBED = ("search", "text", "export")  # whose own docstrings are shown
 
+_OPTIONS = ("Choice", "Integer", "Option", "PerSource", "Real")  # of a search
+
 # Sections that are lists of names, and what Griffe calls them.
 _LISTS = {
     "Args": "Args: Arguments:",
@@ -169,7 +171,9 @@ def add_options(kind, base, common):
         "__init__", parameters=griffe.Parameters(self, *parameters), parent=kind
     )
     kind.set_member("__init__", init)
-    _add_section(kind, "Args", {x: y["doc"] for x, (_, y) in own.items()})
+    if not re.search("^Args:", kind.docstring.value, re.M):
+        docs = {x: call.get("doc", "") for x, (_, call) in own.items()}
+        _add_section(kind, "Args", docs)
     for name in own:
         if name in kind.members:
             kind.del_member(name)
@@ -208,8 +212,8 @@ def options_of(kind) -> dict:
             attribute.value, griffe.ExprCall
         ):
             call = ast.parse(str(attribute.value), mode="eval").body
-            given = {x.arg: _literal(x.value) for x in call.keywords}
-            if "doc" in given:
+            if getattr(call.func, "id", None) in _OPTIONS:
+                given = {x.arg: _literal(x.value) for x in call.keywords}
                 found[name] = attribute, given
     return found
 
