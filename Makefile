@@ -9,7 +9,7 @@ PIP = $(RUN) -m pip install --quiet --disable-pip-version-check
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all lint format docs bench clean
 
 demo: $(VENV)/demo
 	$(RUN) examples/pronounce.py demo
@@ -23,6 +23,11 @@ test-all: lint
 lint: $(VENV)/test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) .docs/build.py
+
+docs: $(VENV)/docs
+	$(RUN) .docs/build.py
 
 format: $(VENV)/test
 	$(RUN) -m ruff check --fix .
@@ -35,7 +40,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/local.py
 
 clean:
-	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/made:
@@ -48,6 +53,10 @@ $(VENV)/demo: $(VENV)/made pyproject.toml serving/pyproject.toml
 	$(PIP) -e ".[examples]" -e "./serving[server]"
 	touch $@
 
-$(VENV)/test: $(VENV)/demo
+$(VENV)/docs: $(VENV)/made pyproject.toml
+	$(PIP) -e ".[docs]"
+	touch $@
+
+$(VENV)/test: $(VENV)/demo $(VENV)/docs
 	$(PIP) -e ".[examples,plot,metrics,test]" -e "./serving[server]"
 	touch $@

@@ -20,7 +20,7 @@ def wrong(bad, *parts) -> tf.Tensor:
         x if isinstance(x, str) or x.dtype == tf.string else tf.as_string(x)
         for x in parts
     ]
-    return tf.where(bad, tf.strings.join(parts), "")
+    return tf.where(bad, tf.strings.join(strings), "")
 
 
 def first(*errors) -> tf.Tensor:

@@ -18,7 +18,8 @@ def write_warm_up(directory, endpoints, signatures) -> None:
     """Writes a request for each of `endpoints`, functions by name."""
     path = directory / _FILE
     path.parent.mkdir()
-    pipeline, answers = signatures.pipeline, {}
+    pipeline = signatures.pipeline
+    answers: dict = {}
     size = pipeline.sources.open_size(pipeline.examples.sources)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, endpoint in endpoints.items():

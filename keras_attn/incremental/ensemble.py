@@ -1,6 +1,7 @@
 """Several models, decoded as one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -45,9 +46,10 @@ class Ensemble:
     """
 
     def __init__(self, members: Sequence[Incremental]):
-        if isinstance(members, (Incremental, Ensemble)):
-            members = [members]
-        members = tuple(members)
+        given: Any = members
+        if isinstance(given, (Incremental, Ensemble)):
+            given = [given]
+        members = tuple(given)
         for member in members or [None]:
             if not hasattr(member, "model"):
                 raise ValueError(
@@ -96,8 +98,10 @@ class Ensemble:
         """
         logits, alignments, states = zip(
             *(
-                x.step(tokens, *pair, apart)
-                for x, *pair in zip(self.members, state, encoded, strict=True)
+                x.step(tokens, own, one, apart)
+                for x, own, one in zip(
+                    self.members, state, encoded, strict=True
+                )
             ),
             strict=True,
         )

@@ -22,15 +22,11 @@ def calls_between(entries, outputs) -> list[Call]:
     def depends(structure):
         return any(id(x) in inside for x in keras.tree.flatten(structure))
 
-    calls = [
-        Call(
-            node.operation,
-            *keras.tree.map_structure(
-                lambda x: None if id(x) in masks else x,
-                (node.arguments.args, node.arguments.kwargs),
-            ),
-            node.outputs,
-            depends,
+    calls = []
+    for node in found:
+        args, kwargs = keras.tree.map_structure(
+            lambda x: None if id(x) in masks else x,
+            (node.arguments.args, node.arguments.kwargs),
         )
         for node in found
     ]

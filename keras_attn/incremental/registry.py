@@ -5,7 +5,8 @@ import keras
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.stepper import Stepper
 
-_STEPPERS = {}  # class, or the name that Keras knows it by -> its steppers
+# class, or the name that Keras knows it by -> its steppers
+_STEPPERS: dict = {}
 
 
 def stepper_for(*kinds):

@@ -23,6 +23,9 @@ from keras_attn.search.task import Task
 _TAKEN = ("text", "prefix", "seed")
 
 
+# For type checkers, which take no fields from the decorated class itself and
+# put a base's before its subclasses': `kw_only` has the common options come
+# by name, wherever they stand.
 @typing.dataclass_transform(
     frozen_default=True,
     field_specifiers=(Option, Choice, Integer, Real, PerSource),

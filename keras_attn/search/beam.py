@@ -228,13 +228,8 @@ class Groups:
         history = None
         if rules.need_history:
             history = _joined([group.tokens for group in groups])
-        step = Step(
-            time,
-            raw,
-            *rules.apply(raw, history, time),
-            rules.banned(time),
-            alignments,
-        )
+        logits, allowed = rules.apply(raw, history, time)
+        step = Step(time, raw, logits, allowed, rules.banned(time), alignments)
         if len(groups) == 1:
             group, parents, _ = self._each.advance(groups[0], step)
             grown = (group,)

@@ -89,10 +89,12 @@ class Chains:
         """
         rules, time = self._rules, chain.time
         raw = tf.cast(logits, tf.float32)
+        logits, allowed = rules.apply(raw, chain.history, time)
         step = Step(
             time,
             raw,
-            *rules.apply(raw, chain.history, time),
+            logits,
+            allowed,
             rules.banned(time),
             alignments,
             chain.scores,

@@ -177,7 +177,8 @@ class Text:
                 "`min_count` must be an integer. Received: "
                 f"min_count={min_count!r}"
             )
-        if getattr(split, "tokens", None) is not None:
+        own = getattr(split, "tokens", None)
+        if own is not None:
             raise ValueError(
                 "`Text.from_lines` needs a `split` without tokens of its own, "
                 f"since it counts tokens. Received: `{type(split).__name__}`, "
@@ -185,12 +186,12 @@ class Text:
                 "`Text(split=...)`, without lines."
             )
         text = cls([], split, lowercase, **kwargs)
-        counter = collections.Counter()
-        lines = encode_lines(lines, "lines")
+        counter: collections.Counter = collections.Counter()
+        data = encode_lines(lines, "lines")
         if text._is_of_your_own:
-            Trial(text.splitter, text._normalise).read(lines[:_TRIED])
-        for i in range(0, len(lines), _BATCH):
-            pieces = text.pieces(tf.constant(lines[i : i + _BATCH]))
+            Trial(text.splitter, text._normalise).read(data[:_TRIED])
+        for i in range(0, len(data), _BATCH):
+            pieces = text.pieces(tf.constant(data[i : i + _BATCH]))
             counter.update(pieces.flat_values.numpy().tolist())
         counts = [
             (token.decode(), count)

@@ -1,6 +1,7 @@
 """Normalises text before it is split."""
 
 import unicodedata
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text
@@ -22,7 +23,7 @@ class Normalization:
                 '`normalization` must be "NFC", "NFKC" or None, which leaves '
                 f"text as it is. Received: normalization={form!r}"
             )
-        self._form = form
+        self._form: Any = form
         self._lowercase = lowercase
 
     def __call__(self, strings) -> tf.Tensor:

@@ -299,7 +299,8 @@ def require_config(splitter: Splitter) -> None:
     splitter that the config makes.
     """
     name, config = type(splitter).__name__, splitter.get_config()
-    if type(splitter).from_config.__func__ is Splitter.from_config.__func__:
+    made_by = inspect.getattr_static(type(splitter), "from_config")
+    if made_by is vars(Splitter)["from_config"]:
         try:
             inspect.signature(type(splitter)).bind(**config)
         except TypeError as error:

@@ -147,7 +147,7 @@ class Translator:
             replace_unknown=replace_unknown,
             jit_compile=jit_compile,
         )
-        self._functions = {}
+        self._functions: dict = {}
         self._watch = Watch(self.models)
 
     @property

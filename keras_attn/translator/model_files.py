@@ -189,7 +189,7 @@ def _forget_compiling(config) -> bool:
     if isinstance(config, dict):
         if "class_name" in config:
             found = bool(config.pop("compile_config", None))
-        parts = config.values()
+        parts = list(config.values())
     elif isinstance(config, list):
         parts = config
     else:

@@ -195,6 +195,7 @@ class Features:
                     raise
                 continue
             return arrays
+        raise AssertionError("the last size returns or raises")
 
     def with_columns(self, are_tokens: bool) -> "Features":
         """Returns itself: the columns of features are always numbered."""

@@ -220,7 +220,7 @@ class Client:
             ServingError: If the server cannot be reached or refuses.
             ValueError: If this model does not take an option or a seed.
         """
-        where = {"model": model, "version": version, "timeout": timeout}
+        where: dict = {"model": model, "version": version, "timeout": timeout}
         inputs = {
             name: protocol.as_array(values)
             for name, values in _by_name(inputs).items()

@@ -39,7 +39,7 @@ class Engine:
 
     def __init__(self, path: str):
         self._graph = tf.Graph()
-        self._runs = {}
+        self._runs: dict = {}
         self._lock = threading.Lock()
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
         # Leaves GPU memory to other processes.

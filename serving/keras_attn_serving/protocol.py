@@ -42,7 +42,7 @@ def _kind(name, stored, field):
     return Kind(name, np.dtype(stored).newbyteorder("<"), field)
 
 
-KINDS = {
+KINDS: dict[int, Kind] = {
     wire.DT_FLOAT: _kind("float", np.float32, "float_val"),
     wire.DT_DOUBLE: _kind("double", np.float64, "double_val"),
     wire.DT_INT32: _kind("int32", np.int32, "int_val"),
@@ -133,7 +133,8 @@ def encode(values: Any, tensor: Any) -> None:
     """
     array = as_array(values)
     if array.dtype == object:
-        dtype, flat = wire.DT_STRING, array.reshape(-1).tolist()
+        dtype: int = wire.DT_STRING
+        flat = array.reshape(-1).tolist()
     elif array.dtype.name not in _SENT_AS:
         raise ValueError(
             f"An array must be of strings or of one of: {', '.join(_SENT_AS)}."

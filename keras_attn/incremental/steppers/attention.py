@@ -99,7 +99,7 @@ class SelfAttentionStepper(Stepper):
         past: An `OwnPast`.
     """
 
-    relies_on = "call", "__call__"
+    relies_on: tuple[str, ...] | None = ("call", "__call__")
     only_first = (
         "returns its scores, whose number grows with the positions; a step "
         "returns only the context"

@@ -1,0 +1,326 @@
+"""Builds the site: `build/docs`, from the Markdown pages and the docstrings.
+
+Copies the pages and writes the reference into `build/docs-source`, then runs
+MkDocs on it. Fails on a broken link, and on a public name that has no
+docstring or no place in the reference. Imports nothing of ours.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import griffe
+from griffe_keras import DESCRIBED
+from griffe_keras import KerasDocstrings
+from griffe_keras import public_names
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent
+BUILD = ROOT / "build"
+PAGES = BUILD / "docs-source"
+
+# Where Markdown pages are, with the headings of the menu.
+GUIDES = {
+    "Guide": "keras_attn",
+    "Examples": "examples",
+    "Serving": "serving",
+    "Benchmarks": "tests/benchmarks",
+    "Project": ".github",
+}
+
+# The reference: a page of each title for what is public in these modules.
+REFERENCE = {
+    "Layers": "attention positions placement",
+    "Scores": "scores",
+    "Alignments": "alignments",
+    "Decoder and cells": "decoder cells",
+    "Search": "search",
+    "Text": "text batches",
+    "Translator": "translator",
+    "Export": "export",
+    "Checks": "findings",
+    "Steppers": "incremental",
+    "Losses and metrics": "losses regularizers reinforce metrics",
+    "Plots": "plots",
+    "Migration": "migration",
+}
+
+# What else stands there: names of subpackages, for who writes parts.
+FURTHER = {
+    "Search": "search: Step Task Option Choice Integer Real PerSource",
+    "Text": "text: Characters Whitespace",
+    "Export": "export: export",
+}
+
+_DESCRIPTION = """::: {}
+    options:
+      members: false
+      show_source: false
+"""
+# At the top of a page of sources, which the site's search leaves out.
+_NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+_FENCE = re.compile(r"^ *(```|~~~)")
+_LINK = re.compile(
+    r"""(?P<before>\]\(|^\[[^\]]+\]:\s+|(?:src|href)=")"""
+    r"""(?P<path>[^)\s"#]*)(?P<anchor>\#[^)\s"]*)?"""
+)
+_LIST = re.compile(r"^([-*+]|\d+[.)]) ")
+
+
+class Site:
+    """The pages of the site, by the files of the repository."""
+
+    def __init__(self):
+        self.pages = {ROOT / "README.md": PAGES / "index.md"}
+        self.guides = {}
+        for title, folder in GUIDES.items():
+            found = sorted((ROOT / folder).rglob("*.md"))
+            found = [x for x in found if not _is_hidden(x, ROOT / folder)]
+            found.sort(key=lambda x: (x.parent, x.name != "README.md"))
+            if folder == ".github":
+                found = [x for x in found if x.parent == ROOT / folder]
+            self.guides[title] = _as_linked(found)
+            for path in found:
+                self.pages[path] = PAGES / _shown(path)
+        self.errors = []
+        self._sources = {}  # files and folders that pages link to
+
+    def write(self):
+        """Writes all pages, then those of the sources that they link to."""
+        for path, page in self.pages.items():
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(self._on_site(path, page), encoding="utf-8")
+        done = set()
+        while left := self._sources.keys() - done:
+            for path in sorted(left):
+                self._write_source(path, self._sources[path])
+                done.add(path)
+
+    def menu(self) -> list:
+        """Returns MkDocs' `nav` of these pages."""
+        menu = [{"Home": "index.md"}]
+        for title, paths in self.guides.items():
+            pages = [str(_shown(path)) for path in paths]
+            if pages:
+                menu.append({title: pages})
+        return menu
+
+    def _on_site(self, path, page):
+        """A page's text, with links that work on the site."""
+        lines, code = [], False
+        before = ""
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if _FENCE.match(line):
+                code = not code
+            if not code:
+                line = _LINK.sub(
+                    lambda x: x["before"] + self._target(x, path, page), line
+                )
+                # Unlike GitHub, Python-Markdown wants a line between them.
+                is_list = _LIST.match(line)
+                in_text = before.strip() and not before.startswith(" ")
+                if is_list and in_text and not _LIST.match(before):
+                    lines.append("")
+            lines.append(line)
+            before = line
+        return "\n".join(lines) + "\n"
+
+    def _target(self, match, path, page):
+        target, anchor = match["path"], match["anchor"] or ""
+        if not target or re.match(r"[a-z]+:", target):
+            return target + anchor
+        file = pathlib.Path(os.path.normpath(path.parent / target))
+        if not file.exists() or not file.is_relative_to(ROOT):
+            self.errors.append(f"{path.relative_to(ROOT)}: no file {target}")
+            return target
+        if file.is_dir() and file / "README.md" in self.pages:
+            file /= "README.md"
+        place = self.pages.get(file) or self._source(file)
+        return os.path.relpath(place, page.parent) + anchor
+
+    def _source(self, file):
+        """Where a file that is no page stands on the site."""
+        if file not in self._sources:
+            name = str(_shown(file))
+            if file.is_dir():
+                name += "/index.md"
+            elif _text_of(file) is not None:
+                name += ".md"
+            self._sources[file] = PAGES / "source" / name
+        return self._sources[file]
+
+    def _write_source(self, file, place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        text = None if file.is_dir() else _text_of(file)
+        if file.is_dir():
+            places = {
+                x.name: os.path.relpath(self._place(x), place.parent)
+                for x in sorted(file.iterdir())
+                if _is_source(x)
+            }
+            body = "\n".join(f"- [`{x}`]({y})" for x, y in places.items())
+        elif text is None:
+            shutil.copy(file, place)
+            return
+        else:
+            kind = {".py": "python", ".pyi": "python"}.get(file.suffix, "text")
+            body = f"`````{kind}\n{text.rstrip()}\n`````"
+        title = f"# `{file.relative_to(ROOT)}`"
+        page = f"{_NOT_SEARCHED}{title}\n\n{body}\n"
+        place.write_text(page, encoding="utf-8")
+
+    def _place(self, file):
+        if file.is_dir() and file / "README.md" in self.pages:
+            file /= "README.md"
+        return self.pages.get(file) or self._source(file)
+
+
+class Reference:
+    """The pages of the reference, from what is public."""
+
+    def __init__(self):
+        self._docstrings = KerasDocstrings()
+        self._loader = griffe.GriffeLoader(
+            search_paths=[ROOT, ROOT / "serving"],
+            extensions=griffe.load_extensions(self._docstrings),
+        )
+        self.errors = self._docstrings.problems
+        self._pages = {}  # title -> paths of names
+
+    def collect(self):
+        """Puts every public name on a page."""
+        package = self._loader.load("keras_attn")
+        page_of = {
+            module: title
+            for title, modules in REFERENCE.items()
+            for module in modules.split()
+        }
+        self._pages = {title: [] for title in REFERENCE}
+        for name in public_names(package):
+            module = package.members[name].target_path.split(".")[1]
+            if module in page_of:
+                self._add(page_of[module], package, name)
+            else:
+                self.errors.append(
+                    f"keras_attn.{name} has no place in the reference: give "
+                    f"`{module}` a page in `REFERENCE`, .docs/build.py"
+                )
+        for title, names in FURTHER.items():
+            module, names = names.split(": ")
+            for name in names.split():
+                self._add(title, package[module], name)
+        client = self._loader.load("keras_attn_serving")
+        self._pages["Client"] = []
+        for name in public_names(client):
+            self._add("Client", client, name)
+
+    def write(self):
+        """Writes the pages and their table of contents."""
+        folder = PAGES / "reference"
+        folder.mkdir(parents=True)
+        contents = ["# Reference", ""]
+        for title, paths in self._pages.items():
+            file = _file_of(title)
+            body = [f"# {title}", "", *(f"::: {x}\n" for x in paths)]
+            if (module := title.lower()) in DESCRIBED:
+                body.append(_DESCRIPTION.format(f"keras_attn.{module}"))
+            (folder / file).write_text("\n".join(body), encoding="utf-8")
+            names = ", ".join(f"[`{x.split('.')[-1]}`][{x}]" for x in paths)
+            contents.append(f"- [{title}]({file}): {names}")
+        (folder / "index.md").write_text("\n".join(contents), encoding="utf-8")
+
+    def menu(self) -> list:
+        """Returns MkDocs' `nav` of these pages."""
+        titles = [{x: f"reference/{_file_of(x)}"} for x in self._pages]
+        return [{"Reference": ["reference/index.md", *titles]}]
+
+    def _add(self, title, package, name):
+        thing = package.members[name]
+        if thing.is_alias:
+            self._loader.resolve_aliases()
+            thing = thing.final_target
+        if thing.docstring is None:
+            self.errors.append(f"{thing.path} is public and has no docstring")
+        path = f"{package.path}.{name}"
+        if path not in self._pages[title]:
+            self._pages[title].append(path)
+
+
+def _file_of(title):
+    return title.lower().replace(" ", "-") + ".md"
+
+
+def _shown(path):
+    """A file's path on the site, where nothing begins with a dot."""
+    parts = path.relative_to(ROOT).parts
+    return pathlib.Path(*(x.lstrip(".") for x in parts))
+
+
+def _is_hidden(path, folder):
+    parts = path.relative_to(folder).parts
+    return any(x.startswith(".") or x in ("build", "runs") for x in parts)
+
+
+def _is_source(path):
+    return path.name not in ("__pycache__", "build", "runs") and not (
+        path.name.startswith(".") or path.name.endswith(".egg-info")
+    )
+
+
+def _text_of(file):
+    """A file's text, `None` where it is an image or the like."""
+    if file.suffix in (".svg", ".png", ".gif", ".jpg", ".webp"):
+        return None
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _as_linked(paths):
+    """A README first, then pages as it links to them, then the others."""
+    if not paths or paths[0].name != "README.md":
+        return paths
+    text = paths[0].read_text(encoding="utf-8")
+
+    def place(path):
+        name = os.path.relpath(path, paths[0].parent)
+        found = text.find(f"]({name}")
+        return found if found >= 0 else len(text)
+
+    return [paths[0], *sorted(paths[1:], key=place)]
+
+
+def main():
+    """Builds the site, or says what is wrong and fails."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    PAGES.mkdir(parents=True)
+    site, reference = Site(), Reference()
+    site.write()
+    reference.collect()
+    if errors := site.errors + reference.errors:
+        sys.exit("\n".join(errors))
+    reference.write()
+    shutil.copy(HERE / "site.css", PAGES)
+    menu = json.dumps(site.menu() + reference.menu(), indent=2)
+    config = (HERE / "mkdocs.yml").read_text(encoding="utf-8")
+    (BUILD / "mkdocs.yml").write_text(f"{config}\nnav: {menu}\n", "utf-8")
+    # Its own `--quiet` would hide warnings from `--strict` too.
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
+        cwd=BUILD,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+    print("build/docs/index.html")
+
+
+if __name__ == "__main__":
+    main()
