@@ -49,14 +49,13 @@ def pairs(
         ValueError: If the numbers of sources and targets differ or are zero.
 
     Example:
-
-    >>> lines = ["ab", "b"]
-    >>> text = keras_attn.Text.from_lines(lines, split="characters")
-    >>> data = keras_attn.pairs(
-    ...     lines, lines, text, text, shuffle=False, buckets=1)
-    >>> (source, target_in), target_out = next(iter(data))
-    >>> target_in.numpy().tolist(), target_out.numpy().tolist()
-    ([[1, 5, 4], [1, 4, 0]], [[5, 4, 2], [4, 2, 0]])
+        >>> lines = ["ab", "b"]
+        >>> text = keras_attn.Text.from_lines(lines, split="characters")
+        >>> data = keras_attn.pairs(
+        ...     lines, lines, text, text, shuffle=False, buckets=1)
+        >>> (source, target_in), target_out = next(iter(data))
+        >>> target_in.numpy().tolist(), target_out.numpy().tolist()
+        ([[1, 5, 4], [1, 4, 0]], [[5, 4, 2], [4, 2, 0]])
     """
     if isinstance(sources, str) or isinstance(targets, str):
         raise ValueError(

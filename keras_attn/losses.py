@@ -53,11 +53,10 @@ class SequenceCrossentropy(keras.losses.Loss):
         padding.
 
     Example:
-
-    >>> loss = keras_attn.SequenceCrossentropy()
-    >>> targets = np.array([[3, 2, 0, 0]])  # two tokens, two of padding
-    >>> round(float(loss(targets, np.zeros((1, 4, 8)))), 4)  # undecided: ln 8
-    2.0794
+        >>> loss = keras_attn.SequenceCrossentropy()
+        >>> targets = np.array([[3, 2, 0, 0]])  # two tokens, two of padding
+        >>> round(float(loss(targets, np.zeros((1, 4, 8)))), 4)  # ln 8
+        2.0794
     """
 
     def __init__(self, label_smoothing=0.0, name="sequence_crossentropy"):

@@ -55,14 +55,13 @@ def error_rates(
           https://arxiv.org/abs/1610.06540)
 
     Example:
-
-    >>> said = ["T AH M EY T OW".split(), "K AE D".split()]
-    >>> right = [
-    ...     ["T AH M AA T OW".split(), "T AH M EY T OW".split()],
-    ...     ["K AE T".split()],
-    ... ]
-    >>> keras_attn.error_rates(said, right)  # 1 row of 2; 1 edit in 9 phonemes
-    ErrorRates(sequence=0.5, token=0.1111111111111111)
+        >>> said = ["T AH M EY T OW".split(), "K AE D".split()]
+        >>> right = [
+        ...     ["T AH M AA T OW".split(), "T AH M EY T OW".split()],
+        ...     ["K AE T".split()],
+        ... ]
+        >>> keras_attn.error_rates(said, right)  # 1 row of 2; 1 edit in 9
+        ErrorRates(sequence=0.5, token=0.1111111111111111)
     """
     if normalization not in ("NFC", "NFKC", None):
         raise ValueError(
@@ -123,9 +122,8 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
         ImportError: If RapidFuzz is not installed.
 
     Example:
-
-    >>> keras_attn.edit_distance(["K", "AE", "T"], ["K", "AE", "T", "S"])
-    1
+        >>> keras_attn.edit_distance(["K", "AE", "T"], ["K", "AE", "T", "S"])
+        1
     """
     for name, x in {"a": a, "b": b}.items():
         if not hasattr(x, "__len__"):

@@ -48,9 +48,10 @@ def load_tf_addons_weights(
 ):
     """Gives a layer the weights of its counterpart in TensorFlow Addons.
 
-    The layer then computes the same as the `tfa.seq2seq` layer. `from_tf_addons.md`
-    lists which layer and options are the counterpart. The arrays alone do not
-    tell all options. A layer that is not built yet is built to fit.
+    The layer then computes the same as the `tfa.seq2seq` layer. The page
+    `from_tf_addons.md` lists which layer and options are the counterpart. The
+    arrays alone do not tell all options. A layer that is not built yet is
+    built to fit.
 
     Args:
         layer: An `Attention` for one of TF Addons' attention mechanisms, or
@@ -86,12 +87,11 @@ def load_tf_addons_weights(
             an option that the layer lacks. The layer then keeps its weights.
 
     Example:
-
-    >>> attention = keras_attn.LuongAttention("general")
-    >>> keras_attn.load_tf_addons_weights(
-    ...     attention, {"memory_layer/kernel": np.ones((6, 4))})
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
-    TensorShape([1, 2, 6])
+        >>> attention = keras_attn.LuongAttention("general")
+        >>> keras_attn.load_tf_addons_weights(
+        ...     attention, {"memory_layer/kernel": np.ones((6, 4))})
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+        TensorShape([1, 2, 6])
     """
     arrays = _read(weights)
     if isinstance(layer, AttentionDecoder):

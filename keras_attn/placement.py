@@ -38,11 +38,10 @@ def on_device(layer, device):
         The same layer.
 
     Example:
-
-    >>> attention = keras_attn.on_device(
-    ...     keras_attn.BahdanauAttention(8), "cpu:0")
-    >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
-    TensorShape([2, 3, 6])
+        >>> attention = keras_attn.on_device(
+        ...     keras_attn.BahdanauAttention(8), "cpu:0")
+        >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
+        TensorShape([2, 3, 6])
     """
     if not isinstance(layer, keras.layers.Layer):
         raise ValueError(

@@ -55,13 +55,12 @@ def plot_attention(
         ImportError: If Matplotlib is not installed.
 
     Example:
-
-    >>> figure = keras_attn.plot_attention(
-    ...     alignment=[[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]],
-    ...     source_tokens=["black", "cat", "</s>"],
-    ...     tokens=["Katze", "</s>"],
-    ... )
-    >>> figure.savefig("attention.png")
+        >>> figure = keras_attn.plot_attention(
+        ...     alignment=[[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]],
+        ...     source_tokens=["black", "cat", "</s>"],
+        ...     tokens=["Katze", "</s>"],
+        ... )
+        >>> figure.savefig("attention.png")
     """
     if alignment is None and source_tokens is None and tokens is None:
         alignment, source_tokens, tokens = _fields(translation)

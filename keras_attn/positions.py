@@ -42,10 +42,9 @@ class PositionEmbedding(keras.layers.Layer):
           3.1
 
     Example:
-
-    >>> embedding = keras_attn.PositionEmbedding(10)
-    >>> embedding(np.ones((2, 3, 4))).shape
-    TensorShape([2, 3, 4])
+        >>> embedding = keras_attn.PositionEmbedding(10)
+        >>> embedding(np.ones((2, 3, 4))).shape
+        TensorShape([2, 3, 4])
     """
 
     def __init__(self, max_length, embeddings_initializer="uniform", **kwargs):
@@ -121,9 +120,8 @@ class SinePositionEncoding(keras.layers.Layer):
           3.5
 
     Example:
-
-    >>> keras_attn.SinePositionEncoding()(np.zeros((1, 1, 4)))[0, 0].numpy()
-    array([0., 1., 0., 1.], dtype=float32)
+        >>> keras_attn.SinePositionEncoding()(np.zeros((1, 1, 4)))[0, 0].numpy()
+        array([0., 1., 0., 1.], dtype=float32)
     """
 
     def __init__(self, max_wavelength=10_000, **kwargs):

@@ -54,11 +54,10 @@ class DoublyStochastic(_Regularizer):
         - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), equation 14
 
     Example:
-
-    >>> loss = keras_attn.DoublyStochastic(1.0)
-    >>> twice_and_never = np.array([[[1.0, 0.0], [1.0, 0.0]]])
-    >>> float(loss(twice_and_never))
-    2.0
+        >>> loss = keras_attn.DoublyStochastic(1.0)
+        >>> twice_and_never = np.array([[[1.0, 0.0], [1.0, 0.0]]])
+        >>> float(loss(twice_and_never))
+        2.0
     """
 
     def __call__(self, alignments, query_mask=None, value_mask=None):
@@ -97,11 +96,10 @@ class CoverageLoss(_Regularizer):
         - [See et al., 2017](https://arxiv.org/abs/1704.04368), equation 12
 
     Example:
-
-    >>> loss = keras_attn.CoverageLoss(1.0)
-    >>> twice_and_never = np.array([[[1.0, 0.0], [1.0, 0.0]]])
-    >>> float(loss(twice_and_never))  # the second query looks there again
-    0.5
+        >>> loss = keras_attn.CoverageLoss(1.0)
+        >>> twice_and_never = np.array([[[1.0, 0.0], [1.0, 0.0]]])
+        >>> float(loss(twice_and_never))  # the second query looks there again
+        0.5
     """
 
     def __call__(self, alignments, query_mask=None, value_mask=None):

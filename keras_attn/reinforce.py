@@ -57,18 +57,17 @@ class ReinforceModel(keras.Model):
         - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
 
     Example:
-
-    >>> source = keras.Input((None, 4))
-    >>> target = keras.Input((None, 4))
-    >>> attention = keras_attn.Attention(
-    ...     keras_attn.DotScore(), keras_attn.ReinforceAlignment())
-    >>> context, *evidence = attention(target, source, return_samples=True)
-    >>> logits = keras.layers.Dense(7)(context)
-    >>> model = keras_attn.ReinforceModel(
-    ...     [source, target], [logits, *evidence])
-    >>> model.compile("adam", keras_attn.SequenceCrossentropy())
-    >>> inputs = [np.ones((2, 5, 4)), np.ones((2, 3, 4))]
-    >>> history = model.fit(inputs, np.ones((2, 3), "int32"), verbose=0)
+        >>> source = keras.Input((None, 4))
+        >>> target = keras.Input((None, 4))
+        >>> attention = keras_attn.Attention(
+        ...     keras_attn.DotScore(), keras_attn.ReinforceAlignment())
+        >>> context, *evidence = attention(target, source, return_samples=True)
+        >>> logits = keras.layers.Dense(7)(context)
+        >>> model = keras_attn.ReinforceModel(
+        ...     [source, target], [logits, *evidence])
+        >>> model.compile("adam", keras_attn.SequenceCrossentropy())
+        >>> inputs = [np.ones((2, 5, 4)), np.ones((2, 3, 4))]
+        >>> history = model.fit(inputs, np.ones((2, 3), "int32"), verbose=0)
     """
 
     def __init__(

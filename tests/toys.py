@@ -56,11 +56,7 @@ def model(decoder, encoder=None, seed=24, source_text=SOURCE):
 
 
 def speak_up(made, seed):
-<<<<<<< HEAD
-    """Gives a model larger weights than fresh ones, by a seed for variety."""
-=======
     """Enlarges a model's weights; the seeds are chosen for varied texts."""
->>>>>>> wt-words2
     random = np.random.default_rng(seed)
     made.set_weights(
         [
@@ -198,11 +194,7 @@ def sampling():
 
 
 def spectra():
-<<<<<<< HEAD
-    """Frames, where all-zero frames are padding."""
-=======
     """Returns a model of frames; frames of zeros are padding."""
->>>>>>> wt-words2
     source = keras.Input((None, 3), name="frames")
     memory = layers.Masking()(source)
     memory, states = gru_encoder(memory)
@@ -215,11 +207,7 @@ def spectra():
 
 
 def images():
-<<<<<<< HEAD
-    """Images of a fixed size, and numbers that select the style."""
-=======
     """Returns a model of images of a fixed size, with numbers beside them."""
->>>>>>> wt-words2
     image = keras.Input((6, 4, 1), dtype="uint8", name="image")
     style = keras.Input((2,), name="style")
     memory = layers.Rescaling(1 / 128)(image)
@@ -249,11 +237,7 @@ def _model_of(sources, memory, states, seed):
 
 
 def sources(name):
-<<<<<<< HEAD
-    """Returns the sources of a toy."""
-=======
     """Returns the sources that a toy reads."""
->>>>>>> wt-words2
     random = np.random.default_rng(1)
     if name == "spectra":
         frames = random.normal(size=(4, 7, 3)).astype("float32")

@@ -44,10 +44,9 @@ class HardAlignment(Alignment):
         - [Jang et al., 2017](https://arxiv.org/abs/1611.01144), section 2.2
 
     Example:
-
-    >>> align = keras_attn.HardAlignment()
-    >>> align(np.array([[[1.0, 3.0, 2.0]]])).numpy().tolist()
-    [[[0.0, 1.0, 0.0]]]
+        >>> align = keras_attn.HardAlignment()
+        >>> align(np.array([[[1.0, 3.0, 2.0]]])).numpy().tolist()
+        [[[0.0, 1.0, 0.0]]]
     """
 
     def __init__(self, temperature=1.0, seed=None, **kwargs):
@@ -106,13 +105,12 @@ class ReinforceAlignment(Alignment):
         - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
 
     Example:
-
-    >>> align = keras_attn.ReinforceAlignment()
-    >>> sample = align(np.array([[[0.0, np.log(3.0)]]]))
-    >>> sample.weights.numpy().tolist()
-    [[[0.0, 1.0]]]
-    >>> np.exp(sample.log_probability).round(4).tolist()
-    [[0.75]]
+        >>> align = keras_attn.ReinforceAlignment()
+        >>> sample = align(np.array([[[0.0, np.log(3.0)]]]))
+        >>> sample.weights.numpy().tolist()
+        [[[0.0, 1.0]]]
+        >>> np.exp(sample.log_probability).round(4).tolist()
+        [[0.75]]
     """
 
     samples = True

@@ -65,14 +65,13 @@ class LocalMonotonicAlignment(_Local):
           section 3.2
 
     Example:
-
-    >>> attention = keras_attn.Attention(
-    ...     keras_attn.DotScore(), keras_attn.LocalMonotonicAlignment(1))
-    >>> _, weights = attention(
-    ...     np.zeros((1, 1, 4)), np.zeros((1, 6, 4)),
-    ...     return_attention_scores=True)
-    >>> weights.numpy().tolist()  # the first query, at the source's edge
-    [[[0.5, 0.5, 0.0, 0.0, 0.0, 0.0]]]
+        >>> attention = keras_attn.Attention(
+        ...     keras_attn.DotScore(), keras_attn.LocalMonotonicAlignment(1))
+        >>> _, weights = attention(
+        ...     np.zeros((1, 1, 4)), np.zeros((1, 6, 4)),
+        ...     return_attention_scores=True)
+        >>> weights.numpy().tolist()  # the first query, at the source's edge
+        [[[0.5, 0.5, 0.0, 0.0, 0.0, 0.0]]]
     """
 
     def choose(self, query, position, begin, length):
@@ -114,14 +113,13 @@ class LocalPredictiveAlignment(_Local):
           9 and 10
 
     Example:
-
-    >>> attention = keras_attn.Attention(
-    ...     keras_attn.DotScore(), keras_attn.LocalPredictiveAlignment(2))
-    >>> _, weights = attention(
-    ...     np.zeros((1, 1, 4)), np.zeros((1, 8, 4)),
-    ...     return_attention_scores=True)
-    >>> print(weights.numpy().round(2))  # aimed at 8 · sigmoid(0)
-    [[[0.   0.   0.03 0.12 0.2  0.12 0.03 0.  ]]]
+        >>> attention = keras_attn.Attention(
+        ...     keras_attn.DotScore(), keras_attn.LocalPredictiveAlignment(2))
+        >>> _, weights = attention(
+        ...     np.zeros((1, 1, 4)), np.zeros((1, 8, 4)),
+        ...     return_attention_scores=True)
+        >>> print(weights.numpy().round(2))  # aimed at 8 · sigmoid(0)
+        [[[0.   0.   0.03 0.12 0.2  0.12 0.03 0.  ]]]
     """
 
     def __init__(self, window, units=None, **kwargs):

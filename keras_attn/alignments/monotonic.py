@@ -79,15 +79,14 @@ class MonotonicAlignment(Alignment):
           of several heads
 
     Example:
-
-    >>> attention = keras_attn.Attention(
-    ...     keras_attn.DotScore(),
-    ...     keras_attn.MonotonicAlignment(initial_bias=0.0))
-    >>> _, weights = attention(
-    ...     np.zeros((1, 2, 4)), np.zeros((1, 3, 4)),
-    ...     return_attention_scores=True)
-    >>> weights.numpy().tolist()  # p = 1/2 everywhere
-    [[[0.5, 0.25, 0.125], [0.25, 0.25, 0.1875]]]
+        >>> attention = keras_attn.Attention(
+        ...     keras_attn.DotScore(),
+        ...     keras_attn.MonotonicAlignment(initial_bias=0.0))
+        >>> _, weights = attention(
+        ...     np.zeros((1, 2, 4)), np.zeros((1, 3, 4)),
+        ...     return_attention_scores=True)
+        >>> weights.numpy().tolist()  # p = 1/2 everywhere
+        [[[0.5, 0.25, 0.125], [0.25, 0.25, 0.1875]]]
     """
 
     def __init__(

@@ -32,10 +32,9 @@ class SoftmaxAlignment(Alignment):
           section 2.3, of sharpening
 
     Example:
-
-    >>> align = keras_attn.SoftmaxAlignment()
-    >>> align(np.zeros((1, 1, 4), "float32")).numpy().tolist()
-    [[[0.25, 0.25, 0.25, 0.25]]]
+        >>> align = keras_attn.SoftmaxAlignment()
+        >>> align(np.zeros((1, 1, 4), "float32")).numpy().tolist()
+        [[[0.25, 0.25, 0.25, 0.25]]]
     """
 
     def __init__(self, temperature=1.0, **kwargs):
@@ -70,10 +69,9 @@ class SigmoidAlignment(Alignment):
           section 2.3, of smoothing
 
     Example:
-
-    >>> align = keras_attn.SigmoidAlignment()
-    >>> align(np.array([[[0.0, 0.0, 50.0]]])).numpy().tolist()
-    [[[0.25, 0.25, 0.5]]]
+        >>> align = keras_attn.SigmoidAlignment()
+        >>> align(np.array([[[0.0, 0.0, 50.0]]])).numpy().tolist()
+        [[[0.25, 0.25, 0.5]]]
     """
 
     def call(self, scores, allowed=None):

@@ -33,10 +33,9 @@ class SparsemaxAlignment(Alignment):
           algorithm 1
 
     Example:
-
-    >>> align = keras_attn.SparsemaxAlignment()
-    >>> align(np.array([[[1.0, 0.5, -1.0]]])).numpy().tolist()
-    [[[0.75, 0.25, 0.0]]]
+        >>> align = keras_attn.SparsemaxAlignment()
+        >>> align(np.array([[[1.0, 0.5, -1.0]]])).numpy().tolist()
+        [[[0.75, 0.25, 0.0]]]
     """
 
     def call(self, scores, allowed=None):
@@ -67,10 +66,9 @@ class EntmaxAlignment(Alignment):
           algorithm 2
 
     Example:
-
-    >>> align = keras_attn.EntmaxAlignment()
-    >>> align(np.array([[[0.0, 0.0, -2.0]]])).numpy().round(4).tolist()
-    [[[0.5, 0.5, 0.0]]]
+        >>> align = keras_attn.EntmaxAlignment()
+        >>> align(np.array([[[0.0, 0.0, -2.0]]])).numpy().round(4).tolist()
+        [[[0.5, 0.5, 0.0]]]
     """
 
     def call(self, scores, allowed=None):

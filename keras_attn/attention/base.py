@@ -109,13 +109,12 @@ class Attention(keras.layers.Layer):
         query that may look nowhere has zero weights and a zero context.
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.GeneralScore())
-    >>> context, weights = attention(
-    ...     np.ones((2, 3, 4)), np.ones((2, 5, 6)),
-    ...     return_attention_scores=True)
-    >>> context.shape, weights.shape
-    (TensorShape([2, 3, 6]), TensorShape([2, 3, 5]))
+        >>> attention = keras_attn.Attention(keras_attn.GeneralScore())
+        >>> context, weights = attention(
+        ...     np.ones((2, 3, 4)), np.ones((2, 5, 6)),
+        ...     return_attention_scores=True)
+        >>> context.shape, weights.shape
+        (TensorShape([2, 3, 6]), TensorShape([2, 3, 5]))
     """
 
     def __init__(

@@ -36,10 +36,9 @@ class BahdanauAttention(Attention):
         - [Bahdanau et al., 2015](https://arxiv.org/abs/1409.0473)
 
     Example:
-
-    >>> attention = keras_attn.BahdanauAttention(8)
-    >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
-    TensorShape([2, 3, 6])
+        >>> attention = keras_attn.BahdanauAttention(8)
+        >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
+        TensorShape([2, 3, 6])
     """
 
     def __init__(
@@ -92,10 +91,9 @@ class LuongAttention(Attention):
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3
 
     Example:
-
-    >>> attention = keras_attn.LuongAttention("general")
-    >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
-    TensorShape([2, 3, 6])
+        >>> attention = keras_attn.LuongAttention("general")
+        >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
+        TensorShape([2, 3, 6])
     """
 
     _scores = {
@@ -163,10 +161,9 @@ class ScaledDotAttention(Attention):
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
 
     Example:
-
-    >>> attention = keras_attn.ScaledDotAttention()
-    >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 4))).shape
-    TensorShape([2, 3, 4])
+        >>> attention = keras_attn.ScaledDotAttention()
+        >>> attention(np.ones((2, 3, 4)), np.ones((2, 5, 4))).shape
+        TensorShape([2, 3, 4])
     """
 
     def __init__(self, **kwargs):

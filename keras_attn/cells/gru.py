@@ -22,11 +22,10 @@ class GRUCell(layers.GRUCell):
     faster.
 
     Example:
-
-    >>> encoder = keras.layers.RNN(
-    ...     keras_attn.GRUCell(8), return_sequences=True)
-    >>> encoder(np.ones((2, 5, 4))).shape
-    TensorShape([2, 5, 8])
+        >>> encoder = keras.layers.RNN(
+        ...     keras_attn.GRUCell(8), return_sequences=True)
+        >>> encoder(np.ones((2, 5, 4))).shape
+        TensorShape([2, 5, 8])
     """
 
     def call(self, inputs, states, training=False):

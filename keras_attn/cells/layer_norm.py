@@ -74,10 +74,9 @@ class LayerNormLSTMCell(_LayerNormed, layers.LSTMCell):
           to 22
 
     Example:
-
-    >>> rnn = keras.layers.RNN(keras_attn.LayerNormLSTMCell(8))
-    >>> rnn(np.ones((2, 5, 4))).shape
-    TensorShape([2, 8])
+        >>> rnn = keras.layers.RNN(keras_attn.LayerNormLSTMCell(8))
+        >>> rnn(np.ones((2, 5, 4))).shape
+        TensorShape([2, 8])
     """
 
     def call(self, inputs, states, training=False):
@@ -121,10 +120,9 @@ class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
           material
 
     Example:
-
-    >>> rnn = keras.layers.RNN(keras_attn.LayerNormGRUCell(8))
-    >>> rnn(np.ones((2, 5, 4))).shape
-    TensorShape([2, 8])
+        >>> rnn = keras.layers.RNN(keras_attn.LayerNormGRUCell(8))
+        >>> rnn(np.ones((2, 5, 4))).shape
+        TensorShape([2, 8])
     """
 
     def __init__(self, units, *, epsilon=1e-3, **kwargs):

@@ -31,13 +31,12 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 3.1
 
     Example:
-
-    >>> stack = [keras.layers.GRUCell(8),
-    ...          keras_attn.ResidualCell(keras.layers.GRUCell(8))]
-    >>> decoder = keras_attn.AttentionDecoder(
-    ...     stack, keras_attn.BahdanauAttention(8))
-    >>> decoder(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
-    TensorShape([2, 3, 8])
+        >>> stack = [keras.layers.GRUCell(8),
+        ...          keras_attn.ResidualCell(keras.layers.GRUCell(8))]
+        >>> decoder = keras_attn.AttentionDecoder(
+        ...     stack, keras_attn.BahdanauAttention(8))
+        >>> decoder(np.ones((2, 3, 4)), np.ones((2, 5, 6))).shape
+        TensorShape([2, 3, 8])
     """
 
     def __init__(self, cell, **kwargs):

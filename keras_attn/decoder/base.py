@@ -132,12 +132,11 @@ class AttentionDecoder(keras.layers.Layer):
           2.2
 
     Example:
-
-    >>> decoder = keras_attn.AttentionDecoder(
-    ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))
-    >>> target, memory = np.ones((2, 3, 4)), np.ones((2, 5, 6))
-    >>> decoder(target, memory).shape
-    TensorShape([2, 3, 8])
+        >>> decoder = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))
+        >>> target, memory = np.ones((2, 3, 4)), np.ones((2, 5, 6))
+        >>> decoder(target, memory).shape
+        TensorShape([2, 3, 8])
     """
 
     def __init__(

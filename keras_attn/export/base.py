@@ -142,7 +142,7 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
             )
         signatures = Signatures(pipeline)
         with _without_cudnn(translator.models):
-            for name in names:  # `step` needs the structure of `encode`'s outputs
+            for name in names:  # `step` takes what `encode` returns
                 function = signatures.function(name)
                 archive.add(name, function, signatures.specs(name))
             archive.write(directory)

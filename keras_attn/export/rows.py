@@ -16,7 +16,7 @@ from keras_attn.text import UNKNOWN
 
 def wrong(bad, *parts) -> tf.Tensor:
     """Returns errors for the bad rows, joined from strings and numbers."""
-    parts = [
+    strings = [
         x if isinstance(x, str) or x.dtype == tf.string else tf.as_string(x)
         for x in parts
     ]

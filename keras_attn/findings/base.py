@@ -80,17 +80,16 @@ def check(model: keras.Model, data=None) -> list[Finding]:
             batch only once.
 
     Example:
-
-    >>> source = keras.Input((None,), dtype="int32")
-    >>> target = keras.Input((None,), dtype="int32")
-    >>> embed = keras.layers.Embedding(9, 8, mask_zero=True)
-    >>> hidden = keras_attn.AttentionDecoder(
-    ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8)
-    ... )(embed(target), embed(source))
-    >>> model = keras.Model([source, target], keras.layers.Dense(9)(hidden))
-    >>> model.compile("adam", loss=keras_attn.SequenceCrossentropy())
-    >>> keras_attn.check(model)
-    []
+        >>> source = keras.Input((None,), dtype="int32")
+        >>> target = keras.Input((None,), dtype="int32")
+        >>> embed = keras.layers.Embedding(9, 8, mask_zero=True)
+        >>> hidden = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8)
+        ... )(embed(target), embed(source))
+        >>> model = keras.Model([source, target], keras.layers.Dense(9)(hidden))
+        >>> model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+        >>> keras_attn.check(model)
+        []
     """
     _require_decoder(model)
     findings = Findings()

@@ -70,19 +70,19 @@ class Incremental:
             that prevents it.
 
     Example:
-
-    >>> source, target = keras.Input((None, 4)), keras.Input((None,))
-    >>> hidden = keras_attn.AttentionDecoder(
-    ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
-    ...     keras.layers.Embedding(10, 8)(target), source)
-    >>> model = keras.Model([source, target], keras.layers.Dense(10)(hidden))
-    >>> cut = keras_attn.Incremental(model)
-    >>> encoded = cut.encode(np.ones((2, 5, 4), "float32"))
-    >>> state = cut.start(encoded, beams=3)
-    >>> logits, alignments, state = cut.step(
-    ...     np.ones((2, 3), "int32"), state, encoded)
-    >>> logits.shape, alignments.shape
-    (TensorShape([2, 3, 10]), TensorShape([2, 3, 5]))
+        >>> source, target = keras.Input((None, 4)), keras.Input((None,))
+        >>> hidden = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+        ...     keras.layers.Embedding(10, 8)(target), source)
+        >>> model = keras.Model(
+        ...     [source, target], keras.layers.Dense(10)(hidden))
+        >>> cut = keras_attn.Incremental(model)
+        >>> encoded = cut.encode(np.ones((2, 5, 4), "float32"))
+        >>> state = cut.start(encoded, beams=3)
+        >>> logits, alignments, state = cut.step(
+        ...     np.ones((2, 3), "int32"), state, encoded)
+        >>> logits.shape, alignments.shape
+        (TensorShape([2, 3, 10]), TensorShape([2, 3, 5]))
     """
 
     def __init__(self, model: keras.Model):

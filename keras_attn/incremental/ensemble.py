@@ -27,22 +27,21 @@ class Ensemble:
         - [Sutskever et al., 2014](https://arxiv.org/abs/1409.3215), section 3
 
     Example:
-
-    >>> def model():
-    ...     source, target = keras.Input((None, 4)), keras.Input((None,))
-    ...     hidden = keras_attn.AttentionDecoder(
-    ...         keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
-    ...         keras.layers.Embedding(10, 8)(target), source)
-    ...     logits = keras.layers.Dense(10)(hidden)
-    ...     return keras.Model([source, target], logits)
-    >>> ensemble = keras_attn.Ensemble(
-    ...     [keras_attn.Incremental(model()) for _ in range(2)])
-    >>> encoded = ensemble.encode(np.ones((2, 5, 4), "float32"))
-    >>> state = ensemble.start(encoded)
-    >>> logits, alignments, state = ensemble.step(
-    ...     np.ones((2, 1), "int32"), state, encoded)
-    >>> logits.shape, alignments.shape
-    (TensorShape([2, 1, 10]), TensorShape([2, 1, 5]))
+        >>> def model():
+        ...     source, target = keras.Input((None, 4)), keras.Input((None,))
+        ...     hidden = keras_attn.AttentionDecoder(
+        ...         keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+        ...         keras.layers.Embedding(10, 8)(target), source)
+        ...     logits = keras.layers.Dense(10)(hidden)
+        ...     return keras.Model([source, target], logits)
+        >>> ensemble = keras_attn.Ensemble(
+        ...     [keras_attn.Incremental(model()) for _ in range(2)])
+        >>> encoded = ensemble.encode(np.ones((2, 5, 4), "float32"))
+        >>> state = ensemble.start(encoded)
+        >>> logits, alignments, state = ensemble.step(
+        ...     np.ones((2, 1), "int32"), state, encoded)
+        >>> logits.shape, alignments.shape
+        (TensorShape([2, 1, 10]), TensorShape([2, 1, 5]))
     """
 
     def __init__(self, members: Sequence[Incremental]):

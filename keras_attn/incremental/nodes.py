@@ -28,8 +28,7 @@ def calls_between(entries, outputs) -> list[Call]:
             lambda x: None if id(x) in masks else x,
             (node.arguments.args, node.arguments.kwargs),
         )
-        for node in found
-    ]
+        calls.append(Call(node.operation, args, kwargs, node.outputs, depends))
     # Drops the calls that made only masks.
     used = {id(x) for x in outputs}
     kept = []

@@ -34,45 +34,46 @@ def stepper_for(*kinds):
             or if the decorated object is not a subclass of `Stepper`.
 
     Example:
+        This layer returns the mean of all positions so far. Its stepper keeps
+        their sum.
 
-    This layer returns the mean of all positions so far. Its stepper keeps
-    their sum.
+        >>> @keras.saving.register_keras_serializable("example")
+        ... class CausalMean(keras.layers.Layer):
+        ...     def call(self, inputs):
+        ...         count = keras.ops.arange(1, keras.ops.shape(inputs)[1] + 1)
+        ...         count = keras.ops.cast(count, inputs.dtype)
+        ...         return keras.ops.cumsum(inputs, axis=1) / count[:, None]
+        >>> @keras_attn.stepper_for(CausalMean)
+        ... class CausalMeanStepper(keras_attn.Stepper):
+        ...     uses_position = True
+        ...
+        ...     def start(self, prepared, batch, beams, max_length):
+        ...         width = self.reads["inputs"].shape[-1]
+        ...         return keras.ops.zeros((batch, beams, width))
+        ...
+        ...     def step(self, inputs, prepared, state, position):
+        ...         total = state + inputs["inputs"]
+        ...         count = keras.ops.cast(position + 1, total.dtype)
+        ...         return total / keras.ops.expand_dims(count, -1), None, total
 
-    >>> @keras.saving.register_keras_serializable("example")
-    ... class CausalMean(keras.layers.Layer):
-    ...     def call(self, inputs):
-    ...         count = keras.ops.arange(1, keras.ops.shape(inputs)[1] + 1)
-    ...         count = keras.ops.cast(count, inputs.dtype)
-    ...         return keras.ops.cumsum(inputs, axis=1) / count[:, None]
-    >>> @keras_attn.stepper_for(CausalMean)
-    ... class CausalMeanStepper(keras_attn.Stepper):
-    ...     uses_position = True
-    ...
-    ...     def start(self, prepared, batch, beams, max_length):
-    ...         width = self.reads["inputs"].shape[-1]
-    ...         return keras.ops.zeros((batch, beams, width))
-    ...
-    ...     def step(self, inputs, prepared, state, position):
-    ...         total = state + inputs["inputs"]
-    ...         count = keras.ops.cast(position + 1, total.dtype)
-    ...         return total / keras.ops.expand_dims(count, -1), None, total
+        A model with this layer is decoded, searched and exported like any
+        other.
 
-    A model with this layer is decoded, searched and exported like any other.
-
-    >>> text = keras_attn.Text("abc", split="characters")
-    >>> source = keras.Input((None,), dtype="int32")
-    >>> target = keras.Input((None,), dtype="int32")
-    >>> memory = keras.layers.Embedding(text.size, 8, mask_zero=True)(source)
-    >>> mean = CausalMean()(keras.layers.Embedding(text.size, 8)(target))
-    >>> hidden = keras_attn.BahdanauAttention(8)(mean, memory)
-    >>> hidden = keras.layers.Concatenate()([mean, hidden])
-    >>> model = keras.Model(
-    ...     [source, target], keras.layers.Dense(text.size)(hidden))
-    >>> translator = keras_attn.Translator(
-    ...     model, text, text, keras_attn.BeamSearch(3, max_length=5))
-    >>> len(translator(["abc", "ba"]).text)
-    2
-    >>> path = translator.export("exported")
+        >>> text = keras_attn.Text("abc", split="characters")
+        >>> source = keras.Input((None,), dtype="int32")
+        >>> target = keras.Input((None,), dtype="int32")
+        >>> memory = keras.layers.Embedding(
+        ...     text.size, 8, mask_zero=True)(source)
+        >>> mean = CausalMean()(keras.layers.Embedding(text.size, 8)(target))
+        >>> hidden = keras_attn.BahdanauAttention(8)(mean, memory)
+        >>> hidden = keras.layers.Concatenate()([mean, hidden])
+        >>> model = keras.Model(
+        ...     [source, target], keras.layers.Dense(text.size)(hidden))
+        >>> translator = keras_attn.Translator(
+        ...     model, text, text, keras_attn.BeamSearch(3, max_length=5))
+        >>> len(translator(["abc", "ba"]).text)
+        2
+        >>> path = translator.export("exported")
     """
     for kind in kinds:
         named = isinstance(kind, str) and ">" in kind

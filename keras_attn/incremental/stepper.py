@@ -50,13 +50,14 @@ class Stepper:
     uses_position = False  # whether `step()` needs the position's number
     attends = False  # whether it attends to the source
     recurrent = False  # whether rounding errors may grow from step to step
-    longest = None  # the longest target that it takes, None for any length
+    # the longest target that it takes, None for any length
+    longest: int | None = None
     # What an error says if the model uses an output that `outputs` lacks.
     only_first = "gives its first output alone"
     # Names of the layer's methods, in a tuple. A subclass that replaces one of
     # them is not stepped like the layer. None means all methods but those that
     # build, save and describe a layer.
-    relies_on = None
+    relies_on: tuple[str, ...] | None = None
     path = None  # the `Path` of an inner model
 
     @classmethod

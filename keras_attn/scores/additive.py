@@ -51,10 +51,9 @@ class AdditiveScore(Score):
           equation 2, for the normalisation
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.AdditiveScore(8))
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
-    TensorShape([1, 2, 6])
+        >>> attention = keras_attn.Attention(keras_attn.AdditiveScore(8))
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+        TensorShape([1, 2, 6])
     """
 
     # Blocks need a score that compares queries and keys alone.
@@ -177,10 +176,9 @@ class ConcatScore(Score):
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3.1
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.ConcatScore(8))
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
-    TensorShape([1, 2, 6])
+        >>> attention = keras_attn.Attention(keras_attn.ConcatScore(8))
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+        TensorShape([1, 2, 6])
     """
 
     def __init__(

@@ -54,11 +54,10 @@ class CoverageScore(AdditiveScore):
         - [Tu et al., 2016](https://arxiv.org/abs/1601.04811), section 3
 
     Example:
-
-    >>> score = keras_attn.CoverageScore(8, "fertility", max_fertility=3.0)
-    >>> attention = keras_attn.Attention(score)
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
-    TensorShape([1, 2, 6])
+        >>> score = keras_attn.CoverageScore(8, "fertility", max_fertility=3.0)
+        >>> attention = keras_attn.Attention(score)
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+        TensorShape([1, 2, 6])
     """
 
     _can_split = False

@@ -29,10 +29,9 @@ class DotScore(Score):
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3.1
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.DotScore())
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 4))).shape
-    TensorShape([1, 2, 4])
+        >>> attention = keras_attn.Attention(keras_attn.DotScore())
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 4))).shape
+        TensorShape([1, 2, 4])
     """
 
     def build(self, query_shape, key_shape):
@@ -68,10 +67,9 @@ class ScaledDotScore(Score):
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), equation 1
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.ScaledDotScore())
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 4))).shape
-    TensorShape([1, 2, 4])
+        >>> attention = keras_attn.Attention(keras_attn.ScaledDotScore())
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 4))).shape
+        TensorShape([1, 2, 4])
     """
 
     def __init__(self, learned_scale=False, **kwargs):
@@ -129,10 +127,9 @@ class CosineScore(Score):
           and 6
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.CosineScore())
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 4))).shape
-    TensorShape([1, 2, 4])
+        >>> attention = keras_attn.Attention(keras_attn.CosineScore())
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 4))).shape
+        TensorShape([1, 2, 4])
     """
 
     def __init__(self, initial_sharpness=1.0, **kwargs):
@@ -188,10 +185,9 @@ class GeneralScore(Score):
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3.1
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.GeneralScore())
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
-    TensorShape([1, 2, 6])
+        >>> attention = keras_attn.Attention(keras_attn.GeneralScore())
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+        TensorShape([1, 2, 6])
     """
 
     def __init__(self, kernel_initializer="glorot_uniform", **kwargs):

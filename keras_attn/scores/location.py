@@ -47,10 +47,9 @@ class LocationScore(Score):
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 3.1
 
     Example:
-
-    >>> attention = keras_attn.Attention(keras_attn.LocationScore(10))
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
-    TensorShape([1, 2, 6])
+        >>> attention = keras_attn.Attention(keras_attn.LocationScore(10))
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+        TensorShape([1, 2, 6])
     """
 
     by_position = True
@@ -152,11 +151,11 @@ class LocationSensitiveScore(AdditiveScore):
           for the sum of alignments
 
     Example:
-
-    >>> score = keras_attn.LocationSensitiveScore(8, filters=4, kernel_size=5)
-    >>> attention = keras_attn.Attention(score)
-    >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
-    TensorShape([1, 2, 6])
+        >>> score = keras_attn.LocationSensitiveScore(
+        ...     8, filters=4, kernel_size=5)
+        >>> attention = keras_attn.Attention(score)
+        >>> attention(np.ones((1, 2, 4)), np.ones((1, 3, 6))).shape
+        TensorShape([1, 2, 6])
     """
 
     _can_split = False

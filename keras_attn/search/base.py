@@ -30,7 +30,12 @@ _TAKEN = ("text", "prefix", "seed")
     frozen_default=True,
     field_specifiers=(Option, Choice, Integer, Real, PerSource),
 )
-class Search:
+class _Record:
+    def __init_subclass__(cls, kw_only=False, **kwargs):
+        super().__init_subclass__(**kwargs)
+
+
+class Search(_Record, kw_only=True):
     """Base class of all searches: a record of options and a loop over steps.
 
     Subclass it to write a search of your own. The subclass declares its
@@ -84,43 +89,42 @@ class Search:
             option if it may vary.
 
     Example:
+        Mirostat ([Basu et al., 2021](https://arxiv.org/abs/2007.14966)) keeps
+        the surprise of the drawn tokens near a target, by a bound that moves.
+        Tokens more surprising than the bound are not drawn.
 
-    Mirostat ([Basu et al., 2021](https://arxiv.org/abs/2007.14966)) keeps
-    the surprise of the drawn tokens near a target, by a bound that moves.
-    Tokens more surprising than the bound are not drawn.
-
-    >>> import math
-    >>> import tensorflow as tf
-    >>> from keras_attn.search import Real
-    >>> class Mirostat(keras_attn.Search):
-    ...     '''Draws tokens whose surprise stays near a target.
-    ...
-    ...     Args:
-    ...         target: Surprise in bits per token. Defaults to `3.0`.
-    ...         rate: Learning rate of the bound. Defaults to `0.1`.
-    ...     '''
-    ...
-    ...     target: float = Real(default=3.0, low=0, request=True)
-    ...     rate: float = Real(default=0.1, low=0)
-    ...     draws = True
-    ...
-    ...     def start(self, task):
-    ...         return 2 * self.target * tf.ones([task.batch, 1])
-    ...
-    ...     def choose(self, step, bound):
-    ...         bits = -step.log_probabilities / math.log(2)
-    ...         least = tf.reduce_min(bits, axis=-1, keepdims=True)
-    ...         stays = bits <= tf.maximum(bound[..., None], least)
-    ...         tokens = step.pick(tf.where(stays, 2.0**-bits, 0.0))
-    ...         return tokens, step.scores_with(tokens)
-    ...
-    ...     def update(self, step, tokens, scores, bound):
-    ...         bits = (step.scores - scores) / math.log(2)
-    ...         return bound - self.rate * (bits - self.target)
-    >>> Mirostat(target=2.5, max_length=20)
-    Mirostat(target=2.5, rate=0.1, max_length=20, ...)
-    >>> sorted(Mirostat().request_options)
-    ['max_length', 'min_length', 'target']
+        >>> import math
+        >>> import tensorflow as tf
+        >>> from keras_attn.search import Real
+        >>> class Mirostat(keras_attn.Search):
+        ...     '''Draws tokens whose surprise stays near a target.
+        ...
+        ...     Args:
+        ...         target: Surprise in bits per token. Defaults to `3.0`.
+        ...         rate: Learning rate of the bound. Defaults to `0.1`.
+        ...     '''
+        ...
+        ...     target: float = Real(default=3.0, low=0, request=True)
+        ...     rate: float = Real(default=0.1, low=0)
+        ...     draws = True
+        ...
+        ...     def start(self, task):
+        ...         return 2 * self.target * tf.ones([task.batch, 1])
+        ...
+        ...     def choose(self, step, bound):
+        ...         bits = -step.log_probabilities / math.log(2)
+        ...         least = tf.reduce_min(bits, axis=-1, keepdims=True)
+        ...         stays = bits <= tf.maximum(bound[..., None], least)
+        ...         tokens = step.pick(tf.where(stays, 2.0**-bits, 0.0))
+        ...         return tokens, step.scores_with(tokens)
+        ...
+        ...     def update(self, step, tokens, scores, bound):
+        ...         bits = (step.scores - scores) / math.log(2)
+        ...         return bound - self.rate * (bits - self.target)
+        >>> Mirostat(target=2.5, max_length=20)
+        Mirostat(target=2.5, rate=0.1, max_length=20, ...)
+        >>> sorted(Mirostat().request_options)
+        ['max_length', 'min_length', 'target']
     """
 
     max_length: int = Integer(
@@ -131,8 +135,8 @@ class Search:
         meaning="counts tokens, the end token too,",
     )
     min_length: int = Integer(default=1, low=1, high="max_length", request=True)
-    max_per_source: tuple | None = PerSource(instead="max_length")
-    min_per_source: tuple | None = PerSource(instead="min_length")
+    max_per_source: tuple | None = PerSource(instead="max_length", default=None)
+    min_per_source: tuple | None = PerSource(instead="min_length", default=None)
     no_repeat_ngram: int = Integer(
         default=0,
         low=0,

@@ -101,10 +101,10 @@ class BeamSearch(Search):
           algorithm 1
 
     Example:
-
-    >>> search = keras_attn.BeamSearch(5, num_hypotheses=3, length_penalty=1.0)
-    >>> float(search.normalise(-6.0, length=13))  # 6 / ((5 + 13) / 6)
-    -2.0
+        >>> search = keras_attn.BeamSearch(
+        ...     5, num_hypotheses=3, length_penalty=1.0)
+        >>> float(search.normalise(-6.0, length=13))  # 6 / ((5 + 13) / 6)
+        -2.0
     """
 
     width: int = Integer(

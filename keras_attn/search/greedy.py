@@ -32,10 +32,9 @@ class GreedySearch(Search):
             penalty.
 
     Example:
-
-    >>> search = keras_attn.GreedySearch(max_length=50, no_repeat_ngram=3)
-    >>> sorted(search.request_options)
-    ['max_length', 'min_length']
+        >>> search = keras_attn.GreedySearch(max_length=50, no_repeat_ngram=3)
+        >>> sorted(search.request_options)
+        ['max_length', 'min_length']
     """
 
     def choose(self, step, state):

@@ -37,7 +37,12 @@ class Range(NamedTuple):
         return low & (tf.cast(value, tf.float32) <= self.high)
 
 
-class Option:
+# A class body gives options to fields of other types, as with
+# `dataclasses.field`: to a type checker they may stand for anything.
+_Anything: Any = object
+
+
+class Option(_Anything):
     """An option of any value, which no request can set.
 
     Args:
@@ -187,8 +192,8 @@ class Integer(Real):
     """An integer within a range.
 
     Args:
-        default, low, high, above, request, at_most_own, meaning, advice,
-            last: As in `Real`.
+        default, low, high, above, request, at_most_own: As in `Real`.
+        meaning, advice, last: As in `Real`.
     """
 
     dtype = tf.int32
@@ -204,11 +209,18 @@ class PerSource(Option):
     Args:
         instead: Name of the option whose limit does not depend on the
             source. Error messages name it.
+        default: Its default, a pair or `None`.
         last: As in `Option`.
     """
 
-    def __init__(self, instead: str, *, last: bool = False):
-        super().__init__(None, last=last)
+    def __init__(
+        self,
+        instead: str,
+        *,
+        default: tuple | None = None,
+        last: bool = False,
+    ):
+        super().__init__(default, last=last)
         self._instead = instead
 
     def read(self, name, search):

@@ -71,10 +71,9 @@ class Sampling(Search):
           section 3.1
 
     Example:
-
-    >>> search = keras_attn.Sampling(top_p=0.9, num_hypotheses=5)
-    >>> sorted(search.request_options)
-    ['max_length', 'min_length', 'temperature', 'top_k', 'top_p']
+        >>> search = keras_attn.Sampling(top_p=0.9, num_hypotheses=5)
+        >>> sorted(search.request_options)
+        ['max_length', 'min_length', 'temperature', 'top_k', 'top_p']
     """
 
     temperature: float = Real(

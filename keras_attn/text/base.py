@@ -58,14 +58,13 @@ class Text:
             trial on a few lines shows that a `Splitter` breaks a rule.
 
     Example:
-
-    >>> text = keras_attn.Text.from_lines(["ab", "b"], split="characters")
-    >>> text.size
-    6
-    >>> text.ids(["ab", "?"]).numpy().tolist()
-    [[5, 4, 2], [3, 2, 0]]
-    >>> text.strings([[5, 4, 2], [4, 2, 0]]).numpy().tolist()
-    [b'ab', b'b']
+        >>> text = keras_attn.Text.from_lines(["ab", "b"], split="characters")
+        >>> text.size
+        6
+        >>> text.ids(["ab", "?"]).numpy().tolist()
+        [[5, 4, 2], [3, 2, 0]]
+        >>> text.strings([[5, 4, 2], [4, 2, 0]]).numpy().tolist()
+        [b'ab', b'b']
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class Text:
             raise ValueError(
                 "`Text.from_lines` needs a `split` without tokens of its own, "
                 f"since it counts tokens. Received: `{type(split).__name__}`, "
-                f"which has {len(split.tokens)} tokens of its own. Call "
+                f"which has {len(own)} tokens of its own. Call "
                 "`Text(split=...)`, without lines."
             )
         text = cls([], split, lowercase, **kwargs)

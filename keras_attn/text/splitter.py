@@ -48,20 +48,20 @@ class Splitter(tf.Module):
             copies.
 
     Example:
-
-    >>> import tensorflow as tf
-    >>> class Sentences(keras_attn.Splitter):
-    ...     separator = "."
-    ...     def split(self, strings):
-    ...         strings = tf.strings.regex_replace(strings, r"[.]+", ".")
-    ...         strings = tf.strings.regex_replace(strings, r"^[.]|[.]$", "")
-    ...         pieces = tf.strings.split(strings, ".")
-    ...         return tf.ragged.boolean_mask(pieces, pieces != "")
-    >>> text = keras_attn.Text(["so it is", "no"], split=Sentences())
-    >>> text.ids(["so it is.no.", "no. so"]).numpy().tolist()
-    [[4, 5, 2], [5, 3, 2]]
-    >>> text.strings([[5, 4, 2]]).numpy().tolist()
-    [b'no.so it is']
+        >>> import tensorflow as tf
+        >>> class Sentences(keras_attn.Splitter):
+        ...     separator = "."
+        ...     def split(self, strings):
+        ...         strings = tf.strings.regex_replace(strings, r"[.]+", ".")
+        ...         strings = tf.strings.regex_replace(
+        ...             strings, r"^[.]|[.]$", "")
+        ...         pieces = tf.strings.split(strings, ".")
+        ...         return tf.ragged.boolean_mask(pieces, pieces != "")
+        >>> text = keras_attn.Text(["so it is", "no"], split=Sentences())
+        >>> text.ids(["so it is.no.", "no. so"]).numpy().tolist()
+        [[4, 5, 2], [5, 3, 2]]
+        >>> text.strings([[5, 4, 2]]).numpy().tolist()
+        [b'no.so it is']
     """
 
     separator: str | None = None

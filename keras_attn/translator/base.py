@@ -75,21 +75,20 @@ class Translator:
         RuntimeError: If Keras does not run on TensorFlow.
 
     Example:
-
-    >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
-    >>> source = keras.Input((None,), dtype="int32")
-    >>> target = keras.Input((None,), dtype="int32")
-    >>> embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
-    >>> hidden = keras_attn.AttentionDecoder(
-    ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
-    ...     embed(target), embed(source))
-    >>> model = keras.Model(
-    ...     [source, target], keras.layers.Dense(text.size)(hidden))
-    >>> copy = keras_attn.Translator(
-    ...     model, text, text, keras_attn.GreedySearch(max_length=5))
-    >>> result = copy(["abba", "b"])
-    >>> len(result.text), result[0].alignment.shape[1]
-    (2, 5)
+        >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
+        >>> source = keras.Input((None,), dtype="int32")
+        >>> target = keras.Input((None,), dtype="int32")
+        >>> embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
+        >>> hidden = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+        ...     embed(target), embed(source))
+        >>> model = keras.Model(
+        ...     [source, target], keras.layers.Dense(text.size)(hidden))
+        >>> copy = keras_attn.Translator(
+        ...     model, text, text, keras_attn.GreedySearch(max_length=5))
+        >>> result = copy(["abba", "b"])
+        >>> len(result.text), result[0].alignment.shape[1]
+        (2, 5)
     """
 
     def __init__(

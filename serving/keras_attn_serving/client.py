@@ -51,12 +51,11 @@ class Client:
     """Queries the models of one server. Threads may share a client.
 
     Example:
-
-    ```python
-    with Client("localhost:8500", model="pronounce") as client:
-        result = client.predict(["attention", "memory"])
-        print(result["text"], result["score"])
-    ```
+        ```python
+        with Client("localhost:8500", model="pronounce") as client:
+            result = client.predict(["attention", "memory"])
+            print(result["text"], result["score"])
+        ```
 
     Args:
         address: `host:port` of the server's gRPC port, or any gRPC target
@@ -91,7 +90,7 @@ class Client:
         self.model = model
         self.version = version
         self.timeout = timeout
-        self._options = {}
+        self._options: dict = {}
         # gRPC's default limit is 4 MiB, less than many a batch of alignments.
         options = [
             ("grpc.max_receive_message_length", -1),

@@ -42,11 +42,10 @@ class Server:
     The model is loaded and warmed up first; then the port opens.
 
     Example:
-
-    ```python
-    with Server("models/pronounce", "pronounce", port=0) as server:
-        Client(server.address, model="pronounce").predict(["attention"])
-    ```
+        ```python
+        with Server("models/pronounce", "pronounce", port=0) as server:
+            Client(server.address, model="pronounce").predict(["attention"])
+        ```
 
     Args:
         model_base_path: Directory of the model's versions.

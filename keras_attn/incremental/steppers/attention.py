@@ -17,7 +17,8 @@ class CrossAttentionStepper(Stepper):
     """
 
     attends = True
-    relies_on = "call", "__call__"  # a step runs the other methods
+    # a step runs the other methods
+    relies_on: tuple[str, ...] | None = ("call", "__call__")
     only_first = (
         "returns scores by head, or samples; a step returns only the context "
         "and, for `keras_attn.Attention`, the mean of the heads' scores"
