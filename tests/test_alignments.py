@@ -95,7 +95,9 @@ def test_no_gradient_comes_from_masked_scores_nor_nan_from_empty_rows():
     allowed = np.array([[[True, True, False], [False, False, False]]])
     factors = np.array([5.0, 7.0, 11.0], "float32")
     found = gradient(
-        lambda x: ops.sum(SoftmaxAlignment()(x, allowed=allowed) * factors),
+        lambda x: ops.sum(
+            ops.multiply(SoftmaxAlignment()(x, allowed=allowed), factors)
+        ),
         scores,
     )[0]
     assert found[0, 0] != 0 and found[0, 1] != 0
@@ -179,7 +181,9 @@ def test_gradients_are_finite_also_of_rows_that_may_look_nowhere(name):
 
     def some_sum(scores):
         weights = GLOBAL[name](scores, allowed=allowed)
-        return ops.sum(weights * np.array([5.0, 7.0, 11.0], "float32"))
+        return ops.sum(
+            ops.multiply(weights, np.array([5.0, 7.0, 11.0], "float32"))
+        )
 
     found = gradient(some_sum, scores)[0]
     assert np.isfinite(found).all()
@@ -218,7 +222,8 @@ def test_xla_compiles_weights_and_gradients(name, source):
     )
     factors = np.sin(np.arange(6, dtype="float32"))
     expected = gradient(
-        lambda x: ops.sum(align(x, allowed=allowed) * factors), scores
+        lambda x: ops.sum(ops.multiply(align(x, allowed=allowed), factors)),
+        scores,
     )
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -248,9 +253,13 @@ def test_an_alignment_of_ones_own_may_hold_layers_and_weights():
     align = Sharpened()
     align.build((None, None, None), (None, None, 4))  # like `Attention`
     scores = np.array([[[0, LN2]]], "float32")
-    np.testing.assert_allclose(align(scores), [[[1 / 3, 2 / 3]]], rtol=1e-6)
+    np.testing.assert_allclose(
+        values(align(scores)), [[[1 / 3, 2 / 3]]], rtol=1e-6
+    )
     align.set_weights([np.array(2.0)])
-    np.testing.assert_allclose(align(scores), [[[1 / 5, 4 / 5]]], rtol=1e-6)
+    np.testing.assert_allclose(
+        values(align(scores)), [[[1 / 5, 4 / 5]]], rtol=1e-6
+    )
 
 
 def values(tensor):

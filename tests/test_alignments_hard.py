@@ -65,12 +65,18 @@ def test_the_gradient_of_a_straight_draw_is_that_of_the_noisy_softmax(
     factors = np.array([5.0, 7.0, 11.0], "float32")
     np.testing.assert_array_equal(align(SCORES, draws=(noise,)), [[[1, 0, 0]]])
     found = gradient(
-        lambda x: ops.sum(align(x, draws=(noise,)) * factors), SCORES
+        lambda x: ops.sum(ops.multiply(align(x, draws=(noise,)), factors)),
+        SCORES,
     )
     softmax = SoftmaxAlignment(temperature)
-    expected = gradient(lambda x: ops.sum(softmax(x + noise) * factors), SCORES)
+    expected = gradient(
+        lambda x: ops.sum(ops.multiply(softmax(ops.add(x, noise)), factors)),
+        SCORES,
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert not gradient(lambda x: ops.sum(align(x) * factors), SCORES).any()
+    assert not gradient(
+        lambda x: ops.sum(ops.multiply(align(x), factors)), SCORES
+    ).any()
 
 
 def test_a_sample_tells_how_likely_it_was_and_what_it_was_drawn_from():
@@ -90,7 +96,9 @@ def test_a_sample_s_weights_have_no_gradient_but_its_probability_has():
 
     def of(part, factors=1.0):
         return gradient(
-            lambda x: ops.sum(getattr(align(x, draws=draws), part) * factors),
+            lambda x: ops.sum(
+                ops.multiply(getattr(align(x, draws=draws), part), factors)
+            ),
             SCORES,
         )[0, 0]
 
@@ -118,7 +126,9 @@ def test_a_sentence_in_the_soft_share_gets_its_expectation():
     assert (values(sample.entropy) > 0).all()
     factors = np.array([5.0, 7.0, 11.0], "float32")
     found = gradient(
-        lambda x: ops.sum(align(x, draws=(noise, is_soft)).weights * factors),
+        lambda x: ops.sum(
+            ops.multiply(align(x, draws=(noise, is_soft)).weights, factors)
+        ),
         scores,
     )
     assert found[0].all() and not found[1].any()

@@ -108,7 +108,9 @@ def test_the_prediction_learns_through_the_gaussian_alone():
     first = ops.convert_to_tensor([[5]], "int32")
 
     def some_sum(center):
-        return ops.sum(align(scores, window=Window(first, center)) * factors)
+        return ops.sum(
+            ops.multiply(align(scores, window=Window(first, center)), factors)
+        )
 
     soft = np.exp(scores[0, 0, :4]) / np.exp(scores[0, 0, :4]).sum()
     distance = np.array([5, 6, 7, 8]) - 6.75
@@ -130,9 +132,9 @@ def test_the_gradient_of_query_and_scores_is_that_of_differences():
     factors = np.array([5.0, 7.0, 11.0, 2.0, 3.0], "float32")
 
     def of_query(query):
-        scores = ops.sin(query * np.arange(5, dtype="float32"))
+        scores = ops.sin(ops.multiply(query, np.arange(5, dtype="float32")))
         chosen = align.choose(query, position, *edges)
-        return ops.sum(align(scores, window=chosen) * factors)
+        return ops.sum(ops.multiply(align(scores, window=chosen), factors))
 
     assert_gradient_is_that_of_differences(of_query, [[[0.4]]], atol=1e-2)
 
@@ -207,7 +209,10 @@ def test_xla_compiles_weights_and_gradients(kind):
     factors = np.sin(np.arange(5, dtype="float32"))
     np.testing.assert_allclose(
         found,
-        gradient(lambda x: ops.sum(weights_of(x, value) * factors), query),
+        gradient(
+            lambda x: ops.sum(ops.multiply(weights_of(x, value), factors)),
+            query,
+        ),
         atol=1e-4,
     )
 

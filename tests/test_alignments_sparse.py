@@ -97,7 +97,7 @@ def test_the_gradient_is_that_of_differences(name):
     scores = np.array([[[1.0, 0.6, 0.35, -3.0], [0.3, 0.1, 0.2, 0.15]]])
     factors = np.array([3.0, -5.0, 2.0, 7.0], "float32")
     assert_gradient_is_that_of_differences(
-        lambda x: ops.sum(ops.square(align(x)) * factors), scores
+        lambda x: ops.sum(ops.multiply(ops.square(align(x)), factors)), scores
     )
 
 
@@ -123,7 +123,12 @@ def test_what_got_no_weight_gets_no_gradient(name):
     # Several scores far below, at which the inner scores are cut.
     align, *_ = KINDS[name]
     scores = [[[4.0, 0.0, -5.0, 2.0, -1.0, 0.0, 1.0]]]
-    found = gradient(lambda x: ops.sum(align(x) * np.arange(7.0)), scores)
+    found = gradient(
+        lambda x: ops.sum(
+            ops.multiply(align(x), np.arange(7, dtype="float32"))
+        ),
+        scores,
+    )
     np.testing.assert_array_equal(found, np.zeros((1, 1, 7)))
 
 
