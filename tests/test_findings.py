@@ -594,7 +594,7 @@ WRONG_DATA = {
     "three in a row": (
         (SOURCE_IDS, IDS[:, :-1], IDS[:, 1:]),
         "inputs",
-        "takes the third for sample weights",
+        "takes the third of three elements for sample weights",
     ),
     "a row": (
         [((SOURCE_IDS[0], IDS[0, :-1]), IDS[0, 1:])],
@@ -646,7 +646,7 @@ DOUBTFUL_DATA = {
     "ids as floats": (
         arrays(source=SOURCE_IDS.astype("float32")),
         ("dtype", "of_source"),
-        "pass `array.astype('int32')`",
+        "Pass `array.astype('int32')`",
     ),
     "nothing but padding": (
         [arrays(), arrays(target_out=0 * IDS[:, 1:])],
