@@ -138,6 +138,7 @@ class _Folder:
             if name.startswith(self.path)
         }
         self.left = set(self.arrays)
+        self._given = sorted(arrays)  # also those with other prefixes
 
     def __contains__(self, name):
         return name in self.arrays
@@ -146,7 +147,7 @@ class _Folder:
         if name not in self.arrays:
             raise ValueError(
                 f"An array {self.path + name!r} is needed. Received: "
-                f"{_listed(self.path + x for x in self.arrays)}. "
+                f"{_listed(self._given)}. "
                 + _HINTS.get(
                     name,
                     "If its name has another prefix, pass that as "

@@ -378,6 +378,14 @@ def in_turn(every=1, **axes):
     return pytest.mark.parametrize(",".join(axes), params)
 
 
+def nth(every, names):
+    """Returns parameters of which only each n-th runs always."""
+    return [
+        pytest.param(name, marks=() if i % every == 0 else pytest.mark.full)
+        for i, name in enumerate(names)
+    ]
+
+
 def _pairwise(cases):
     """Greedily chooses cases until all these pairs of values have met."""
     pairs = {

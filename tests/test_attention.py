@@ -134,12 +134,13 @@ def functional(attention):
     )
 
 
-@pytest.mark.parametrize("make", [Subclassed, functional])
-@pytest.mark.parametrize("graph", [False, True])
-@mechanisms.each_mechanism
-def test_masks_flow_by_themselves_from_the_embedding(mechanism, make, graph):
-    attention = mechanism.make()
-    model = make(attention)
+@mechanisms.in_turn(
+    mechanism=mechanisms.MECHANISMS,
+    way=["functional", "functional, graph", "subclassed", "subclassed, graph"],
+)
+def test_masks_flow_by_themselves_from_the_embedding(mechanism, way):
+    attention, graph = mechanism.make(), "graph" in way
+    model = (Subclassed if "subclassed" in way else functional)(attention)
     target, source = np.array([[1, 2, 0]]), np.array([[3, 4, 3, 0, 0]])
     call = (lambda x: model.predict(x, verbose=0)) if graph else model
     context, weights = mechanisms.values(call([target, source]))

@@ -10,6 +10,7 @@ import pytest
 from keras import layers
 from keras import ops
 from mechanisms import draw
+from mechanisms import nth
 from mechanisms import scramble
 from mechanisms import scramble_weights_of
 from mechanisms import values
@@ -236,7 +237,7 @@ def test_padding_in_the_target_changes_nothing(name):
     np.testing.assert_allclose(outputs[:, real], expected, atol=1e-5)
 
 
-@each_form
+@pytest.mark.parametrize("name", nth(3, FORMS))
 @pytest.mark.parametrize(
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.full)]
 )

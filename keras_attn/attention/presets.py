@@ -121,6 +121,12 @@ class LuongAttention(Attention):
         _require_name("alignment", alignment, self._alignments)
         sizes = _only_for(score, units=(units, "concat"))
         sizes |= _only_for(score, max_source=(max_source, "location"))
+        if "scale" in kwargs:
+            raise ValueError(
+                "Luong's scores have no scale of their own: the kernel of "
+                f'"general" holds it. Received: scale={kwargs["scale"]!r}. '
+                "Leave it out; `ScaledDotScore(learned=True)` learns one."
+            )
         local = alignment != "global"
         if window is not None and not local:
             raise ValueError(

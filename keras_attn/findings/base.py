@@ -122,13 +122,13 @@ def check(model: keras.Model, data=None) -> list[Finding]:
 def _require_decoder(model):
     if not isinstance(model, keras.Model) or not is_functional(model):
         raise ValueError(
-            "A functional model is needed. Received: "
+            "`check` needs a functional model that writes a target. Received: "
             f"{model!r:.200}. Build `keras.Model([source, target], logits)`."
         )
     if isinstance(model.input, dict) or len(model.inputs) < 2:
         raise ValueError(
-            "The model's inputs must be a list of the sources and, last, the "
-            "target's ids. Received: "
+            "`check` is for models that write a target: their inputs are a "
+            "list of the sources and, last, the target's ids. Received: "
             f"{model.input if isinstance(model.input, dict) else model.inputs}"
             ". Build `keras.Model([source, target], logits)`."
         )
