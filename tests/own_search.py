@@ -59,8 +59,7 @@ class Mirostat(keras_attn.Search):
         count = self._count(ordered, state.bits)
         last = tf.cast(tf.clip_by_value(count, 1, size), tf.int32) - 1
         least = tf.gather(ordered, last[..., None], batch_dims=2)
-        tokens = step.pick(tf.where(logp >= least, tf.exp(logp), 0.0))
-        return tokens, step.scores_with(tokens)
+        return step.pick(tf.where(logp >= least, tf.exp(logp), 0.0))
 
     def update(self, step, tokens, scores, state):
         bits = (step.scores - scores) / math.log(2)

@@ -23,14 +23,6 @@ FOLDERS = "keras_attn", "examples", "tests/benchmarks", "serving"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(x for y in FOLDERS for x in (ROOT / y).rglob("*.md"))]
 ADDRESS = "localhost:8500"  # what pages say; a free port stands in
-# What pages link to and is not there yet. A link leaves this set when its
-# file comes.
-TO_COME = {
-    ".github/CONTRIBUTING.md",
-    "examples/pictures/attention.png",
-    "examples/pictures/numbers.png",
-    "examples/pictures/transformer.png",
-}
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`shuffle=True` was passed:UserWarning"
@@ -273,12 +265,8 @@ def links(page):
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_link_leads_to_a_file_and_a_heading(page):
     for link, file, anchor in links(page):
-        assert file.exists() or named(file) in TO_COME, link
+        assert file.exists(), link
         assert not anchor or anchor in anchors(file), link
-
-
-def test_what_was_to_come_is_still_to_come():
-    assert not [x for x in TO_COME if (ROOT / x).exists()]
 
 
 def test_every_page_can_be_reached_from_the_readme():

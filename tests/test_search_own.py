@@ -83,6 +83,54 @@ def assert_is_mirostat(found, model, search, seeds, prefixes=None):
             np.testing.assert_allclose(found.scores[row, n], score, rtol=1e-4)
 
 
+class Fixed(keras_attn.Search):
+    """Takes the same token at every step, allowed or not."""
+
+    token: int = Integer(default=0, low=0)
+
+    def choose(self, step, state):
+        return tf.zeros_like(step.scores, tf.int32) + self.token
+
+
+@pytest.mark.parametrize("token", FORBIDDEN)
+def test_a_hypothesis_with_a_forbidden_token_is_dropped(token):
+    model = random_automaton(5, batch=2, letters=12, layers=12)
+    found = Fixed(token, max_length=4)(model.task())
+    assert not np.any(found.lengths) and not np.any(found.finished)
+    assert np.all(np.isneginf(found.scores))
+
+
+def test_no_search_repeats_what_a_rule_forbids():
+    model = random_automaton(5, batch=2, letters=12, layers=12)
+    found = Fixed(5, no_repeat_ngram=1, max_length=4)(model.task())
+    np.testing.assert_array_equal(found.lengths, [[1], [1]])
+    for row in range(2):
+        logits = model.logits[row, model.path([])[-1]].astype("float64")
+        expected = logits[5] - np.log(np.exp(logits).sum())
+        np.testing.assert_allclose(found.scores[row, 0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda tokens: (tokens, tf.zeros_like(tokens, tf.float32)),
+        lambda tokens: tf.cast(tokens, tf.float32),
+        lambda tokens: tokens[:, 0],
+        lambda tokens: tf.concat([tokens, tokens], axis=1),
+        lambda tokens: None,
+    ],
+    ids=["scores too", "floats", "one axis", "too many", "nothing"],
+)
+def test_what_is_not_tokens_is_refused_by_name(returned):
+    class Wrong(keras_attn.Search):
+        def choose(self, step, state):
+            return returned(step.likeliest())
+
+    model = random_automaton(5, batch=2, letters=12, layers=12)
+    with pytest.raises(TypeError, match=r"`Wrong.choose` must return the tok"):
+        Wrong(max_length=4)(model.task())
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_it_finds_what_an_implementation_in_numpy_finds(jit_compile):
     model = random_automaton(5, batch=6, letters=12, layers=12)
@@ -178,13 +226,17 @@ def test_several_hypotheses_and_a_late_search_do_not_stream(toys):
 
     for search in (Mirostat(num_hypotheses=2), Late()):
         name = type(search).__name__
-        with pytest.raises(ValueError, match=f"needs a search.*search={name}"):
+        with pytest.raises(
+            ValueError, match=rf"needs a search.*search=.*{name}\("
+        ):
             with_search(toys["greedy"], search).stream("abc")
 
 
 def test_it_is_saved_and_loaded_by_custom_objects(translator, tmp_path):
     translator.save(tmp_path)
-    with pytest.raises(ValueError, match="'Mirostat': Mirostat}`. Received"):
+    with pytest.raises(
+        ValueError, match="custom_objects={'Mirostat': Mirostat}`"
+    ):
         keras_attn.Translator.load(tmp_path)
     loaded = keras_attn.Translator.load(
         tmp_path, custom_objects={"Mirostat": Mirostat}

@@ -21,13 +21,20 @@ class History(NamedTuple):
     A field that no part of the attention reads is `()`. With several heads
     the score sees the mean of the heads' alignments, and the alignment sees
     the alignments of its own head.
+
+    Attributes:
+        previous: The last alignments, float32 `(batch, beams, source)`.
+        total: Their sum so far, of the same shape.
+        step: The number of steps taken, int32 `(batch, beams)`.
+        carried: The score's own state, tensors `(batch, beams, ...)`.
+        by_head: A `ByHead`, if an alignment of several heads looks back.
     """
 
-    previous: object  # (batch, beams, source), float32, the last alignments
-    total: object  # (batch, beams, source), float32, their sum so far
-    step: object  # (batch, beams), int32, the number of steps taken
-    carried: object = ()  # the score's own state, each (batch, beams, ...)
-    by_head: object = ()  # `ByHead`, if the alignment of several heads looks
+    previous: object
+    total: object
+    step: object
+    carried: object = ()
+    by_head: object = ()
 
     def after(self, attended, carried):
         """Returns the history after a step with these results."""

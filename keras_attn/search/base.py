@@ -47,14 +47,17 @@ class Search(_Record, kw_only=True):
     its own options in its docstring.
 
     A subclass writes `choose`, which picks the next tokens by their
-    log-probabilities. It may keep a state between steps: a structure of
-    tensors whose first axes are the `(batch, N)` of the hypotheses. `start`
-    returns the first state, `update` the next one. `Search` does the rest:
-    the loop, limits of length, prefixes, rules and results.
+    log-probabilities. The scores of the hypotheses follow from the tokens:
+    they are sums of the model's log-probabilities. A search may keep a state
+    between steps: a structure of tensors whose first axes are the `(batch, N)`
+    of the hypotheses. `start` returns the first state, `update` the next one.
+    `Search` does the rest: the loop, limits of length, prefixes, rules and
+    results.
 
     In these three methods `self` holds the options of the request where a
     request sets them: `self.target` below is then a tensor of shape
-    `(batch, 1)`. The methods are traced once, for all steps.
+    `(batch, 1)`, which becomes `self.target[..., None]` beside tensors
+    `(batch, N, vocabulary)`. The methods are traced once, for all steps.
 
     A search of your own is decoded, streamed, exported and saved like the
     built-in ones. To load one, register its class by
@@ -115,8 +118,7 @@ class Search(_Record, kw_only=True):
         ...         bits = -step.log_probabilities / math.log(2)
         ...         least = tf.reduce_min(bits, axis=-1, keepdims=True)
         ...         stays = bits <= tf.maximum(bound[..., None], least)
-        ...         tokens = step.pick(tf.where(stays, 2.0**-bits, 0.0))
-        ...         return tokens, step.scores_with(tokens)
+        ...         return step.pick(tf.where(stays, 2.0**-bits, 0.0))
         ...
         ...     def update(self, step, tokens, scores, bound):
         ...         bits = (step.scores - scores) / math.log(2)
@@ -210,7 +212,7 @@ class Search(_Record, kw_only=True):
         """
         return None
 
-    def choose(self, step, state) -> tuple:
+    def choose(self, step, state) -> Any:
         """Chooses the next token of every hypothesis.
 
         Args:
@@ -219,8 +221,8 @@ class Search(_Record, kw_only=True):
             state: The search's own state.
 
         Returns:
-            Tokens, integers of shape `(batch, N)`, and the scores of the
-            hypotheses extended by them, `step.scores_with(tokens)`.
+            Tokens, integers of shape `(batch, N)`. A hypothesis that takes a
+            forbidden token is dropped.
         """
         raise NotImplementedError(
             "A search needs a method `choose` that picks the next tokens. "

@@ -100,8 +100,8 @@ class Chains:
             chain.scores,
             None if self._numbers is None else self._numbers[time],
         )
-        token, scores = self._asked.choose(step, chain.own)
-        token = tf.cast(token, tf.int32)  # `tf.argmax` gives int64
+        token = self._require_tokens(self._asked.choose(step, chain.own))
+        scores = step.scores_with(token)
         if rules.forces:
             forced, logp = rules.forced(raw, time)
             forced = tf.repeat(forced[:, None], self.beams, axis=1)
@@ -130,6 +130,24 @@ class Chains:
             own=own,
         )
         return chain, None, (written, alignments)
+
+    def _require_tokens(self, chosen):
+        """Returns what `choose` returned, or refuses it."""
+        if not (
+            tf.is_tensor(chosen)
+            and chosen.dtype.is_integer
+            and chosen.shape.rank == 2
+            and chosen.shape[1] in (None, self.beams)
+        ):
+            raise TypeError(
+                f"`{type(self._search).__name__}.choose` must return the "
+                "tokens of the hypotheses, an integer tensor of shape "
+                f"(batch, {self.beams}). Received: {chosen!r:.200}. For "
+                "example return `step.likeliest()`, or "
+                "`step.pick(weights)` of weights (batch, hypotheses, "
+                "vocabulary). The scores follow from the tokens."
+            )
+        return tf.cast(chosen, tf.int32)  # `tf.argmax` gives int64
 
     def results(self, chain: Chain, tokens, alignments) -> Hypotheses:
         """Returns the hypotheses, best first.

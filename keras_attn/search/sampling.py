@@ -107,7 +107,6 @@ class Sampling(Search):
     draws = True
 
     def choose(self, step, state):
-        tokens = draw(
+        return draw(
             step.choices, step.numbers, self.temperature, self.top_k, self.top_p
         )
-        return tokens, step.scores_with(tokens)

@@ -41,6 +41,7 @@ class Step:
         self.raw, self.logits = raw, logits
         self.allowed, self.banned = allowed, banned
         self.scores, self.numbers = scores, numbers
+        self._likeliest = None  # the tokens and their scores, once computed
 
     @functools.cached_property
     def choices(self):
@@ -61,12 +62,17 @@ class Step:
         )
 
     def scores_with(self, tokens):
-        """Returns the scores `(batch, N)` of hypotheses with these tokens."""
+        """Returns the scores `(batch, N)` of hypotheses with these tokens.
+
+        The score of a forbidden token is below -1e9.
+        """
+        if self._likeliest is not None and tokens is self._likeliest[0]:
+            return self._likeliest[1]
         logit = tf.gather(self.choices, tokens[..., None], batch_dims=2)
         return self.scores + logit[..., 0] - log_normaliser(self.logits)
 
     def likeliest(self):
-        """Returns the likeliest token of each hypothesis, and the scores."""
+        """Returns the likeliest token of each hypothesis, `(batch, N)`."""
         given = self.logits, self.scores
         rules = self.banned, self.allowed
         _, count, vocabulary = self.logits.shape
@@ -74,7 +80,8 @@ class Step:
             scores, tokens = candidates.likeliest(*given, *rules)
         else:
             scores, _, tokens = candidates.extend(*given, 1, *rules)
-        return tokens, scores
+        self._likeliest = tokens, scores
+        return tokens
 
     def pick(self, weights):
         """Draws a token for each hypothesis, by the step's random numbers.
