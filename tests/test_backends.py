@@ -208,7 +208,7 @@ print("done")
         "neighbours: ",
         "warned: mask culprit",
         "logits: 'last'",
-        "ids: 'embed' knows the ids 0 to 8 (`input_dim=9`), and 'source' has",
+        "ids: 'embed' knows the ids 0 to 8 (`input_dim=9`), but 'source' has",
         "shift: target_out is 'target' itself",
         "done",
     ):
