@@ -917,7 +917,7 @@ def test_models_that_cannot_be_looked_at_are_refused():
             return inputs
 
     for model in (Subclassed(), layers.Dense(3), "model"):
-        with pytest.raises(ValueError, match="A functional model is needed"):
+        with pytest.raises(ValueError, match="needs a functional model"):
             keras_attn.check(model)
     source, target = inputs()
     memory, x = embedded(source, target)
