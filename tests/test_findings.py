@@ -922,7 +922,7 @@ def test_models_that_cannot_be_looked_at_are_refused():
     source, target = inputs()
     memory, x = embedded(source, target)
     logits = layers.Dense(TARGETS)(decoder()(x, memory))
-    with pytest.raises(ValueError, match="inputs must be a list"):
+    with pytest.raises(ValueError, match="inputs are a list of the sources"):
         keras_attn.check(
             keras.Model({"source": source, "target": target}, logits)
         )
