@@ -86,10 +86,11 @@ def test_a_search_documents_every_option_with_its_default(search):
         assert f"Defaults to `{default}`" in args[field.name], field.name
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+# `Search` itself cannot be made.
+@pytest.mark.parametrize(
+    "search", [x for x in SEARCHES if x is not keras_attn.Search]
+)
 def test_a_search_documents_which_options_a_request_may_set(search):
-    if search is keras_attn.Search:
-        return  # which cannot be made
     doc = " ".join(docstring_in_source(search).split())
     sentence = re.search(r"A request may set (.*?)\. ", doc)[1]
     names = re.findall(r"`(\w+)`", sentence)

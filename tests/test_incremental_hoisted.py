@@ -314,6 +314,13 @@ def test_a_model_within_the_model_is_hoisted_too():
     assert hoisted._path.steppers.count(nested) == 1
 
 
+def test_a_model_within_that_returns_its_input_has_nothing_to_hoist():
+    read = layers.Input((None, 6))
+    same = Model(read, read)
+    model = with_path(lambda x, memory: decoder()(same(x), memory))
+    assert_cut_equals_whole(speak_up(model))
+
+
 @pytest.mark.parametrize("part", ["decoder", "cell", "attention"])
 def test_what_is_placed_on_a_device_stays_there(part):
     """On another device, a hoisted product would be computed elsewhere."""

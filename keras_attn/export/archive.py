@@ -1,4 +1,4 @@
-"""What a SavedModel holds: functions, and the objects that they use.
+"""The content of a SavedModel: functions, and the objects that they use.
 
 `keras.export.ExportArchive` does the same but traces every function twice,
 which is most of the time of an export: once to find its variables and once,

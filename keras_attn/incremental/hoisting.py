@@ -50,10 +50,10 @@ def hoist(path, prepared, compiled=False):
         _faster(stepper, one, tables, compiled)
         for stepper, one in zip(path.steppers, prepared, strict=True)
     ]
-    steppers, needs = zip(*pairs, strict=True)
+    steppers = [stepper for stepper, _ in pairs]
     if all(x is y for x, y in zip(steppers, path.steppers, strict=True)):
         return path, prepared
-    return path.with_steppers(list(steppers)), needs
+    return path.with_steppers(steppers), tuple(needs for _, needs in pairs)
 
 
 def _faster(stepper, prepared, tables, compiled):
