@@ -35,7 +35,7 @@ GUIDES = {
 # The reference: a page of each title for what is public in these modules.
 REFERENCE = {
     "Layers": "attention positions placement",
-    "Scores": "scores",
+    "Scores": "parts scores",
     "Alignments": "alignments",
     "Decoder and cells": "decoder cells",
     "Search": "search",

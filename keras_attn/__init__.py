@@ -49,6 +49,7 @@ from keras_attn.metrics import error_rates as error_rates
 from keras_attn.migration import (
     load_tf_addons_weights as load_tf_addons_weights,
 )
+from keras_attn.parts import Part as Part
 from keras_attn.placement import on_device as on_device
 from keras_attn.plots import plot_attention as plot_attention
 from keras_attn.positions import PositionEmbedding as PositionEmbedding

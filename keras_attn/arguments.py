@@ -13,6 +13,13 @@ def takes(function, name):
     return name in inspect.signature(function).parameters
 
 
+def names(function) -> list[str]:
+    """Returns the names of a function's arguments, `self` left out."""
+    more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    parameters = inspect.signature(function).parameters.values()
+    return [x.name for x in parameters if x.kind not in more]
+
+
 def positive(value, name, remedy=""):
     """Returns a positive integer; refuses anything else.
 

@@ -26,6 +26,32 @@ class Part(keras.layers.Layer):
     - `window`: Result of its `choose()`.
     """
 
+    # The names that `call` may have after its first two arguments.
+    known: tuple[str, ...] = ("query", "history", "position", "training")
+
+    @property
+    def is_built_in(self):
+        """Whether the part belongs to this package."""
+        return type(self).__module__.startswith("keras_attn.")
+
+    def writes(self, method):
+        """Whether a class of a user's own overrides this method."""
+        kinds = type(self).__mro__
+        owner = next(x for x in kinds if method in vars(x))
+        return not owner.__module__.startswith("keras_attn.")
+
+    def require_known_arguments(self):
+        """Raises `ValueError` if `call` names what it would never get."""
+        names = arguments.names(self.call)
+        unknown = [x for x in names[2:] if x not in self.known]
+        if unknown:
+            raise ValueError(
+                f"`{type(self).__name__}.call` may name {_listed(self.known)} "
+                "after its first two arguments. Received: "
+                f"{_listed(unknown)}, which nothing would pass. Make numbers "
+                "of your own arguments of the constructor."
+            )
+
     def takes(self, name):
         """Whether `call` names this argument."""
         return arguments.takes(self.call, name)
@@ -36,3 +62,7 @@ class Part(keras.layers.Layer):
 
     def compute_mask(self, inputs, previous_mask):
         """Returns `None`: only `Attention` handles masks."""
+
+
+def _listed(names):
+    return ", ".join(f"`{x}`" for x in names)

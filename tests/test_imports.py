@@ -57,7 +57,7 @@ MAY_IMPORT = {
         "placement",
         "structures",
     },
-    "search": {"keras", "tensorflow", "structures"},
+    "search": {"keras", "numpy", "tensorflow", "structures"},
     "structures": {"keras"},
     "special_tokens": set(),
     "text": {

@@ -17,6 +17,7 @@ from keras_attn.alignments import SoftmaxAlignment
 from keras_attn.attention import checks
 from keras_attn.attention import fused
 from keras_attn.attention import masks
+from keras_attn.attention import trial
 from keras_attn.attention.heads import Heads
 from keras_attn.attention.heads import OneHead
 from keras_attn.attention.heads import SeveralHeads
@@ -138,6 +139,7 @@ class Attention(keras.layers.Layer):
         self.alignment = checks.require_instance(
             alignment, Alignment, "alignment", "SoftmaxAlignment()"
         )
+        checks.check_parts(self.score, self.alignment)
         checks.check_heads(heads, head_dim, value_dim)
         checks.check_dropout(dropout, seed)
         checks.check_regularizer(regularizer)
@@ -226,6 +228,7 @@ class Attention(keras.layers.Layer):
         if not self.alignment.built:
             scores_shape = (*query_shape[:2], key_shape[1])
             self.alignment.build(scores_shape, query_shape)
+        trial.try_score(self.score, query_shape[-1], key_shape[-1])
 
     def __call__(self, *args, **kwargs):
         checks.check_call(self, args, kwargs)
@@ -376,9 +379,10 @@ class Attention(keras.layers.Layer):
             "training": bool(training),
         }
         view = self._view(compared, memory.mask, keys, known["position"])
-        scores = view.scores(
-            self.score(*view.compare(compared, keys), **self.score.named(known))
-        )
+        pair = view.compare(compared, keys)
+        scores = self.score(*pair, **self.score.named(known))
+        checks.check_scores(self.score, scores, *pair)
+        scores = view.scores(scores)
         known |= {
             "query": compared,
             "history": self._own(history, shared) if remembers else history,
@@ -392,6 +396,7 @@ class Attention(keras.layers.Layer):
         )
         drawn = isinstance(aligned, Sample)
         weights = ops.cast(aligned.weights if drawn else aligned, "float32")
+        checks.check_weights(self.alignment, weights, scores)
         kept = heads.fold(draws.get("kept") if draws else None)
         context = heads.join(view.sum(weights, values, kept))
         if self.context_gate:

@@ -12,6 +12,60 @@ def require_instance(value, kind, name, example):
     return value
 
 
+def check_parts(score, alignment):
+    """Refuses what a score or an alignment declares and never gets."""
+    score.require_known_arguments()
+    alignment.require_known_arguments()
+    if score.writes("initial_carry") and not score.takes("history"):
+        raise ValueError(
+            "A score with a state of its own reads it as `history.carried`, "
+            f"so `call` must name `history`. Received: "
+            f"{type(score).__name__}, which writes `initial_carry()` but "
+            "whose `call` does not name it. Write `call(self, query, keys, "
+            "history)`, or remove `initial_carry()`."
+        )
+
+
+def check_scores(score, scores, query, keys):
+    """Checks the static shape of the scores of queries and keys."""
+    wanted = "batch", query.shape[1], keys.shape[1]
+    if not _may_be(scores.shape, wanted):
+        raise ValueError(
+            f"`{type(score).__name__}.call` must return a score for each pair "
+            "of query and key, a tensor of shape (batch, target, source), "
+            f"here {_sizes(wanted)}. Received: a tensor of shape "
+            f"{_sizes(scores.shape)}, for queries of shape "
+            f"{_sizes(query.shape)} and keys of shape {_sizes(keys.shape)}."
+        )
+
+
+def check_weights(alignment, weights, scores):
+    """Checks the static shape of an alignment's weights."""
+    if not _may_be(weights.shape, scores.shape):
+        raise ValueError(
+            f"`{type(alignment).__name__}.call` must return a weight for each "
+            f"score, a tensor of shape {_sizes(scores.shape)}. Received: a "
+            f"tensor of shape {_sizes(weights.shape)}."
+        )
+
+
+def _may_be(shape, wanted):
+    """Whether a tensor may have the wanted shape, without broadcasting.
+
+    The batch is left out: one query may attend to many sources.
+    """
+    if getattr(shape, "rank", 3) is None:  # TensorFlow knows nothing
+        return True
+    return len(shape) == len(wanted) and all(
+        size in (other, None) or (other is None and size != 1)
+        for size, other in zip(shape[1:], wanted[1:], strict=True)
+    )
+
+
+def _sizes(shape):
+    return f"({', '.join(map(str, shape))})"
+
+
 def check_heads(heads, head_dim, value_dim):
     arguments.positive(heads, "heads")
     for name, size in {"head_dim": head_dim, "value_dim": value_dim}.items():

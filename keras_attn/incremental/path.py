@@ -7,6 +7,7 @@ import copy
 
 import keras
 
+from keras_attn.incremental import contract
 from keras_attn.incremental.calls import takes
 from keras_attn.incremental.nodes import calls_between
 from keras_attn.incremental.registry import make_stepper
@@ -132,7 +133,8 @@ class Path:
     def prepare_from(self, border):
         """Returns each stepper's `prepare()` result, given `encode()`'s."""
         return tuple(
-            x.prepare(x.constants_among(border)) for x in self.steppers
+            contract.prepare(x, x.constants_among(border))
+            for x in self.steppers
         )
 
     def at_once(self, border, entries):
@@ -165,7 +167,7 @@ class Path:
     def start(self, prepared, batch, beams, max_length):
         """Returns the first state of each stepper."""
         return tuple(
-            stepper.start(one, batch, beams, max_length)
+            contract.start(stepper, one, batch, beams, max_length)
             for stepper, one in zip(self.steppers, prepared, strict=True)
         )
 
@@ -196,8 +198,14 @@ class Path:
             self.steppers, prepared, states, strict=True
         ):
             inputs = stepper.inputs_among(values)
-            outputs, alignments, state = stepper.step(
-                inputs, one, state, position
+            number = position if stepper.uses_position else None
+            try:
+                returned = stepper.step(inputs, one, state, number)
+            except Exception as error:
+                contract.refuse_failure(stepper, "step", error, number)
+                raise
+            outputs, alignments, state = contract.results(
+                stepper, returned, state
             )
             self.keep(stepper, outputs, values)
             new_states.append(state)

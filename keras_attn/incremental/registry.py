@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_attn.incremental.contract import require_methods
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.stepper import Stepper
 
@@ -75,6 +76,11 @@ def stepper_for(*kinds):
         2
         >>> path = translator.export("exported")
     """
+    if not kinds:
+        raise ValueError(
+            "`stepper_for` takes the classes of the layers that the stepper "
+            "runs. Received: none. Write `@stepper_for(MyLayer)`."
+        )
     for kind in kinds:
         named = isinstance(kind, str) and ">" in kind
         if not named and not (
@@ -93,6 +99,7 @@ def stepper_for(*kinds):
                 f"Received: {stepper!r}. Write it above `class MyStepper("
                 "keras_attn.Stepper)`."
             )
+        require_methods(stepper)
         for kind in kinds:
             _STEPPERS.setdefault(kind, []).append(stepper)
         return stepper

@@ -119,7 +119,7 @@ class Stepper:
             state: Result of `start()`, or of the last step.
             position: Number of the step, an int32 scalar; or int32 `(batch,
                 beams)` if hypotheses are at different positions; or `None`
-                if no stepper sets `uses_position`.
+                unless the stepper sets `uses_position`.
 
         Returns:
             The layer's outputs, a tensor or a structure of tensors; the

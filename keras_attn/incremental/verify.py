@@ -16,6 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.incremental import record
+from keras_attn.incremental.contract import is_built_in
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
@@ -361,7 +362,7 @@ def _by_whom(stepper):
             "; a layer that remembers positions needs a stepper, "
             f"`@keras_attn.stepper_for({kind})`"
         )
-    if type(stepper).__module__.startswith("keras_attn."):
+    if is_built_in(type(stepper)):
         return ""
     return f", by its stepper `{type(stepper).__name__}`"
 

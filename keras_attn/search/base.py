@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_attn import structures
+from keras_attn.search import declared
 from keras_attn.search.chains import Chains
 from keras_attn.search.options import Choice
 from keras_attn.search.options import Integer
@@ -18,9 +19,6 @@ from keras_attn.search.options import Real
 from keras_attn.search.requested import RequestOptions
 from keras_attn.search.task import Hypotheses
 from keras_attn.search.task import Task
-
-# Inputs of the export's signature `options` beside the options themselves.
-_TAKEN = ("text", "prefix", "seed")
 
 
 # For type checkers, which take no fields from the decorated class itself and
@@ -58,6 +56,10 @@ class Search(_Record, kw_only=True):
     request sets them: `self.target` below is then a tensor of shape
     `(batch, 1)`, which becomes `self.target[..., None]` beside tensors
     `(batch, N, vocabulary)`. The methods are traced once, for all steps.
+
+    A `Translator` first tries a search of your own on random logits. A row
+    must get the same hypotheses beside other rows and alone, also where each
+    row of a request sets its options.
 
     A search of your own is decoded, streamed, exported and saved like the
     built-in ones. To load one, register its class by
@@ -158,7 +160,7 @@ class Search(_Record, kw_only=True):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         own = _options_in(cls)
-        _require_names(cls, own)
+        declared.require(cls, own, _COMMON, _RESERVED)
         annotations = inspect.get_annotations(cls)
         if not dataclasses.is_dataclass(cls):  # its base is `Search` itself
             last = {name: x for name, x in own.items() if x.last}
@@ -343,13 +345,3 @@ def _options_in(cls):
 
 _COMMON = _options_in(Search)
 _RESERVED = {x for x in dir(Search) if x not in (*_COMMON, "num_hypotheses")}
-
-
-def _require_names(cls, options):
-    for name in options:
-        if name in _RESERVED or name in _TAKEN:
-            raise TypeError(
-                f"An option may not be named {name!r}: every search uses "
-                f"this name for something else. Received: {cls.__name__} "
-                "with such an option. Give the option another name."
-            )

@@ -100,7 +100,8 @@ class Chains:
             chain.scores,
             None if self._numbers is None else self._numbers[time],
         )
-        token = self._require_tokens(self._asked.choose(step, chain.own))
+        chosen = self._asked.choose(step, chain.own)
+        token = self._require_tokens(chosen, raw.shape[-1])
         scores = step.scores_with(token)
         if rules.forces:
             forced, logp = rules.forced(raw, time)
@@ -131,7 +132,7 @@ class Chains:
         )
         return chain, None, (written, alignments)
 
-    def _require_tokens(self, chosen):
+    def _require_tokens(self, chosen, vocabulary):
         """Returns what `choose` returned, or refuses it."""
         if not (
             tf.is_tensor(chosen)
@@ -146,6 +147,15 @@ class Chains:
                 "example return `step.likeliest()`, or "
                 "`step.pick(weights)` of weights (batch, hypotheses, "
                 "vocabulary). The scores follow from the tokens."
+            )
+        if tf.executing_eagerly() and tf.reduce_any(
+            (chosen < 0) | (chosen >= vocabulary)
+        ):
+            raise ValueError(
+                f"`{type(self._search).__name__}.choose` must return ids of "
+                f"the vocabulary, 0 to {vocabulary - 1}. Received: "
+                f"{chosen.numpy().tolist()}. Take them from `step`, whose "
+                "logits have a column for each id."
             )
         return tf.cast(chosen, tf.int32)  # `tf.argmax` gives int64
 

@@ -54,6 +54,7 @@ class Option(_Anything):
 
     dtype = None  # set for options that a request may set
     request = at_most_own = False
+    limited_by: str | None = None  # name of the option that is its limit
 
     def __init__(self, default: Any, *, last: bool = False):
         self.default, self.last = default, last
@@ -137,7 +138,14 @@ class Real(Option):
                 "request, -1 stands for the search's own value. Received: "
                 f"low={low!r}. Shift the range, or leave `request` out."
             )
+        if not isinstance(high, str) and not low <= high:
+            raise ValueError(
+                "An option needs `low` of at most `high`. Received: "
+                f"low={low!r}, high={high!r}. Swap them."
+            )
         self._low, self._high, self._above = low, high, above
+        if isinstance(high, str):
+            self.limited_by = high
         self.request, self.at_most_own = request, at_most_own
         self._meaning = f"{meaning} and " if meaning else ""
         self._advice = f". {advice}" if advice else ""
@@ -171,6 +179,10 @@ class Real(Option):
         if self.at_most_own:
             high = getattr(search, name)
         return Range(self._low, high, self._above)
+
+    def is_at_least(self, number: float) -> bool:
+        """Returns whether the range begins at this number or above."""
+        return self._low >= number
 
     def _fits(self, value):
         return is_number(value)

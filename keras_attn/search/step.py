@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_attn.search import candidates
 from keras_attn.search import draws
+from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import log_normaliser
 
 
@@ -92,7 +93,28 @@ class Step:
         Returns:
             Tokens `(batch, N)`, never one of weight 0.
         """
+        if self.numbers is None:
+            raise ValueError(
+                "`pick` draws by random numbers, which only a search that "
+                "draws has. Received: a search without them. Set `draws = "
+                "True` in its class, or return `step.likeliest()`."
+            )
+        if tf.executing_eagerly():  # a search's trial, or a user's debugger
+            self._require_weights(weights)
         return draws.pick(weights, self.numbers)
+
+    def _require_weights(self, weights):
+        fine = tf.math.is_finite(weights) & (weights >= 0)
+        # Where all tokens are forbidden, none can have a weight.
+        stuck = tf.reduce_all(self.choices <= POSSIBLE, axis=-1, keepdims=True)
+        some = tf.reduce_any(weights > 0, axis=-1, keepdims=True)
+        if not tf.reduce_all(fine & (some | stuck)):
+            raise ValueError(
+                "`pick` takes weights that are finite and at least 0, with "
+                "one above 0 for each hypothesis. Received: "
+                f"{weights.numpy().tolist()!r:.300}. Give a weight to a "
+                "token that is allowed, such as `step.likeliest()`."
+            )
 
     def of_beams(self, first, count):
         """Returns the step of `count` beams from `first` on."""

@@ -43,6 +43,9 @@ class Splitter(tf.Module):
             own, is split into just itself. A `Text` then refuses tokens that
             are not. Set it to `False` if pieces depend on their neighbours,
             as `##ing` does.
+        keeps_text: Whether splitting and joining keep all letters and digits.
+            A `Text` then warns if they do not. Set it to `False` for a
+            splitter that leaves some out or replaces them on purpose.
         assets: Names of the constructor's arguments that are paths of files.
             Saving copies these files, and loading passes the paths of the
             copies.
@@ -67,6 +70,7 @@ class Splitter(tf.Module):
     separator: str | None = None
     tokens: list[str] | None = None
     splits_alone = True
+    keeps_text = True
     assets: tuple[str, ...] = ()
 
     def split(self, strings) -> tf.RaggedTensor:

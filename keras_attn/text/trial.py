@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import warnings
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ _LINES = (
     "été",
     "日本語",
 )
+_TOKENS = 1000  # tokens of a splitter's own that are written one by one
 # Operations that call back into the Python that made them.
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -52,19 +54,30 @@ class Trial:
         if own:
             self._require_ids(lines, rows)
         self._require_inverse(forth, back, lines, rows)
+        # A splitter may well leave out letters of another script.
+        plain = [i for i, line in enumerate(_LINES) if line.isascii()]
+        self._warn_of_losses(
+            back, tf.gather(lines, plain), [rows[i] for i in plain]
+        )
+        if own:
+            self._warn_of_lost_tokens(back)
         if own and self._splitter.writes("split"):
             self._require_pieces_of_ids(lines, rows, back)
 
     def read(self, lines) -> None:
-        """Raises `ValueError` if joining the pieces of lines changes them.
+        """Raises `ValueError` if joined pieces are split into other pieces.
+
+        It warns if the pieces lack letters or digits of the lines.
 
         Args:
             lines: Strings of the data, for a splitter without its own ids.
         """
         forth = "split", self._splitter.split
+        back = "join", self._splitter.join
         lines = self._normalise(tf.constant(list(lines), tf.string))
         rows = self._rows(*forth, lines)
-        self._require_inverse(forth, ("join", self._splitter.join), lines, rows)
+        self._require_inverse(forth, back, lines, rows)
+        self._warn_of_losses(back, lines, rows)
 
     def _require_methods(self):
         part, own = self._splitter, self._splitter.tokens is not None
@@ -114,9 +127,9 @@ class Trial:
             traced = function.get_concrete_function()
         except Exception as error:
             raise ValueError(
-                f"`{self._name}.{name}` must run in a graph. Received, on a "
-                f"trial: {type(error).__name__}: {error!s:.500} Write it with "
-                "operations of TensorFlow or tensorflow-text."
+                f"`{self._name}.{name}` must run in a graph, by operations of "
+                "TensorFlow or tensorflow-text. Received, when it was traced: "
+                f"{type(error).__name__}: {error!s:.500}"
             ) from error
         self._require_attributes(name, traced.captured_inputs)
         graph = traced.graph
@@ -264,6 +277,47 @@ class Trial:
                     f"{_shown(string)}, which is split into {_shown(found)}."
                 )
 
+    def _warn_of_losses(self, back, lines, rows):
+        """Warns if a line that was split and joined lacks letters or digits.
+
+        Rows with unknown ids cannot be restored, so they are skipped.
+        """
+        if not self._splitter.keeps_text:
+            return
+        kept = [i for i, row in enumerate(rows) if UNKNOWN not in row]
+        joined = self._joined(*back, [rows[i] for i in kept])
+        for i, found in zip(kept, joined.numpy(), strict=True):
+            line = lines[i].numpy()
+            if _signs(found) != _signs(line):
+                self._warn(
+                    f"{_shown(line)} comes back as {_shown(found)}, with "
+                    "other letters or digits"
+                )
+                return
+
+    def _warn_of_lost_tokens(self, back):
+        """Warns if `strings()` writes nothing for a token with letters."""
+        if not self._splitter.keeps_text:
+            return
+        tokens = list(self._splitter.tokens)[:_TOKENS]
+        first = len(SPECIAL_TOKENS)
+        written = self._joined(*back, [[first + i] for i in range(len(tokens))])
+        for token, found in zip(tokens, written.numpy(), strict=True):
+            named = token.startswith("<") and token.endswith(">")
+            if _signs(token.encode()) and not named and not _signs(found):
+                self._warn(
+                    f"`strings()` writes {_shown(found)} for the token "
+                    f"{token!r}"
+                )
+                return
+
+    def _warn(self, what):
+        warnings.warn(
+            f"`{self._name}` loses text: {what}. If this is meant, set "
+            f"`keeps_text = False` in `{self._name}`.",
+            stacklevel=5,
+        )
+
     def _require_pieces_of_ids(self, lines, rows, back):
         """Raises unless `split()` and `join()` agree with the ids."""
         pieces = self._rows("split", self._function("split"), lines)
@@ -331,6 +385,11 @@ def _said(error: tf.errors.OpError) -> str:
     """Returns an error's own message, without the stack before it."""
     *_, said = error.message.partition("\n\t [[")[0].splitlines()
     return said
+
+
+def _signs(line: bytes) -> str:
+    """Returns the letters and digits of a line, in one case."""
+    return "".join(filter(str.isalnum, line.decode().casefold()))
 
 
 def _is_text(piece: bytes) -> bool:

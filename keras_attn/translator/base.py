@@ -22,6 +22,7 @@ from keras_attn.placement import anywhere
 from keras_attn.search import BeamSearch
 from keras_attn.search import Hypotheses
 from keras_attn.search import Search
+from keras_attn.search.trial import try_search
 from keras_attn.text import Text
 from keras_attn.translator import requests
 from keras_attn.translator import saving
@@ -122,6 +123,7 @@ class Translator:
         self.replace_unknown = replace_unknown
         if replace_unknown:
             trial.require_joining(source_text, target_text)
+        try_search(self.search, target_text.size)
         cut = _cut(self.models)
         sources = trial.sources_of(self.models, source_text)
         trial.require_vocabulary(self.models, target_text)

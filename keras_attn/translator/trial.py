@@ -18,6 +18,7 @@ from keras_attn.translator.sources import Lines
 _SHORTEST, _LONGEST = 16, 100
 _NUMBERS = 2_000_000  # most logits of a hypothesis
 _PRODUCTS = 500_000_000  # most weights times tokens
+_WEIGHT = 1e-3  # of padding, beyond rounding
 
 
 def require_texts(source_text, target_text) -> None:
@@ -98,6 +99,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     cut.check(*inputs, target)
     if models[0].inputs[-1].shape[1] is None:
         target = target[:, :3]  # enough for the rest
+    misled = isinstance(sources, Lines) and _misled(cut, inputs, target)
     for model in models:
         alone = np.asarray(model([*inputs, target], training=False))
         if np.min(alone) >= 0 and np.allclose(np.sum(alone, -1), 1, atol=1e-2):
@@ -108,7 +110,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
                 "last layer and train with `SequenceCrossentropy`."
             )
         if isinstance(sources, Lines):
-            _check_padding(model, inputs, target, alone)
+            _check_padding(model, inputs, target, alone, misled)
     encoded = cut.encode(*inputs)
     _, alignments, _ = cut.step(
         target[:, :1], cut.start(encoded, max_length=target.shape[1]), encoded
@@ -201,20 +203,45 @@ def forbidden_ids(forbidden, text) -> tuple[int, ...]:
     return tuple(text.tokens.index(token) for token in forbidden)
 
 
-def _check_padding(model, inputs, target, alone):
+def _misled(cut, inputs, target):
+    """Whether the alignments give weight to padding that the mask shows."""
     (ids,) = inputs
-    padded = np.pad(ids, [(0, 0), (0, 2)])
-    beside = model([padded, target], training=False)
+    encoded = cut.encode(_padded(ids))
+    mask = cut.source_mask(encoded)
+    _, alignments, _ = cut.step(
+        target[:, :1], cut.start(encoded, max_length=1), encoded
+    )
+    if mask is None or alignments is None:
+        return False
+    weights = np.asarray(alignments)[:, 0]
+    return bool(np.max(np.where(mask, 0, weights), initial=0) > _WEIGHT)
+
+
+def _check_padding(model, inputs, target, alone, misled):
+    (ids,) = inputs
+    beside = model([_padded(ids), target], training=False)
     if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
         warnings.warn(
             "Padding changes the output of this model, so a line may "
-            "translate differently in a batch with a longer one. Does a mask "
-            "reach the decoder? `Embedding(mask_zero=True)` makes one, and "
-            "Keras's `MultiHeadAttention` removes it from the tensor that it "
-            "reads, so a second such layer needs another tensor. "
-            "`keras_attn.check(model)` names the layer, before training too.",
+            "translate differently in a batch with a longer one. "
+            + (
+                "The mask reaches the attention, but its alignment gives "
+                "weight to padding: an `Alignment` must give none where "
+                "`allowed` is False."
+                if misled
+                else "Does a mask reach the decoder? "
+                "`Embedding(mask_zero=True)` makes one, and Keras's "
+                "`MultiHeadAttention` removes it from the tensor that it "
+                "reads, so a second such layer needs another tensor. "
+                "`keras_attn.check(model)` names the layer, before training "
+                "too."
+            ),
             stacklevel=4,
         )
+
+
+def _padded(ids):
+    return np.pad(ids, [(0, 0), (0, 2)])
 
 
 def _spec(x):

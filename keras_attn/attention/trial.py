@@ -1,0 +1,46 @@
+"""Tries a score of a user's own, on queries and keys without values."""
+
+import keras
+
+from keras_attn.attention import checks
+from keras_attn.keras_internals import AutocastScope
+from keras_attn.scores import Score
+
+# All different, so that no axis passes for another.
+_BATCH, _TARGET, _SOURCE = 2, 3, 5
+
+
+def try_score(score: Score, query_dim: int, key_dim: int) -> None:
+    """Raises `ValueError` if a score returns anything but a score per pair.
+
+    In a call, shapes are often unknown. Here they are known, so a score whose
+    axes are swapped or missing is found before it is broadcast. Scores that
+    look at past alignments are checked in their calls alone.
+    """
+    if score.is_built_in or score.takes("history") or score.takes("position"):
+        return
+    query, key = (
+        keras.KerasTensor(shape, score.compute_dtype)
+        for shape in (
+            (_BATCH, _TARGET, query_dim),
+            (_BATCH, _SOURCE, key_dim),
+        )
+    )
+    try:
+        scores, keys = _Scores(score).symbolic_call(query, key)
+    except Exception:  # a call of the attention raises it again, with a stack
+        return
+    checks.check_scores(score, scores, query, keys)
+
+
+class _Scores(keras.Operation):
+    """Returns the scores of queries and keys, and the projected keys."""
+
+    def __init__(self, score):
+        super().__init__()
+        self._score = score
+
+    def call(self, query, key):
+        with AutocastScope(self._score.compute_dtype):
+            keys = self._score.project(key)
+        return self._score(query, keys), keys

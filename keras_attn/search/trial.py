@@ -1,0 +1,118 @@
+"""Tries a search of a user's own, on random logits."""
+
+import copy
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.search.base import Search
+from keras_attn.search.task import Task
+
+_STEPS = 4  # longest output of the trial
+_SOURCE = 3  # positions
+_LARGEST = 1e6  # value of an option that is tried
+_KINDS = 5  # the last token matters up to its remainder
+_START, _END = 1, 2
+
+
+def try_search(search: Search, vocabulary: int) -> None:
+    """Raises `ValueError` if a search breaks a rule of `Search`.
+
+    A source must get the same hypotheses beside others and alone, also if
+    each row of a request sets options of its own. There are as many sources
+    as hypotheses, so that tensors by row do not pass for tensors by
+    hypothesis. Only searches of users are tried.
+
+    Args:
+        search: The search.
+        vocabulary: Number of ids.
+    """
+    if type(search).__module__.startswith("keras_attn."):
+        return
+    search = _shorter(search)
+    rows = max(2, search.num_hypotheses)
+    random = np.random.default_rng(0)
+    logits = 3 * random.normal(size=(rows, _STEPS, _KINDS, vocabulary))
+    logits = logits.astype("float32")
+    requests: list[dict] = [{}]
+    if options := _options(search, rows):
+        requests.append(options)
+    for options in requests:
+        together = search(_task(logits, np.arange(rows), options))
+        for row in range(rows):
+            alone = search(_task(logits, np.array([row]), options))
+            if not _same(alone, together, row):
+                raise ValueError(
+                    f"`{type(search).__name__}` must decode each row of a "
+                    "batch by itself. Received: other hypotheses for a source "
+                    "beside others than alone"
+                    + (
+                        ", where each row of the request sets "
+                        f"{', '.join(options)}. An option of a request is a "
+                        "tensor (batch, 1): write `self.option[..., None]` "
+                        "beside tensors (batch, N, vocabulary)."
+                        if options
+                        else ". Let no operation mix the first axis."
+                    )
+                )
+
+
+def _shorter(search):
+    """Returns the search with fewer steps, which its checks may refuse."""
+    config = search.get_config()
+    config["max_length"] = min(_STEPS, search.max_length)
+    config["min_length"] = min(search.min_length, config["max_length"])
+    config["max_per_source"] = config["min_per_source"] = None
+    shorter = copy.copy(search)
+    for name, value in config.items():
+        object.__setattr__(shorter, name, value)
+    return shorter
+
+
+def _options(search, rows):
+    """Returns values by row for all options that a request may set."""
+    found = {}
+    for name, dtype in search.request_options.items():
+        own = getattr(search, name)
+        allowed = search.request_options.range_of(name)
+        as_number = dtype.as_numpy_dtype
+        values = [own, own + 1, own / 2, allowed.high, allowed.low]
+        values = [as_number(x) for x in values if abs(x) < _LARGEST]
+        values = [x for x in values if allowed.holds(x)]
+        found[name] = np.resize(values, rows)
+    return found
+
+
+def _task(logits, rows, options):
+    """Returns a task over some rows of the logits."""
+    count = len(rows)
+
+    def start(beams):
+        beside = np.repeat(rows[:, None], beams, axis=1)
+        return tf.constant(beside, tf.int32), tf.zeros([count, beams], tf.int32)
+
+    def step(tokens, state):
+        row, time = state
+        place = tf.stack([row, time, tokens % _KINDS], axis=-1)
+        weights = tf.one_hot(tokens % _SOURCE, _SOURCE)
+        return tf.gather_nd(logits, place), weights, (row, time + 1)
+
+    return Task(
+        step=step,
+        start=start,
+        batch=count,
+        start_token=_START,
+        end_token=_END,
+        forbidden=(0, _START),
+        source_lengths=tf.fill([count], _SOURCE),
+        seed=tf.constant(rows + 1, tf.int32),
+        options={name: tf.constant(x[rows]) for name, x in options.items()}
+        or None,
+    )
+
+
+def _same(alone, together, row):
+    return all(
+        np.allclose(x[0], y[row], rtol=1e-4, atol=1e-4)
+        for x, y in zip(alone, together, strict=True)
+    )
