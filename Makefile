@@ -9,16 +9,20 @@ PIP = $(RUN) -m pip install --quiet --disable-pip-version-check
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all lint format docs bench clean
+.PHONY: demo test test-all test-system lint format docs bench clean
 
 demo: $(VENV)/demo
 	$(RUN) examples/pronounce.py demo
 
 test: lint
-	$(RUN) -m pytest -n 2 --dist loadfile -m "not full"
+	$(RUN) -m pytest -n 2 --dist loadfile -m "not full and not system"
 
 test-all: lint
 	$(RUN) -m pytest -n 2 --dist loadfile
+
+# What needs more than Python and make: a browser. Skips what is missing.
+test-system: $(VENV)/test
+	$(RUN) -m pytest -m system -rs
 
 lint: $(VENV)/test
 	$(RUN) -m ruff check .

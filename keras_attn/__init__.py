@@ -72,9 +72,11 @@ __version__ = "0.2.0"
 
 _NEED_TENSORFLOW = {
     "BeamSearch": "search",
+    "Bytes": "text",
     "GreedySearch": "search",
     "Hypotheses": "search",
     "Sampling": "search",
+    "SentencePiece": "text",
     "Scores": "translator",
     "Search": "search",
     "Splitter": "text",
@@ -84,6 +86,7 @@ _NEED_TENSORFLOW = {
     "Translation": "translator",
     "Translations": "translator",
     "Translator": "translator",
+    "WordPiece": "text",
 }
 
 

@@ -89,20 +89,23 @@ def pairs(
             f"of both. Received: {len(sources)} sources, {len(targets)} "
             "targets. Pass a target for each source."
         )
-    source = _ids(sources, source_text, "sources")
-    target = _ids(targets, target_text, "targets", start=True)
-    data = tf.data.Dataset.from_tensor_slices((source, target))
+    source = _Side(sources, source_text, "sources")
+    target = _Side(targets, target_text, "targets", start=True)
+    lengths = np.maximum(source.lengths, target.lengths).astype("int32")
+    data = tf.data.Dataset.from_tensor_slices(
+        (lengths, source.column, target.column)
+    )
     if shuffle:
         data = data.shuffle(len(sources), seed=seed)
-    lengths = np.maximum(source.row_lengths(), target.row_lengths())
     boundaries = _boundaries(lengths, buckets)
     data = data.map(lambda *row: tuple(map(tf.identity, row)))  # not ragged
     data = data.bucket_by_sequence_length(
-        _length,
+        lambda length, *_: length,
         bucket_boundaries=boundaries,
         bucket_batch_sizes=[batch_size] * (len(boundaries) + 1),
-        padded_shapes=([None], [None]),
+        padded_shapes=([], source.padded, target.padded),
     )
+    data = data.map(lambda _, x, y: (source.ids(x), target.ids(y)))
     # With a known size Keras shows progress, and does not warn at the end of
     # an epoch.
     _, rows = np.unique(np.digitize(lengths, boundaries), return_counts=True)
@@ -143,8 +146,34 @@ def _ids(lines, text, name, start=False):
     return tf.concat(chunks, axis=0)
 
 
-def _length(source, target):
-    return tf.maximum(tf.size(source), tf.size(target))
+class _Side:
+    """The sources or the targets of all pairs.
+
+    Args:
+        lines: List of bytes.
+        text: Their `Text`. If it draws, a batch's lines are split anew each
+            time it is made; else all lines are split once.
+        name: What the lines are, for messages.
+        start: Whether rows begin with the start token.
+
+    Attributes:
+        column: The lines' ids, ragged; or the lines, if the text draws.
+        lengths: Number of ids of each line, of the likeliest ones if the
+            text draws.
+        padded: Shape to which a batch of the column's items is padded.
+    """
+
+    def __init__(self, lines, text, name, start=False):
+        self._text, self._start = text, start
+        self._draws = text.splitter.draws
+        ids = _ids(lines, text.likeliest, name, start)
+        self.lengths = ids.row_lengths().numpy()
+        self.column = tf.constant(lines) if self._draws else ids
+        self.padded: list = [] if self._draws else [None]
+
+    def ids(self, batch):
+        """Returns the padded ids of a batch of the column's items."""
+        return self._text.ids(batch, self._start) if self._draws else batch
 
 
 def _boundaries(lengths, buckets):

@@ -11,6 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from keras_attn.words import by_words
+
 END_TOKENS = {"</s>", "<end>", "<eos>", "[END]", "[EOS]"}
 CELL = 0.36  # inches, width of a cell, unless the cells exceed `LONGEST`
 LONGEST = 12.0  # inches, largest length of all cells along the longer side
@@ -26,6 +28,7 @@ def plot_attention(
     source_tokens=None,
     tokens=None,
     title=None,
+    words=False,
 ):
     """Draws the attention of one decoded sequence as a heat map.
 
@@ -47,6 +50,10 @@ def plot_attention(
         source_tokens: List of `source` strings.
         tokens: List of `target` strings.
         title: Title of the plot, in the place of text and score.
+        words: Whether subwords are joined to words: the attention to those of
+            a source word is summed, that of those of a target word averaged.
+            Where words begin is told from the marks of SentencePiece (`▁`),
+            WordPiece (`##`) and others, and from bytes.
 
     Returns:
         The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.
@@ -71,6 +78,10 @@ def plot_attention(
             "out."
         )
     alignment = _checked(alignment, source_tokens, tokens)
+    if words:
+        alignment, source_tokens, tokens = by_words(
+            alignment, source_tokens, tokens
+        )
     if title is None:
         title = _title(translation)
     columns = [_legible(token) for token in source_tokens]

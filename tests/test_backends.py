@@ -45,6 +45,8 @@ ALWAYS = [
     "test_cells.py::test_a_gru_cell_computes_what_keras_computes",
     "test_decoder.py::test_a_step_in_the_order_pre_is_that_worked_out_by_hand",
 ]
+# A score, an alignment with windows, and one that goes step by step.
+SOME = "not attending or bahdanau or local-p or recursive"
 CONFORMANCE = [
     *ALWAYS,
     "test_mechanisms.py::test_training_changes_every_weight",
@@ -84,13 +86,21 @@ def run(code, *arguments, backend="jax"):
     return result.stdout
 
 
-def summary_of(tests, backend):
-    """Runs these tests, but not the full ones, and returns the report."""
+def summary_of(tests, backend, some=""):
+    """Runs these tests, but not the full ones, and returns the report.
+
+    Args:
+        tests: Files, or test functions in them.
+        backend: Name of the backend.
+        some: Expression that chooses among the tests; all if empty.
+    """
     return run(
         "import pytest\nsys.exit(pytest.main(sys.argv[1:]))",
         "-q",
         "-m",
         "not full",
+        "-k",
+        some,
         "-p",
         "no:cacheprovider",
         *(f"tests/{test}" for test in tests),
@@ -100,12 +110,15 @@ def summary_of(tests, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    "names",
-    [ALWAYS, pytest.param(CONFORMANCE, marks=pytest.mark.full)],
+    ("names", "some"),
+    [
+        (ALWAYS, SOME),
+        pytest.param(CONFORMANCE, "", marks=pytest.mark.full),
+    ],
     ids=["always", "all"],
 )
-def test_the_conformance_holds_on_other_backends(backend, names):
-    summary = summary_of(names, backend)
+def test_the_conformance_holds_on_other_backends(backend, names, some):
+    summary = summary_of(names, backend, some)
     assert " passed" in summary and "skipped" not in summary
 
 
@@ -116,17 +129,21 @@ def test_these_files_pass_on_other_backends(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.full)])
 def test_models_saved_by_tensorflow_answer_the_same_elsewhere(
-    backend, tmp_path
+    backend, every, tmp_path
 ):
-    mechanisms.save_models(tmp_path)
+    mechanisms.save_models(tmp_path, every)
     checked = run(
         "import pathlib, mechanisms\n"
-        "print(mechanisms.check_models(pathlib.Path(sys.argv[1])))",
+        "folder, every = sys.argv[1:]\n"
+        "print(mechanisms.check_models(pathlib.Path(folder), int(every)))",
         str(tmp_path),
+        str(every),
         backend=backend,
     )
-    assert int(checked.split()[-1]) == len(mechanisms.MECHANISMS)
+    expected = len(mechanisms.MECHANISMS[::every])
+    assert int(checked.split()[-1]) == expected
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

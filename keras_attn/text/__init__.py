@@ -7,7 +7,7 @@ leave the other rows alone:
 1. Invalid UTF-8 and NUL become U+FFFD; line breaks and tabs become spaces.
 2. Unicode normalisation, NFC by default; then lower case, if configured.
 3. A `Splitter` splits the text: into characters, into words at Unicode white
-   space, or in a way of your own.
+   space, into subwords or bytes, or in a way of your own.
 4. The vocabulary maps tokens to ids. A token that it lacks, or that is
    spelled like a special token, is unknown. A `Splitter` with its own ids
    does this step itself.
@@ -27,3 +27,6 @@ from keras_attn.text.built_in import Whitespace as Whitespace
 from keras_attn.text.growing import Growing as Growing
 from keras_attn.text.lines import encode_lines as encode_lines
 from keras_attn.text.splitter import Splitter as Splitter
+from keras_attn.text.subwords import Bytes as Bytes
+from keras_attn.text.subwords import SentencePiece as SentencePiece
+from keras_attn.text.subwords import WordPiece as WordPiece

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from keras_attn import arguments
 from keras_attn.special_tokens import END
 from keras_attn.special_tokens import PAD
 from keras_attn.special_tokens import SPECIAL_TOKENS
 from keras_attn.special_tokens import START
 from keras_attn.text import built_in
 from keras_attn.text import files
+from keras_attn.text import subwords
 from keras_attn.text.coding import ByOwnIds
 from keras_attn.text.coding import ByVocabulary
 from keras_attn.text.coding import by_rows
@@ -39,7 +41,8 @@ class Text:
         vocabulary: Tokens without the special ones, in the order of ids, or
             a mapping of tokens to their counts in the data. Leave it out if
             `split` is a `Splitter` with ids of its own.
-        split: `"characters"`, `"whitespace"`, or a `Splitter` of your own.
+        split: `"characters"`, `"whitespace"`, or a `Splitter`:
+            `SentencePiece`, `WordPiece`, `Bytes` or one of your own.
         lowercase: Whether text is lower-cased.
         max_length: Most tokens of a row, the end token not counted.
         too_long: How to treat a longer row. `"truncate"` cuts it; then
@@ -48,7 +51,8 @@ class Text:
             the row.
         normalization: Unicode normal form of the text. `"NFC"` keeps every
             letter and sign as written and only makes equal accented letters
-            equal code points. `"NFKC"` also replaces signs by plain ones:
+            equal code points. It is the default, unless the splitter
+            normalises text itself. `"NFKC"` also replaces signs by plain ones:
             `kʰ` by `kh`, `½` by `1⁄2`, full-width and half-width letters by
             the usual ones. That loses the original spelling. `None` leaves
             code points alone.
@@ -74,9 +78,17 @@ class Text:
         lowercase: bool = False,
         max_length: int = 1000,
         too_long: str = "truncate",
-        normalization: str | None = "NFC",
+        normalization: str | None = "auto",
     ):
         self.splitter = built_in.get(split)
+        if normalization == "auto":
+            normalization = None if self.splitter.normalises else "NFC"
+        elif normalization is not None and self.splitter.normalises:
+            raise ValueError(
+                f"`{type(self.splitter).__name__}` normalises text itself, "
+                "and text is normalised once. Received: "
+                f"normalization={normalization!r}. Leave it out."
+            )
         if too_long not in ("truncate", "error"):
             raise ValueError(
                 '`too_long` must be "truncate" or "error". Received: '
@@ -89,12 +101,13 @@ class Text:
                 "`max_length` counts the tokens of a row and must be an "
                 f"integer, at least 1. Received: max_length={max_length!r}"
             )
+        self._likeliest: Text | None = None
         self._normalise = Normalization(normalization, lowercase)
         self.lowercase = lowercase
         self.max_length = int(max_length)
         self.too_long = too_long
         self.normalization = normalization
-        if self._is_of_your_own:
+        if self._is_of_your_own and not self.splitter.draws:
             Trial(self.splitter, self._normalise).run()
         self._learn(*self._tokens_of(vocabulary))
 
@@ -204,6 +217,111 @@ class Text:
             counts = counts[: max_size - len(SPECIAL_TOKENS)]
         text._learn([token for token, _ in counts], dict(counts))
         return text
+
+    @classmethod
+    def train(
+        cls,
+        lines: Iterable[str],
+        size: int = 8000,
+        kind: str = "unigram",
+        byte_fallback: bool = True,
+        trainer: dict | None = None,
+        **kwargs,
+    ) -> "Text":
+        """Trains subwords on lines, by SentencePiece.
+
+        The same lines give the same subwords. A source and a target may share
+        a text that was trained on the lines of both.
+
+        Args:
+            lines: The data, strings.
+            size: Largest `size`, the special tokens counted.
+            kind: `"unigram"` or `"bpe"`.
+            byte_fallback: Whether a character without a subword of its own is
+                written in bytes. If `False` it is unknown.
+            trainer: Further options of SentencePiece's trainer, by name.
+            **kwargs: `lowercase`, `max_length`, `too_long` and
+                `normalization`, as for `Text`.
+
+        Raises:
+            ImportError: If the package `sentencepiece` is not installed.
+            ValueError: If the lines are too few for the options.
+
+        References:
+            - [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
+            - [Kudo, 2018](https://arxiv.org/abs/1804.10959), section 3.2, for
+              `"unigram"`
+            - [Sennrich et al., 2016](https://arxiv.org/abs/1508.07909) for
+              `"bpe"`
+
+        Example:
+            >>> lines = ["to be or not to be", "to see or not to see"]
+            >>> text = keras_attn.Text.train(lines, size=30, kind="bpe",
+            ...     byte_fallback=False)
+            >>> text.tokens_of(["to be"]).to_list()
+            [[b'\xe2\x96\x81to', b'\xe2\x96\x81be', b'</s>']]
+            >>> text.strings(text.ids(["not to see"])).numpy().tolist()
+            [b'not to see']
+        """
+        if isinstance(lines, (str, bytes)):
+            raise ValueError(
+                "`lines` must be a list of strings. Received: the string "
+                f"{lines[:40]!r}. For one line pass a list of one."
+            )
+        if kind not in ("unigram", "bpe"):
+            raise ValueError(
+                f'`kind` must be "unigram" or "bpe". Received: kind={kind!r}'
+            )
+        arguments.positive(size, "size")
+        plain = cls([], "characters", **kwargs)
+        data = encode_lines(lines, "lines")
+        if not any(data):
+            raise ValueError(
+                "`Text.train` needs lines of text. Received: "
+                f"{len(data)} lines, and none has a character."
+            )
+        read: list[bytes] = []
+        for i in range(0, len(data), _BATCH):
+            batch = tf.constant(data[i : i + _BATCH])
+            read += plain._normalise(batch).numpy().tolist()
+        content = subwords.train(read, size, kind, byte_fallback, trainer or {})
+        return cls(split=subwords.SentencePiece(content), **kwargs)
+
+    def sampled(self, nbest: int = -1, alpha: float = 0.1) -> "Text":
+        """Returns a text for training that draws how a string is split.
+
+        The ids are those of this text, so a model trained on draws is used
+        with this text. `keras_attn.pairs` draws anew in each epoch.
+
+        Args:
+            nbest: Number of the likeliest ways to split from which one is
+                drawn; -1 for all.
+            alpha: How much likelier ways are preferred, at least 0. For BPE
+                the probability with which a merge is dropped.
+
+        Raises:
+            ValueError: If the splitter cannot draw.
+
+        References:
+            - [Kudo, 2018](https://arxiv.org/abs/1804.10959), section 3.3
+            - [Provilkov et al., 2020](https://arxiv.org/abs/1910.13267), for
+              BPE
+        """
+        if not isinstance(self.splitter, subwords.SentencePiece):
+            raise ValueError(
+                "Only subwords of SentencePiece are drawn. Received: a text "
+                f"with split={self.split!r}. `Text.train(lines)` trains them."
+            )
+        other = copy.copy(self)
+        other.splitter = self.splitter.drawing(nbest, alpha)
+        other._use(self._vocabulary)
+        other._likeliest = self.likeliest
+        return other
+
+    @property
+    def likeliest(self) -> "Text":
+        """The text that this one was `sampled()` from, or itself."""
+        return self._likeliest or self
 
     def _require_splittable(self, tokens):
         """Raises if a token can never be a piece of a text."""

@@ -31,7 +31,7 @@ class Splitter(tf.Module):
 
     The name is that of `tensorflow_text.Splitter`, which does the same work.
     What Keras and others call a tokenizer is the whole `Text`. This class is
-    provisional: support of subwords, planned next, may change its methods.
+    provisional: it may change until more splitters have used it.
 
     Attributes:
         separator: String between two pieces, if joining means no more than
@@ -46,6 +46,10 @@ class Splitter(tf.Module):
         keeps_text: Whether splitting and joining keep all letters and digits.
             A `Text` then warns if they do not. Set it to `False` for a
             splitter that leaves some out or replaces them on purpose.
+        normalises: Whether it normalises text itself. The `Text` then does
+            not.
+        draws: Whether it draws among several ways to split a string. Such a
+            splitter is for training; see `Text.sampled`.
         assets: Names of the constructor's arguments that are paths of files.
             Saving copies these files, and loading passes the paths of the
             copies.
@@ -71,6 +75,8 @@ class Splitter(tf.Module):
     tokens: list[str] | None = None
     splits_alone = True
     keeps_text = True
+    normalises = False
+    draws = False
     assets: tuple[str, ...] = ()
 
     def split(self, strings) -> tf.RaggedTensor:

@@ -25,6 +25,12 @@ def require_texts(source_text, target_text) -> None:
     """Raises `ValueError` unless both texts are `Text`s."""
     given = {"source_text": source_text, "target_text": target_text}
     for name, text in given.items():
+        if isinstance(text, Text) and text.splitter.draws:
+            raise ValueError(
+                f"`{name}` must split a string the same way each time. "
+                "Received: a text of `Text.sampled()`, which is for training. "
+                "Pass the text that it was made from."
+            )
         if isinstance(text, Text) or (text is None and name == "source_text"):
             continue
         raise ValueError(
@@ -209,7 +215,9 @@ def _misled(cut, inputs, target):
     encoded = cut.encode(_padded(ids))
     mask = cut.source_mask(encoded)
     _, alignments, _ = cut.step(
-        target[:, :1], cut.start(encoded, max_length=1), encoded
+        target[:, :1],
+        cut.start(encoded, max_length=target.shape[1]),
+        encoded,
     )
     if mask is None or alignments is None:
         return False

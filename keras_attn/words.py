@@ -1,0 +1,88 @@
+"""Joins subwords to words, and their attention with them."""
+
+import re
+
+import numpy as np
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SPACES = "▁Ġ"  # how SentencePiece and GPT-2's BPE mark the begin of a word
+
+
+def spans(tokens) -> list[tuple[int, int, str]]:
+    """Returns the words of subwords: first index, index after, spelling.
+
+    The way that subwords are marked is told from the tokens: `▁` or `Ġ` where
+    a word begins (SentencePiece, GPT-2), `##` where it goes on (WordPiece),
+    `@@` where it will go on (subword-nmt), or single bytes, `<0x20>` between
+    two words. Special tokens such as `</s>` are words of their own. Tokens
+    without marks are words already.
+
+    Args:
+        tokens: List of strings.
+    """
+    found: list[list] = []
+    begins = _beginnings(tokens)
+    for i, (token, new) in enumerate(zip(tokens, begins, strict=True)):
+        if new or not found:
+            found.append([i, i + 1, [token]])
+        else:
+            found[-1][1] = i + 1
+            found[-1][2].append(token)
+    return [(first, last, _spelled(parts)) for first, last, parts in found]
+
+
+def by_words(alignment, source_tokens, tokens):
+    """Returns an alignment between words, and the words of both sides.
+
+    The attention to the subwords of a source word is summed, that of the
+    subwords of a target word is averaged. So each row sums to what it did.
+
+    Args:
+        alignment: Array of shape `(target, source)`.
+        source_tokens: List of `source` strings.
+        tokens: List of `target` strings.
+    """
+    columns, rows = spans(source_tokens), spans(tokens)
+    alignment = np.asarray(alignment, "float32")
+    summed = np.stack([alignment[:, i:j].sum(1) for i, j, _ in columns], axis=1)
+    averaged = np.stack([summed[i:j].mean(0) for i, j, _ in rows])
+    return averaged, [x for *_, x in columns], [x for *_, x in rows]
+
+
+def _beginnings(tokens):
+    """Returns whether a word begins at each token."""
+    special = [_is_special(x) for x in tokens]
+    after = [False, *special[:-1]]
+    if any(x[:1] in _SPACES for x in tokens if x):
+        new = [x[:1] in _SPACES for x in tokens]
+    elif any(x.startswith("##") for x in tokens):
+        new = [not x.startswith("##") for x in tokens]
+    elif any(x.endswith("@@") for x in tokens):
+        before = ["", *tokens[:-1]]
+        new = [not x.endswith("@@") for x in before]
+    elif any(map(_BYTE.fullmatch, tokens)):
+        new = [x == "<0x20>" for x in tokens]
+    else:
+        return [True] * len(tokens)
+    return [x or y or z for x, y, z in zip(new, special, after, strict=True)]
+
+
+def _is_special(token):
+    named = len(token) > 2 and (token[0] + token[-1]) in ("<>", "[]")
+    return named and not _BYTE.fullmatch(token)
+
+
+def _spelled(parts):
+    """Returns the word that subwords spell."""
+    if len(parts) == 1 and _is_special(parts[0]):
+        return parts[0]
+    written = b""
+    for part in parts:
+        byte = _BYTE.fullmatch(part)
+        if byte:
+            written += bytes([int(byte[1], 16)])
+            continue
+        part = part.lstrip(_SPACES) if part[:1] in _SPACES else part
+        part = part.removeprefix("##") if len(part) > 2 else part
+        written += part.removesuffix("@@").encode("utf-8", "replace")
+    return written.decode("utf-8", "replace").strip(" ") or " "
