@@ -9,6 +9,9 @@ import os
 import hypothesis
 import pytest
 
+# Failed asserts in these helpers then show their values.
+pytest.register_assert_rewrite("findings")
+
 # The same examples on every run, and no time limit on slow machines.
 hypothesis.settings.register_profile(
     "keras_attn", derandomize=True, deadline=None, database=None

@@ -6,8 +6,10 @@ The program that loads their exports, `c_loader.py`, does not import this.
 import pathlib
 
 import keras
+import numpy as np
 import tensorflow as tf
 import tensorflow_text
+from keras import layers
 
 import keras_attn
 
@@ -178,6 +180,27 @@ def make(name, folder) -> keras_attn.Text:
         minloglevel=2,
     )
     return keras_attn.Text(split=SentencePiece(folder / "pieces.model"))
+
+
+def translator(source_text, target_text, seed=3, **options):
+    """Returns a small translator whose texts vary."""
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    hidden = keras_attn.AttentionDecoder(
+        layers.GRUCell(6), keras_attn.BahdanauAttention(6)
+    )(
+        layers.Embedding(target_text.size, 5, mask_zero=True)(target),
+        layers.Embedding(source_text.size, 5, mask_zero=True)(source),
+    )
+    model = keras.Model(
+        [source, target], layers.Dense(target_text.size)(hidden)
+    )
+    random = np.random.default_rng(seed)
+    model.set_weights(
+        [random.normal(scale=1.2, size=x.shape) for x in model.get_weights()]
+    )
+    options.setdefault("search", keras_attn.GreedySearch(max_length=9))
+    return keras_attn.Translator(model, source_text, target_text, **options)
 
 
 CUSTOM = {"Bytes": Bytes}

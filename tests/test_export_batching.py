@@ -184,7 +184,7 @@ def of_frames(frames):
 
 
 def requests(translators, name):
-    """What each client asks, by signature."""
+    """Returns the requests of all clients, by signature."""
     sources = [of_lines(x) for x in CLIENTS]
     if name == "spectra":
         sources = [of_frames(x) for x in FRAMES]

@@ -154,10 +154,10 @@ def start(peers, workload, measure, log):
 
 
 def describe(peers, workload, log):
-    """What every library computes, and why some were skipped.
+    """Returns the results of each library, and why some were skipped.
 
-    In processes of their own: what they leave in memory changes the times of
-    a small net by several percent.
+    Each runs in a process of its own, as what it leaves in memory changes the
+    times of a small net by several percent.
     """
     workers = start(peers, workload, "cpu", log)
     for worker in workers.values():  # all at once: nothing is timed here

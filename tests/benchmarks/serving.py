@@ -74,7 +74,7 @@ def main():
 
 
 def session(path):
-    """What the server does inside, and TensorFlow Serving."""
+    """Returns a function that runs the export in a session, as servers do."""
     graph = tf.Graph()
     with graph.as_default():
         # Kept alive by the callable.

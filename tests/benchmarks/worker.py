@@ -57,7 +57,7 @@ class Worker:
         self.calls = {}  # (kind, batch) -> (function, repetitions)
 
     def describe(self):
-        """What shows that every peer runs the same net."""
+        """Returns results to compare: every peer must run the same net."""
         answer = {"versions": self.peer.versions}
         answer["parameters"] = self.peer.parameters()
         answer["differs"] = getattr(self.peer, "differs", None)

@@ -125,7 +125,7 @@ def sequence_loss(labels, logits):
 
 
 class KerasPeer:
-    """What the peers on Keras 3 share: data, and a compiled train step."""
+    """Base class of the peers on Keras 3: data, and a compiled train step."""
 
     kinds = ("train", "greedy", "beam")
     versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
