@@ -13,10 +13,6 @@ from keras import layers
 
 import keras_attn
 
-_STRINGS = tf.TensorSpec([None], tf.string)
-_PIECES = tf.RaggedTensorSpec([None, None], tf.string)
-_IDS = tf.RaggedTensorSpec([None, None], tf.int32)
-
 
 @keras.saving.register_keras_serializable("tests")
 class Marks(keras_attn.Splitter):
@@ -103,52 +99,6 @@ class Listed(keras_attn.Splitter):
         return {"file": self.file}
 
 
-@keras.saving.register_keras_serializable("tests")
-class SentencePiece(keras_attn.Splitter):
-    """A model of SentencePiece with its own order of special pieces.
-
-    That is unknown, start, end: 0 to 2, and no padding.
-    """
-
-    assets = ("model",)
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = str(model)
-        self._content = pathlib.Path(model).read_bytes()
-        tokenizer = self._tokenizer()
-        rows = tf.range(3, tokenizer.vocab_size())
-        found = tokenizer.id_to_string(rows).numpy()
-        self.tokens = [piece.decode() for piece in found]
-
-    def _tokenizer(self, out_type=tf.int32):
-        # Made in each graph anew: what is made outside of one is gone after
-        # `tf.random.set_seed`, with the kernel that owns it.
-        return tensorflow_text.SentencepieceTokenizer(self._content, out_type)
-
-    @tf.function(input_signature=[_STRINGS], autograph=False)
-    def split(self, strings):
-        return self._tokenizer(tf.string).tokenize(strings)
-
-    @tf.function(input_signature=[_PIECES], autograph=False)
-    def join(self, pieces):
-        return self._tokenizer(tf.string).detokenize(pieces)
-
-    @tf.function(input_signature=[_STRINGS], autograph=False)
-    def ids(self, strings):
-        found = self._tokenizer().tokenize(strings)
-        ids = found.flat_values
-        return found.with_flat_values(tf.where(ids == 0, 3, ids + 1))
-
-    @tf.function(input_signature=[_IDS], autograph=False)
-    def strings(self, ids):
-        own = tf.where(ids.flat_values == 3, 0, ids.flat_values - 1)
-        return self._tokenizer().detokenize(ids.with_flat_values(own))
-
-    def get_config(self):
-        return {"model": self.model}
-
-
 LINES = [
     "hello, world!",
     "",
@@ -170,16 +120,15 @@ def make(name, folder) -> keras_attn.Text:
         file = folder / "words.txt"
         file.write_text("".join(f"{x}\n" for x in WORDS), "utf-8")
         return keras_attn.Text(split=Listed(file))
-    import sentencepiece
-
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*LINES, " ".join(WORDS)] * 20),
-        model_prefix=str(folder / "pieces"),
-        vocab_size=60,
-        model_type="bpe",
-        minloglevel=2,
+    if name == "wordpiece":
+        pieces = [*WORDS, *"abcdefgh,.!?", "##s", "##ing"]
+        return keras_attn.Text(split=keras_attn.WordPiece(pieces))
+    return keras_attn.Text.train(
+        [*LINES, " ".join(WORDS)] * 20,
+        size=61,
+        kind="bpe",
+        byte_fallback=False,
     )
-    return keras_attn.Text(split=SentencePiece(folder / "pieces.model"))
 
 
 def translator(source_text, target_text, seed=3, **options):
@@ -204,4 +153,4 @@ def translator(source_text, target_text, seed=3, **options):
 
 
 CUSTOM = {"Bytes": Bytes}
-NAMES = ["marks", "bytes", "listed", "sentencepiece"]
+NAMES = ["marks", "bytes", "listed", "sentencepiece", "wordpiece"]

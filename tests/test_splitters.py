@@ -91,19 +91,6 @@ def test_bytes_are_ids_whatever_they_are():
     assert text.token_ids(["<0x00>", "x"]).numpy().tolist() == [4, UNKNOWN]
 
 
-def test_sentencepiece_says_what_its_own_processor_says(texts):
-    import sentencepiece
-
-    text = texts["sentencepiece"]
-    own = sentencepiece.SentencePieceProcessor(model_file=text.split.model)
-    for line in LINES:
-        ids = [UNKNOWN if x == 0 else x + 1 for x in own.encode(line)]
-        assert text.ids([line]).numpy()[0].tolist() == [*ids, END]
-        pieces = own.encode(line, out_type=str)
-        found = text.pieces([line]).to_list()[0]
-        assert [x.decode() for x in found] == pieces
-
-
 def test_ids_that_stand_for_nothing_are_unknown():
     class Odd(splitters.Bytes):
         def ids(self, strings):

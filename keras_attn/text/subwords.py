@@ -62,6 +62,7 @@ class SentencePiece(Splitter):
         alpha: float = 0.1,
     ):
         super().__init__()
+        self._path = ""
         if not isinstance(model, bytes):
             path = pathlib.Path(model)
             if not path.is_file():
@@ -70,7 +71,7 @@ class SentencePiece(Splitter):
                     f"Received: model={str(model)!r}, where there is none. "
                     "`Text.train(lines)` trains a model."
                 )
-            model = path.read_bytes()
+            model, self._path = path.read_bytes(), str(path)
         self.nbest, self.alpha = nbest, alpha
         self._content = model
         self._file: _TemporaryFile | None = None
@@ -120,9 +121,10 @@ class SentencePiece(Splitter):
         return self._tokenizer(tf.int32).detokenize(own)
 
     def get_config(self):
-        if self._file is None:
+        if not pathlib.Path(self._path).is_file():
             self._file = _TemporaryFile(self._content)
-        config: dict[str, Any] = {"model": self._file.path}
+            self._path = self._file.path
+        config: dict[str, Any] = {"model": self._path}
         if self.draws:
             config |= {"nbest": self.nbest, "alpha": self.alpha}
         return config
