@@ -1,14 +1,14 @@
 """Runs SavedModels as TensorFlow Serving does, in a process of their own.
 
-    python c_loader.py REQUESTS ANSWERS [--xla]
+    python c_loader.py [--xla]
 
 `CLoader` is TensorFlow's C API by ctypes, out of the TensorFlow wheel: the
 same `LoadSavedModel` and `Session::Run` as in the server, with XLA switched
 off as there unless it is told otherwise. `tf.saved_model.load` is more
-lenient and hides what the server refuses. As a program it takes a pickled
-list of requests `(path, signature, inputs, loader)`, where the loader is "c"
-or "python" and the inputs are a dictionary of arrays, and pickles a list of
-answers: dictionaries of arrays, or `(code, message)` of an error. In the
+lenient and hides what the server refuses. As a program it reads pickled lists
+of requests `(path, signature, inputs, loader)`, where the loader is "c" or
+"python" and the inputs are a dictionary of arrays, and writes pickled lists
+of answers: dictionaries of arrays, or `(code, message)` of an error. In the
 place of a signature may stand a number, the maximum length of a client's own
 search; see `client_loop.py`. In the place of inputs may stand a list of them,
 of several clients whose requests are merged; see `batching.py`. Their own
@@ -20,6 +20,7 @@ import ctypes
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import pathlib
 import pickle
 import sys
@@ -268,9 +269,9 @@ class PythonLoader:
         return {name: value.numpy() for name, value in outputs.items()}
 
 
-def answer(requests):
+def answer(requests, loaded):
+    """Yields an answer to each request; keeps what it loads in `loaded`."""
     loaders = {"c": CLoader, "python": PythonLoader}
-    loaded = {}
     for path, signature, inputs, loader in requests:
         try:
             if (path, loader) not in loaded:
@@ -295,6 +296,16 @@ def answer(requests):
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Block())
-    answers = list(answer(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())))
-    assert not set(UNREACHABLE) & set(sys.modules)
-    pathlib.Path(sys.argv[2]).write_bytes(pickle.dumps(answers))
+    # What libraries print goes to the standard error, not among the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    loaded = {}
+    while True:
+        try:
+            requests = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            break
+        found = list(answer(requests, loaded))
+        assert not set(UNREACHABLE) & set(sys.modules)
+        pickle.dump(found, answers)
+        answers.flush()

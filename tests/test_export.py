@@ -1,20 +1,17 @@
 """Exports, run by TF Serving's own loader.
 
-One process, which can import neither Keras nor keras_attn, answers all
-requests of this file; see `c_loader.py`.
+A process that can import neither Keras nor keras_attn answers all requests;
+see `c_loader.py`.
 """
 
-import pathlib
-import pickle
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import toys as toy_models
 from c_loader import INVALID_ARGUMENT
+from support.lazily import ask
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
@@ -101,8 +98,8 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="session")
-def answers(toys, exports, trained, tmp_path_factory):
-    """A fresh process's answers by `(name, signature, case, loader)`."""
+def answers(toys, exports, trained):
+    """Another process's answers by `(name, signature, case, loader)`."""
     cases = {}
     for name in NAMES:
         for signature in TEXTS:
@@ -139,22 +136,12 @@ def answers(toys, exports, trained, tmp_path_factory):
             "ids": np.array(ids, "int32"),
             "lengths": np.array(lengths, "int32"),
         }
-    folder = tmp_path_factory.mktemp("answers")
     paths = {**exports, "trained": trained[0]}
     requests = [
         (str(paths[name]), signature, inputs, loader)
         for (name, signature, _, loader), inputs in cases.items()
     ]
-    return dict(zip(cases, ask(requests, folder), strict=True))
-
-
-def ask(requests, folder, *flags):
-    program = pathlib.Path(__file__).with_name("c_loader.py")
-    asked, answered = folder / "requests", folder / "answers"
-    asked.write_bytes(pickle.dumps(requests))
-    command = [sys.executable, program, asked, answered, *flags]
-    subprocess.run(command, check=True)
-    return pickle.loads(answered.read_bytes())
+    return dict(zip(cases, ask(requests), strict=True))
 
 
 def warm_ups(path):

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import toys as toy_models
 from keras import layers
+from support.lazily import Answers
+from support.lazily import Lazily
+from support.lazily import ask
+from support.lazily import some
 from test_export import as_bytes
-from test_export import ask
 
 import keras_attn
 
@@ -42,23 +45,28 @@ def _strict():
     return keras_attn.Translator(model, source_text, target_text, search)
 
 
+NAMES = ["pre", "sampling", "spectra", "strict"]
+# The others are left to `make test-all`.
+ALWAYS = ["pre", "strict"]
+
+
 @pytest.fixture(scope="module")
 def translators(toys):
-    made = {name: toys[name] for name in ("pre", "sampling", "spectra")}
-    return made | {"strict": _strict()}
+    return Lazily(
+        lambda name: _strict() if name == "strict" else toys[name], NAMES
+    )
 
 
 @pytest.fixture(scope="module")
 def exports(translators, tmp_path_factory):
-    base = tmp_path_factory.mktemp("exports")
-    return {
-        name: one.export(
-            base / name,
+    return Lazily(
+        lambda name: translators[name].export(
+            tmp_path_factory.mktemp("exports"),
             signatures=["options"] if name == "sampling" else "all",
             lengths=True if name == "spectra" else None,
-        )
-        for name, one in translators.items()
-    }
+        ),
+        NAMES,
+    )
 
 
 def options(translator, rows, **given):
@@ -143,48 +151,47 @@ def empty(inputs):
     return {name: x[:0] for name, x in inputs.items()}
 
 
-@pytest.fixture(scope="module")
-def answers(translators, exports, tmp_path_factory):
+def _cases_of(name, translator):
+    """Returns the inputs of each `(signature, case)` of an export."""
     cases = {}
-    for name in ("pre", "sampling"):
+    if name in OPTIONS:
         for bad in (True, False):
-            asked = _asked(name, translators[name], bad)
-            cases[name, "options", bad] = asked
-        cases[name, "options", "no rows"] = empty(asked)
-    for bad in (True, False):
-        cases["pre", "ids", bad] = _ids(bad)
-    for name, lines in (("too long", TOO_LONG), ("short", SHORT)):
-        text = {"text": as_bytes(lines)}
-        for signature in (*PLAIN, "encode"):
-            cases["strict", signature, name] = text
-        cases["strict", "options", name] = text | options(
-            translators["strict"], 3
+            cases["options", bad] = _asked(name, translator, bad)
+    if name == "pre":
+        for bad in (True, False):
+            cases["ids", bad] = _ids(bad)
+    if name == "strict":
+        for case, lines in (("too long", TOO_LONG), ("short", SHORT)):
+            text = {"text": as_bytes(lines)}
+            for signature in (*PLAIN, "encode"):
+                cases[signature, case] = text
+            cases["options", case] = text | options(translator, 3)
+            longer = "a b c a b" if case == "too long" else "b"
+            cases["score", case] = {
+                "text": as_bytes(SHORT),
+                "target": as_bytes(["a b", longer, "c"]),
+            }
+        cases["options", "prefix"] = {"text": as_bytes(SHORT)} | options(
+            translator, 3, prefix=as_bytes(["", "a b c a b", "a"])
         )
-        cases["strict", "score", name] = {
-            "text": as_bytes(SHORT),
-            "target": as_bytes(
-                ["a b", "a b c a b" if name == "too long" else "b", "c"]
-            ),
-        }
-    cases["strict", "options", "prefix"] = {"text": as_bytes(SHORT)} | options(
-        translators["strict"], 3, prefix=as_bytes(["", "a b c a b", "a"])
-    )
-    for case, given in {
-        "good": {},
-        "nan": {"nan": 1},
-        "lengths": {"lengths": {1: -1, 2: 8}},
-    }.items():
-        frames = _frames(**given)
-        for signature in (*PLAIN, "ids", "encode"):
-            cases["spectra", signature, case] = frames
-        cases["spectra", "options", case] = frames | options(
-            translators["spectra"], 4
-        )
-        cases["spectra", "score", case] = frames | {
-            "target": as_bytes(["AA", "B", "", "D"])
-        }
-    for key in [key for key in cases if key[2] in ("short", "good", False)]:
-        cases[*key[:2], "no rows"] = empty(cases[key])
+    if name == "spectra":
+        for case, given in {
+            "good": {},
+            "nan": {"nan": 1},
+            "lengths": {"lengths": {1: -1, 2: 8}},
+        }.items():
+            frames = _frames(**given)
+            for signature in (*PLAIN, "ids", "encode"):
+                cases[signature, case] = frames
+            cases["options", case] = frames | options(translator, 4)
+            cases["score", case] = frames | {
+                "target": as_bytes(["AA", "B", "", "D"])
+            }
+    good = [key for key in cases if key[1] in ("short", "good", False)]
+    for signature, case in good:
+        cases[signature, "no rows"] = empty(cases[signature, case])
+    if name != "strict":
+        return cases
     strings = np.array([[4, 5, 6], [4, 99, 2], [4, -1, 2], [4, 2, 99]], "int32")
     for case, ids, lengths in (
         ("strings", strings, [3, 3, 3, 3]),
@@ -193,19 +200,30 @@ def answers(translators, exports, tmp_path_factory):
         ("no columns", strings[:, :0], [0, 0, 0, 0]),
         ("nothing", strings[:0, :0], []),
     ):
-        cases["strict", "strings", case] = {
+        cases["strings", case] = {
             "ids": ids,
             "lengths": np.array(lengths, "int32"),
         }
-    folder = tmp_path_factory.mktemp("answers")
-    paths = {name: str(path) for name, path in exports.items()}
-    found = ask([(paths[k[0]], k[1], x, "c") for k, x in cases.items()], folder)
-    answers = dict(zip(cases, found, strict=True))
-    steps = _steps(answers["strict", "encode", "short"])
-    found = ask([(paths["strict"], "step", x, "c") for x in steps], folder)
-    return answers | {
-        ("strict", "step", i): answer for i, answer in enumerate(found)
-    }
+    return cases
+
+
+@pytest.fixture(scope="module")
+def answers(translators, exports, tmp_path_factory):
+    def cases_of(name):
+        return {
+            key: (key[0], inputs)
+            for key, inputs in _cases_of(name, translators[name]).items()
+        }
+
+    return Answers(exports, cases_of)
+
+
+@pytest.fixture(scope="module")
+def steps(exports, answers):
+    """Answers of `step` to each of `_steps()`."""
+    inputs = _steps(answers["strict", "encode", "short"])
+    path = str(exports["strict"])
+    return ask([(path, "step", x, "c") for x in inputs])
 
 
 def _steps(encoded):
@@ -235,7 +253,7 @@ def errors(answer):
     return [x.decode() for x in answer["error"]]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", some(OPTIONS, ALWAYS))
 def test_a_bad_option_is_answered_and_harms_no_neighbour(name, answers):
     bad = answers[name, "options", True]
     said = errors(bad)
@@ -307,6 +325,7 @@ def test_a_prefix_that_its_text_refuses_fails_alone(answers):
     assert found["text"][0] == answers["strict", "options", "short"]["text"][0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("signature", [*PLAIN, "ids", "options", "score"])
 @pytest.mark.parametrize(
     "case, bad", [("nan", {1: "finite"}), ("lengths", {1: "=-1.", 2: "=8."})]
@@ -330,14 +349,15 @@ def test_bad_features_fail_alone(signature, case, bad, answers):
     assert_same_rows(found, expected, good)
 
 
+@pytest.mark.full
 def test_lengths_that_cannot_be_are_said_when_encoding(answers):
     said = errors(answers["spectra", "encode", "lengths"])
     assert [bool(x) for x in said] == [False, True, True, False]
     assert "between 0 and 7, the columns of `frames`" in said[1]
 
 
-def test_a_bad_hypothesis_fails_alone_in_a_step(answers):
-    good, bad, past, _ = (answers["strict", "step", i] for i in range(4))
+def test_a_bad_hypothesis_fails_alone_in_a_step(steps):
+    good, bad, past, _ = steps
     assert not any(good["error"].ravel())
     said = [x.decode() for x in bad["error"][:, 0]]
     assert said[0] == "" and "Received: 99" in said[1]
@@ -382,11 +402,11 @@ def test_strings_of_nothing_are_empty(case, answers):
     [
         *(("strict", x) for x in (*PLAIN, "options", "score", "encode")),
         *(
-            ("spectra", x)
+            pytest.param("spectra", x, marks=pytest.mark.full)
             for x in (*PLAIN, "ids", "options", "score", "encode")
         ),
         ("pre", "ids"),
-        ("sampling", "options"),
+        pytest.param("sampling", "options", marks=pytest.mark.full),
     ],
 )
 def test_no_rows_are_answered_by_none_of_fitting_shapes(
@@ -395,18 +415,18 @@ def test_no_rows_are_answered_by_none_of_fitting_shapes(
     answer = answers[name, signature, "no rows"]
     assert isinstance(answer, dict), answer
     case = {"strict": "short", "spectra": "good"}.get(name, False)
-    some = answers[name, signature, case]
+    other = answers[name, signature, case]
     for output, value in answer.items():
         assert len(value) == 0
-        assert value.dtype == some[output].dtype
-        assert value.ndim == some[output].ndim
+        assert value.dtype == other[output].dtype
+        assert value.ndim == other[output].ndim
     if signature == "align":
         _, tokens, source = answer["alignments"].shape
         assert answer["tokens"].shape == (0, tokens)
         assert answer["source_tokens"].shape == (0, source)
 
 
-def test_a_step_of_no_rows_is_answered_by_none(answers):
-    answer = answers["strict", "step", 3]
+def test_a_step_of_no_rows_is_answered_by_none(steps):
+    *_, answer = steps
     assert isinstance(answer, dict), answer
     assert all(len(x) == 0 for x in answer.values())

@@ -16,10 +16,12 @@ from keras_attn_serving import Client
 from keras_attn_serving import RowError
 from keras_attn_serving import ServingError
 from keras_attn_serving.server import Server
+from support.lazily import Answers
+from support.lazily import Lazily
+from support.lazily import some
 from test_export import CORE_OPERATIONS
 from test_export import TEXT_OPERATIONS
 from test_export import as_bytes
-from test_export import ask
 from test_export import nodes
 from test_export import saved_model
 from test_export import warm_ups
@@ -45,18 +47,21 @@ TARGETS = ["AA B", "", "D", "K K", "ñ", "EH EH", "B", "AA"]
 PREFIXES = ["AA", "", "K D", "", "ñ", "B B B", "", "EH"]
 
 
+# The others are left to `make test-all`.
+ALWAYS = ["greedy", "sampling", "spectra", "transformer"]
+
+
 @pytest.fixture(scope="session")
 def exports(toys, tmp_path_factory):
-    base = tmp_path_factory.mktemp("exports")
-    return {
-        name: toys[name].export(
-            base / name,
-            signatures=names,
+    return Lazily(
+        lambda name: toys[name].export(
+            tmp_path_factory.mktemp("exports") / name,
+            signatures=ASKED[name],
             jit_compile=name == "compiled",
             lengths=False if name == "spectra" else None,
-        )
-        for name, names in ASKED.items()
-    }
+        ),
+        ASKED,
+    )
 
 
 def per_row(value, rows=ROWS, dtype="int32"):
@@ -72,85 +77,78 @@ def options(toy, rows=ROWS, **given):
     return inputs | {"prefix": as_bytes([""] * rows)} | given
 
 
+def cases_of(name, toys):
+    """Returns `(signature, inputs)` of each case of an export."""
+    text = {"text": as_bytes(LINES)}
+    frames, toy = {"frames": FRAMES}, toys[name]
+    if name == "greedy":
+        longest = np.array([3, 1, 5, 2, 10, 4, 6, 7], "int32")
+        prefix = as_bytes(PREFIXES)
+        asked = {
+            "own": {},
+            "prefixes": {"prefix": prefix, "max_length": longest},
+            "too long": {"max_length": per_row(99)},
+            "one for all": {"max_length": per_row(3, 1)},
+        }
+        return {
+            **{
+                case: ("options", text | options(toy, **given))
+                for case, given in asked.items()
+            },
+            "default": ("serving_default", text),
+            "score": ("score", text | {"target": as_bytes(TARGETS)}),
+            "no target": ("score", text | {"target": as_bytes(["A"])}),
+            "loop": (toy.search.max_length, text),
+        }
+    if name == "sampling":
+        seeds = {"seed": np.arange(ROWS, dtype="int32")}
+        unseeded = {"seed": per_row(-1)}
+        return {
+            "default": ("serving_default", text),
+            "default again": ("serving_default", text),
+            "seeds": ("options", text | options(toy, **seeds)),
+            "unseeded": ("options", text | options(toy, **unseeded)),
+        }
+    if name == "spectra":
+        penalty = np.array([0, 1.5, -1, 0.5], "float32")
+        given = frames | options(toy, 4, length_penalty=penalty)
+        return {
+            "align": ("align", frames),
+            "nbest": ("nbest", frames),
+            "ids": ("ids", frames),
+            "few": ("align", {"frames": FRAMES[:, :5]}),
+            "no rows": ("align", {"frames": FRAMES[:0]}),
+            "options": ("options", given),
+            "score": ("score", frames | {"target": as_bytes(TARGETS[:4])}),
+            "loop": (toy.search.max_length, frames),
+        }
+    cases = {"nbest": ("nbest", text)}
+    if name == "transformer":
+        cases["loop"] = 9, text
+    return cases
+
+
 @pytest.fixture(scope="session")
 def answers(toys, exports, tmp_path_factory):
-    """Answers by `(name, case)` without and, for some, with XLA."""
-    text = {"text": as_bytes(LINES)}
-    greedy, sampling, spectra = (
-        toys[name] for name in ("greedy", "sampling", "spectra")
-    )
-    longest = np.array([3, 1, 5, 2, 10, 4, 6, 7], "int32")
-    prefix = as_bytes(PREFIXES)
-    seeds = {"seed": np.arange(ROWS, dtype="int32")}
-    unseeded = {"seed": per_row(-1)}
-    frames = {"frames": FRAMES}
-    few = {"frames": FRAMES[:, :5]}
-    penalty = np.array([0, 1.5, -1, 0.5], "float32")
-    cases = {
-        ("greedy", "own"): ("options", text | options(greedy)),
-        ("greedy", "prefixes"): (
-            "options",
-            text | options(greedy, prefix=prefix, max_length=longest),
-        ),
-        ("greedy", "too long"): (
-            "options",
-            text | options(greedy, max_length=per_row(99)),
-        ),
-        ("greedy", "one for all"): (
-            "options",
-            text | options(greedy, max_length=per_row(3, 1)),
-        ),
-        ("greedy", "default"): ("serving_default", text),
-        ("greedy", "score"): ("score", text | {"target": as_bytes(TARGETS)}),
-        ("greedy", "no target"): ("score", text | {"target": as_bytes(["A"])}),
-        ("greedy", "loop"): (greedy.search.max_length, text),
-        ("sampling", "default"): ("serving_default", text),
-        ("sampling", "default again"): ("serving_default", text),
-        ("sampling", "seeds"): (
-            "options",
-            text | options(sampling, **seeds),
-        ),
-        ("sampling", "unseeded"): (
-            "options",
-            text | options(sampling, **unseeded),
-        ),
-        ("spectra", "align"): ("align", frames),
-        ("spectra", "nbest"): ("nbest", frames),
-        ("spectra", "ids"): ("ids", frames),
-        ("spectra", "few"): ("align", few),
-        ("spectra", "no rows"): ("align", {"frames": FRAMES[:0]}),
-        ("spectra", "options"): (
-            "options",
-            frames | options(spectra, 4, length_penalty=penalty),
-        ),
-        ("spectra", "score"): (
-            "score",
-            frames | {"target": as_bytes(TARGETS[:4])},
-        ),
-        ("spectra", "loop"): (spectra.search.max_length, frames),
-        ("ensemble", "nbest"): ("nbest", text),
-        ("transformer", "nbest"): ("nbest", text),
-        ("transformer", "loop"): (9, text),
-        ("compiled", "nbest"): ("nbest", text),
-    }
-    for name in FURTHER:
+    """Answers by `(name, case)` as in TF Serving, without XLA."""
+
+    def cases(name):
+        found = cases_of(name, toys)
         if name != "compiled":
             for signature, inputs in warm_ups(exports[name]):
-                cases[name, f"warm up {signature}"] = signature, inputs
-    with_xla = [
-        key
-        for key in cases
-        if key[0] in ("compiled", "sampling") and "warm" not in key[1]
-    ]
-    found = {}
-    for keys, flags in ((list(cases), []), (with_xla, ["--xla"])):
-        requests = [(str(exports[key[0]]), *cases[key], "c") for key in keys]
-        folder = tmp_path_factory.mktemp("answers")
-        for key, answer in zip(
-            keys, ask(requests, folder, *flags), strict=True
-        ):
-            found[(*key, *flags)] = answer
-    return found
+                found[f"warm up {signature}"] = signature, inputs
+        return found
+
+    return Answers(exports, cases)
+
+
+@pytest.fixture(scope="session")
+def answers_with_xla(toys, exports, tmp_path_factory):
+    return Answers(
+        exports,
+        lambda name: cases_of(name, toys),
+        "--xla",
+    )
 
 
 def texts(answer):
@@ -158,7 +156,7 @@ def texts(answer):
     return [x.decode() for x in answer["text"]]
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", some(FURTHER, ALWAYS))
 def test_the_signatures_asked_for_are_there(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs
     signatures = set(meta_graph.signature_def) - {"__saved_model_init_op"}
@@ -314,7 +312,7 @@ def test_options_of_features_go_row_by_row(toys, answers):
         assert answer["score"][i] == pytest.approx(expected.score, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ensemble", "transformer"])
+@pytest.mark.parametrize("name", some(["ensemble", "transformer"], ALWAYS))
 def test_other_models_are_answered_as_by_the_translator(name, toys, answers):
     expected = toys[name](LINES)
     answer = answers[name, "nbest"]
@@ -327,27 +325,26 @@ def test_other_models_are_answered_as_by_the_translator(name, toys, answers):
     )
 
 
-def test_samples_repeat_in_no_request_and_no_process(answers):
+def test_samples_repeat_in_no_request_and_no_process(answers, answers_with_xla):
     drawn = [
-        tuple(texts(answers["sampling", case, *flags]))
+        tuple(texts(found["sampling", case]))
         for case in ("default", "default again", "unseeded")
-        for flags in ([], ["--xla"])
+        for found in (answers, answers_with_xla)
     ]
     assert len(set(drawn)) == 6
 
 
-def test_samples_with_seeds_repeat_everywhere(answers):
-    one, other = (
-        answers["sampling", "seeds", *flags] for flags in ([], ["--xla"])
-    )
+def test_samples_with_seeds_repeat_everywhere(answers, answers_with_xla):
+    one, other = (x["sampling", "seeds"] for x in (answers, answers_with_xla))
     assert texts(one) == texts(other)
     np.testing.assert_array_equal(one["texts"], other["texts"])
 
 
-def test_an_export_for_xla_needs_xla(toys, answers):
+@pytest.mark.full
+def test_an_export_for_xla_needs_xla(toys, answers, answers_with_xla):
     code, message = answers["compiled", "nbest"]
     assert "XLA compilation disabled" in message
-    answer = answers["compiled", "nbest", "--xla"]
+    answer = answers_with_xla["compiled", "nbest"]
     expected = toys["compiled"](LINES)
     for i, row in enumerate(expected):
         assert [x.decode() for x in answer["texts"][i]] == [
@@ -355,15 +352,16 @@ def test_an_export_for_xla_needs_xla(toys, answers):
         ]
 
 
-def test_every_warm_up_request_is_answered(answers):
-    for name, further in FURTHER.items():
-        if name != "compiled":
-            for signature in [*PLAIN, *further]:
-                answer = answers[name, f"warm up {signature}"]
-                assert isinstance(answer, dict), answer
+@pytest.mark.parametrize(
+    "name", some([x for x in FURTHER if x != "compiled"], ALWAYS)
+)
+def test_every_warm_up_request_is_answered(name, answers):
+    for signature in [*PLAIN, *FURTHER[name]]:
+        answer = answers[name, f"warm up {signature}"]
+        assert isinstance(answer, dict), answer
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", some(FURTHER, ALWAYS))
 def test_an_export_uses_only_operations_that_servers_have(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs
     called = {x.signature.name for x in meta_graph.graph_def.library.function}
@@ -383,12 +381,12 @@ def test_the_plain_signatures_share_one_search(name, exports):
     assert len(searches) == 2  # and that with options
 
 
-def test_weights_are_stored_once_also_with_all_signatures(toys, exports):
-    for name in ("greedy", "ensemble"):
-        weights = [w for x in toys[name].models for w in x.weights]
-        size = sum(w.numpy().nbytes for w in weights)
-        (data,) = (exports[name] / "variables").glob("variables.data-*")
-        assert size <= data.stat().st_size < size + 16_000
+@pytest.mark.parametrize("name", some(["greedy", "ensemble"], ALWAYS))
+def test_weights_are_stored_once_also_with_all_signatures(name, toys, exports):
+    weights = [w for x in toys[name].models for w in x.weights]
+    size = sum(w.numpy().nbytes for w in weights)
+    (data,) = (exports[name] / "variables").glob("variables.data-*")
+    assert size <= data.stat().st_size < size + 16_000
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_the_first_of_several_outputs_is_looked_at():
     other = layers.Dense(3, "softmax", name="another")(hidden)
     model = keras.Model([source, target], [logits, other])
     losses = {"another": "mse", "logits": keras_attn.SequenceCrossentropy()}
-    model.compile("adam", loss=losses)
+    model.compile("adam", loss=losses, jit_compile=False)
     x, y = arrays()
     targets = {"another": np.zeros((3, 5, 3)), "logits": y}
     assert_good(model, (x, targets))
@@ -66,7 +66,9 @@ def test_a_model_that_draws_in_training_is_looked_at():
     hidden, *evidence = attention(x, memory, return_samples=True)
     logits = layers.Dense(TARGETS)(hidden)
     model = keras_attn.ReinforceModel([source, target], [logits, *evidence])
-    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     assert_good(model, arrays())
 
 
@@ -128,7 +130,10 @@ def test_nothing_in_the_model_changes(kind):
     logits = layers.Dense(TARGETS)(decoder()(x, memory))
     model = keras.Model([source, target], logits)
     model.compile(
-        "adam", keras_attn.SequenceCrossentropy(), metrics=["accuracy"]
+        "adam",
+        keras_attn.SequenceCrossentropy(),
+        metrics=["accuracy"],
+        jit_compile=False,
     )
     data = arrays()
     model.fit(*data, verbose=0)
@@ -149,7 +154,9 @@ def test_training_goes_on_as_if_nobody_had_looked():
         memory, x = embedded(source, target)
         hidden = decoder()(layers.Dropout(0.5)(x), memory)
         model = keras.Model([source, target], layers.Dense(TARGETS)(hidden))
-        model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+        model.compile(
+            "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+        )
         if checked:
             assert_good(model, arrays())
         return model.fit(*arrays(), epochs=3, verbose=0).history["loss"]

@@ -37,7 +37,9 @@ def good():
     hidden = attend(embed(target), memory)
     logits = layers.Dense(TARGETS, name="last")(hidden)
     model = keras.Model([source, target], logits)
-    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     return model
 
 
@@ -69,7 +71,7 @@ def test_good_data_of_any_form_has_no_finding(name):
     model = good()
     if "column" in name:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss=loss)
+        model.compile("adam", loss=loss, jit_compile=False)
     assert_good(model, GOOD_DATA[name])
 
 
@@ -283,7 +285,9 @@ def test_features_that_are_not_finite_are_refused():
 
 def test_a_batch_that_the_model_fails_on_is_refused():
     model = with_encoder(keras_attn.PositionEmbedding(6, **NAMED))
-    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     assert_good(model, arrays())
     long = np.tile(SOURCE_IDS, (1, 2))
     long[long == 0] = 3
@@ -302,7 +306,9 @@ def test_a_dataset_of_pairs_is_looked_at():
     embed = layers.Embedding(text.size, 6, mask_zero=True)
     hidden = decoder()(embed(target), embed(source))
     model = keras.Model([source, target], layers.Dense(text.size)(hidden))
-    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     assert_good(model, data)
     assert_good(model, data.map(lambda x, y: (x, y, y != 0)).repeat())
     rows = data.unbatch()

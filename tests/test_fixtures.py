@@ -2,14 +2,12 @@
 
 import json
 import pathlib
-import pickle
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
+from support.lazily import ask
 
 import keras_attn
 
@@ -61,19 +59,13 @@ def test_a_stored_translator_says_what_it_did(path):
 
 
 def test_a_stored_export_is_served_as_it_was(stored, expected, tmp_path):
-    program = pathlib.Path(__file__).with_name("c_loader.py")
     shutil.unpack_archive(stored / "saved_model.zip", tmp_path / "models")
     path = str(tmp_path / "models" / "1")
     lines = [x.encode() for x in expected["lines"]]
     inputs = {"text": np.array(lines, object)}
     requests = [(path, "nbest", inputs, x) for x in ("c", "python")]
-    (tmp_path / "asked").write_bytes(pickle.dumps(requests))
-    subprocess.run(
-        [sys.executable, program, tmp_path / "asked", tmp_path / "answered"],
-        check=True,
-    )
     expected = expected.get("translator", expected)
-    for answer in pickle.loads((tmp_path / "answered").read_bytes()):
+    for answer in ask(requests):
         texts = [[x.decode() for x in row] for row in answer["texts"]]
         assert texts == expected["texts"]
         np.testing.assert_allclose(

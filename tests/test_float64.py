@@ -115,7 +115,9 @@ def test_a_model_trains_and_is_decoded(mechanism, order, arguments):
     logits = layers.Dense(TEXT.size, **arguments)(hidden)
     model = keras.Model([source, target], logits)
     assert model.outputs[0].dtype == "float64"
-    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     data = keras_attn.pairs(
         ["abc", "d"], ["ab", "cda"], TEXT, TEXT, batch_size=2
     )

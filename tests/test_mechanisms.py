@@ -269,7 +269,9 @@ def assert_trained_alike(one, other):
 
 @in_turn(mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_changes_every_weight(mechanism, wiring):
-    for before, after in zip(*trained(mechanism, wiring), strict=True):
+    # By XLA where the test below cannot compare it.
+    found = trained(mechanism, wiring, jit_compile=mechanism.random)
+    for before, after in zip(*found, strict=True):
         assert np.isfinite(after).all()
         assert np.abs(after - before).max() > 1e-6
 

@@ -170,7 +170,9 @@ def test_fit_knows_the_number_of_steps_and_warns_of_nothing(capsys):
         layers.GRUCell(4), keras_attn.BahdanauAttention(4)
     )(embed(target), embed(source))
     model = keras.Model([source, target], layers.Dense(TEXT.size)(hidden))
-    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     data = pairs(lines(30), lines(30, seed=1), batch_size=8, buckets=2)
     steps = int(data.cardinality())
     history = model.fit(data, epochs=2, validation_data=data, verbose=2)

@@ -30,7 +30,9 @@ def toy(soft_share=0.0, **options):
     model = ReinforceModel([ids, positions], [logits, *evidence], **options)
     model.get_layer("scores").set_weights([E])
     model.get_layer("logits").set_weights([K])
-    model.compile(keras.optimizers.SGD(0.5), SequenceCrossentropy())
+    model.compile(
+        keras.optimizers.SGD(0.5), SequenceCrossentropy(), jit_compile=False
+    )
     return model
 
 
@@ -80,7 +82,9 @@ def one_step(model, inputs, y, baseline):
 @pytest.mark.parametrize("baseline", [0.0, -2.3])
 def test_the_estimator_is_the_gradient_of_the_expected_likelihood(baseline):
     model = toy(entropy_weight=0.2)
-    model.compile(keras.optimizers.SGD(1.0), SequenceCrossentropy())
+    model.compile(
+        keras.optimizers.SGD(1.0), SequenceCrossentropy(), jit_compile=False
+    )
     of_scores, of_logits = one_step(model, *batch(200_000), baseline)
     # The mean of so many draws is off by 1 / 450 of a draw's deviation,
     # which is less than 1.
@@ -94,7 +98,9 @@ def test_the_estimator_is_the_gradient_of_the_expected_likelihood(baseline):
 
 def test_the_baseline_makes_the_estimates_vary_less():
     model = toy(entropy_weight=0.0)
-    model.compile(keras.optimizers.SGD(1.0), SequenceCrossentropy())
+    model.compile(
+        keras.optimizers.SGD(1.0), SequenceCrossentropy(), jit_compile=False
+    )
 
     def deviation(baseline):
         found = [one_step(model, *batch(1), baseline)[0] for _ in range(200)]
@@ -181,7 +187,9 @@ def test_what_is_soft_learns_by_its_own_gradient():
     model = toy(soft_share=1.0, reward_weight=0.0, entropy_weight=0.0)
     model.get_layer("logits").trainable = False
     model.get_layer("logits").set_weights([4 * np.eye(2, 3, k=1)])
-    model.compile(keras.optimizers.Adam(0.05), SequenceCrossentropy())
+    model.compile(
+        keras.optimizers.Adam(0.05), SequenceCrossentropy(), jit_compile=False
+    )
     inputs, y = batch(16)
     model.fit(inputs, y, epochs=60, verbose=0)
     p = softmax(model.get_layer("scores").get_weights()[0])

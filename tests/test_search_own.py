@@ -20,8 +20,8 @@ from spelling import random_automaton
 from spelling import spell
 from spelling import speller
 from spelling import tokens_of
+from support.lazily import ask
 from test_export import as_bytes
-from test_export import ask
 from test_export import warm_ups
 from test_search_sampling import numbers_of
 from test_translator import assert_same as assert_same_translation
@@ -326,7 +326,7 @@ def test_an_export_answers_by_it_through_serving_s_own_loader(
         (path, "score", text | {"target": as_bytes(["AA B"] * ROWS)}, "c"),
         *((path, *x, "c") for x in warm_ups(tmp_path / "models" / "1")),
     ]
-    answer, *others = ask(requests, tmp_path)
+    answer, *others = ask(requests)
     assert not [x for x in others if isinstance(x, tuple)]
     for row in range(ROWS - 1):
         task_seed = asked["seed"][row]

@@ -7,6 +7,7 @@ import tensorflow as tf
 from splitters import LINES
 from splitters import NAMES
 from splitters import translator
+from support.lazily import Lazily
 
 import keras_attn
 from keras_attn import Text
@@ -16,16 +17,15 @@ from keras_attn.text import UNKNOWN
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
-    return {
-        name: splitters.make(name, tmp_path_factory.mktemp(name))
-        for name in NAMES
-    }
+    return Lazily(
+        lambda name: splitters.make(name, tmp_path_factory.mktemp(name)), NAMES
+    )
 
 
 @pytest.fixture(scope="session")
 def translators(texts):
     """Translators with each splitter in the source and in the target text."""
-    return {name: translator(texts[name], texts[name]) for name in NAMES}
+    return Lazily(lambda name: translator(texts[name], texts[name]), NAMES)
 
 
 def test_pieces_of_one_s_own_are_counted_looked_up_and_joined(texts):

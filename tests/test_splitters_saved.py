@@ -5,10 +5,7 @@ TensorFlow Serving's own loader answers the exports.
 
 import json
 import pathlib
-import pickle
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +13,9 @@ import splitters
 from splitters import LINES
 from splitters import NAMES
 from splitters import translator
+from support.lazily import Answers
+from support.lazily import Lazily
+from support.lazily import some
 
 from keras_attn import Text
 from keras_attn import Translator
@@ -25,16 +25,15 @@ from keras_attn.text import Whitespace
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
-    return {
-        name: splitters.make(name, tmp_path_factory.mktemp(name))
-        for name in NAMES
-    }
+    return Lazily(
+        lambda name: splitters.make(name, tmp_path_factory.mktemp(name)), NAMES
+    )
 
 
 @pytest.fixture(scope="session")
 def translators(texts):
     """Translators with each splitter in the source and in the target text."""
-    return {name: translator(texts[name], texts[name]) for name in NAMES}
+    return Lazily(lambda name: translator(texts[name], texts[name]), NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,38 +93,36 @@ def test_a_vocabulary_that_is_not_the_part_s_is_refused(texts, tmp_path):
         Text.load(tmp_path / "text.txt")
 
 
+# The others are left to `make test-all`.
+ALWAYS = ["listed", "sentencepiece"]
+
+
 @pytest.fixture(scope="module")
 def answers(translators, tmp_path_factory):
     """Answers of TensorFlow Serving's loader, where none of ours is."""
-    base, requests, names = tmp_path_factory.mktemp("exports"), [], []
-    inputs = {"text": np.array([x.encode() for x in LINES], object)}
-    for name, made in translators.items():
-        made.export(base / "first" / name, signatures=["score"])
-    shutil.move(base / "first", base / "moved")  # so all is within
-    for name in translators:
-        path = str(base / "moved" / name / "1")
-        target = {"target": inputs["text"]}
-        for signature, given in (
-            ("serving_default", inputs),
-            ("align", inputs),
-            ("score", inputs | target),
-        ):
-            requests.append((path, signature, given, "c"))
-            names.append((name, signature))
-    (base / "asked").write_bytes(pickle.dumps(requests))
-    program = pathlib.Path(__file__).with_name("c_loader.py")
-    subprocess.run(
-        [sys.executable, program, base / "asked", base / "answered"],
-        check=True,
+
+    def export(name):
+        folder = tmp_path_factory.mktemp("exports")
+        translators[name].export(folder / "first", signatures=["score"])
+        shutil.move(folder / "first", folder / "moved")  # so all is within
+        return folder / "moved" / "1"
+
+    text = {"text": np.array([x.encode() for x in LINES], object)}
+    cases = {
+        "plain": ("serving_default", text),
+        "align": ("align", text),
+        "score": ("score", text | {"target": text["text"]}),
+    }
+    return Answers(
+        Lazily(export, NAMES),
+        lambda name: cases,
     )
-    found = pickle.loads((base / "answered").read_bytes())
-    return dict(zip(names, found, strict=True))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_an_export_answers_as_the_translator_does(translators, answers, name):
     result = translators[name](LINES)
-    answer = answers[name, "serving_default"]
+    answer = answers[name, "plain"]
     assert [x.decode("utf-8", "replace") for x in answer["text"]] == result.text
     np.testing.assert_allclose(answer["score"], result.scores, atol=1e-5)
     aligned = answers[name, "align"]
@@ -136,13 +133,7 @@ def test_an_export_answers_as_the_translator_does(translators, answers, name):
     np.testing.assert_allclose(answers[name, "score"]["score"], scores, 1e-4)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        NAMES[0],
-        *(pytest.param(name, marks=pytest.mark.full) for name in NAMES[1:]),
-    ],
-)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS[1:]))
 def test_a_translator_is_saved_and_loaded(translators, name, tmp_path):
     made = translators[name]
     made.save(tmp_path / "saved")

@@ -3,11 +3,6 @@
 Only public names of the package are used here.
 """
 
-import pathlib
-import pickle
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -19,6 +14,7 @@ from cuts import speak_up
 from cuts import with_path
 from keras import layers
 from keras import ops
+from support.lazily import ask
 
 import keras_attn
 from keras_attn import Incremental
@@ -453,11 +449,7 @@ def test_an_export_answers_in_tensorflow_serving_s_loader(made, tmp_path):
     lines = ["abc", "dead", "b"]
     text = {"text": np.array([x.encode() for x in lines], object)}
     requests = [(path, "serving_default", text, "c"), (path, 7, text, "c")]
-    (tmp_path / "requests").write_bytes(pickle.dumps(requests))
-    program = pathlib.Path(__file__).with_name("c_loader.py")
-    command = [program, tmp_path / "requests", tmp_path / "answers"]
-    subprocess.run([sys.executable, *command], check=True)
-    answer, by_client = pickle.loads((tmp_path / "answers").read_bytes())
+    answer, by_client = ask(requests)
     expected = made(lines)
     assert [x.decode() for x in answer["text"]] == list(expected.text)
     np.testing.assert_allclose(answer["score"], expected.scores, atol=1e-4)

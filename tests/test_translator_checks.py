@@ -40,7 +40,9 @@ def growing():
         layers.Embedding(SOURCE.size, 6, mask_zero=True)(source),
     )
     model = keras.Model([source, target], layers.Dense(TARGET.size)(hidden))
-    model.compile("sgd", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "sgd", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     translator = keras_attn.Translator(
         model, SOURCE, TARGET, keras_attn.GreedySearch(max_length=5)
     )

@@ -8,8 +8,8 @@ import tensorflow as tf
 import toys as toy_models
 from keras_attn_serving import Client
 from keras_attn_serving.server import Server
+from support.lazily import ask
 from test_export import as_bytes
-from test_export import ask
 
 import keras_attn
 
@@ -285,12 +285,11 @@ def answers(cutting, exports, tmp_path_factory):
         "max_length": few,
     }
     cases["NFC", "score"] = text | {"target": as_bytes(TARGETS)}
-    folder = tmp_path_factory.mktemp("answers")
     requests = [
         (str(exports[form]), case.split()[0], inputs, "c")
         for (form, case), inputs in cases.items()
     ]
-    return dict(zip(cases, ask(requests, folder), strict=True))
+    return dict(zip(cases, ask(requests), strict=True))
 
 
 @pytest.mark.parametrize("form", NORMALIZATIONS)

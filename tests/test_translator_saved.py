@@ -119,7 +119,10 @@ def test_a_model_compiled_with_parts_of_its_own_is_loaded_by_another_process(
 ):
     model = made()
     model.compile(
-        keras.optimizers.Adam(schedule()), loss=my_loss, metrics=[Ones()]
+        keras.optimizers.Adam(schedule()),
+        loss=my_loss,
+        metrics=[Ones()],
+        jit_compile=False,
     )
     train(model)
     translator = translator_of(model)
@@ -141,7 +144,12 @@ def test_a_model_within_that_was_compiled_is_loaded_too(tmp_path):
     ids = keras.Input((None,), dtype="int32")
     embed = layers.Embedding(SOURCE.size, 8, mask_zero=True)
     inner = keras.Model(ids, embed(ids))
-    inner.compile(keras.optimizers.Adam(WithoutConfig()), "mse", [Ones()])
+    inner.compile(
+        keras.optimizers.Adam(WithoutConfig()),
+        "mse",
+        [Ones()],
+        jit_compile=False,
+    )
     source = keras.Input((None,), dtype="int32")
     target = keras.Input((None,), dtype="int32")
     hidden = keras_attn.AttentionDecoder(
@@ -165,7 +173,10 @@ def test_what_an_earlier_version_saved_with_a_loss_of_ones_own_is_loaded(
     """
     model = made()
     model.compile(
-        keras.optimizers.Adam(Schedule()), loss=my_loss, metrics=[Ones()]
+        keras.optimizers.Adam(Schedule()),
+        loss=my_loss,
+        metrics=[Ones()],
+        jit_compile=False,
     )
     train(model)
     if within:
@@ -181,7 +192,9 @@ def test_what_an_earlier_version_saved_with_a_loss_of_ones_own_is_loaded(
 def test_a_saved_translator_is_no_larger_for_its_training(tmp_path):
     model = made()
     translator_of(model).save(tmp_path / "fresh")
-    model.compile("adam", loss=keras_attn.SequenceCrossentropy())
+    model.compile(
+        "adam", loss=keras_attn.SequenceCrossentropy(), jit_compile=False
+    )
     train(model)
     translator_of(model).save(tmp_path / "trained")
     fresh, trained = (
