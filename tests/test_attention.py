@@ -135,6 +135,7 @@ def functional(attention):
 
 
 @mechanisms.in_turn(
+    every=3,
     mechanism=mechanisms.MECHANISMS,
     way=["functional", "functional, graph", "subclassed", "subclassed, graph"],
 )

@@ -202,7 +202,7 @@ def steps_of(model, source, targets):
     return np.stack(logits, axis=2)
 
 
-@each_form
+@pytest.mark.parametrize("name", nth(3, FORMS))
 def test_beams_decoded_step_by_step_are_whole_targets_decoded(name):
     model = FORMS[name]()
     other = np.where(TARGET == 1, 1, 6 - TARGET)

@@ -283,10 +283,7 @@ class Draws(keras_attn.Search):
         return tf.where(logp >= best - margin, tf.exp(logp), 0.0)
 
     def choose(self, step, state):
-        margin = self.margin
-        if tf.is_tensor(margin):
-            margin = margin[..., None]
-        return step.pick(self.near(step, margin))
+        return step.pick(self.near(step, step.for_all_tokens(self.margin)))
 
 
 class OneAxisShort(Draws):
@@ -313,7 +310,7 @@ def test_a_search_may_be_tried(count):
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_an_option_that_falls_on_hypotheses_is_found(count):
-    with pytest.raises(ValueError, match=r"`self.option\[..., None\]`"):
+    with pytest.raises(ValueError, match="`step.for_all_tokens"):
         try_search(OneAxisShort(num_hypotheses=count), 11)
 
 

@@ -235,6 +235,7 @@ def test_the_published_split_is_read(cmudict, tmp_path):
     assert split.test == {"cat's": ["K AE T S"]}
 
 
+@pytest.mark.full
 def test_a_transformer_is_trained_exported_and_served_likewise(tmp_path):
     # From a folder of its own, with a path relative to that.
     toy = *TOY, "--depth", "1", "--output", "here"

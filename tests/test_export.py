@@ -11,7 +11,9 @@ import pytest
 import tensorflow as tf
 import toys as toy_models
 from c_loader import INVALID_ARGUMENT
-from support.lazily import ask
+from support.lazily import Answers
+from support.lazily import Lazily
+from support.lazily import some
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
@@ -60,12 +62,22 @@ def as_bytes(lines):
     )
 
 
+# The others are left to `make test-all`.
+ALWAYS = ["pre", "words"]
+
+
 @pytest.fixture(scope="session")
-def exports(toys, tmp_path_factory):
-    base = tmp_path_factory.mktemp("exports")
-    paths = {name: toys[name].export(base / name) for name in NAMES}
-    paths["moved"] = base / "elsewhere" / "7"
-    shutil.copytree(paths["pre"], paths["moved"])
+def exports(toys, trained, tmp_path_factory):
+    def path(name):
+        if name == "trained":
+            return trained[0]
+        base = tmp_path_factory.mktemp("exports")
+        if name != "moved":
+            return toys[name].export(base / name)
+        shutil.copytree(paths["pre"], base / "elsewhere" / "7")
+        return base / "elsewhere" / "7"
+
+    paths = Lazily(path, [*NAMES, "moved", "trained"])
     return paths
 
 
@@ -98,50 +110,58 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="session")
-def answers(toys, exports, trained):
+def answers(toys, exports):
     """Another process's answers by `(name, signature, case, loader)`."""
-    cases = {}
-    for name in NAMES:
-        for signature in TEXTS:
-            for loader in LOADERS[name]:
-                cases[name, signature, "lines", loader] = {
-                    "text": as_bytes(LINES)
-                }
-        text = toys[name].source_text
-        cases[name, "ids", "lines", "c"] = ids_of(text, LINES)
-        cases[name, "ids", "no rows", "c"] = ids_of(text, [])
-        cases[name, "align", "no rows", "c"] = {"text": as_bytes([])}
-    cases["moved", "serving_default", "lines", "c"] = {"text": as_bytes(LINES)}
-    cases["trained", "serving_default", "lines", "c"] = {
-        "text": as_bytes(LINES)
+
+    def cases_of(name):
+        return {
+            key: (key[0], inputs, key[2])
+            for key, inputs in _cases_of(name, toys, exports).items()
+        }
+
+    return Answers(exports, cases_of)
+
+
+def _cases_of(name, toys, exports):
+    """Returns the inputs of each `(signature, case, loader)` of an export."""
+    lines = {"text": as_bytes(LINES)}
+    if name in ("moved", "trained"):
+        return {("serving_default", "lines", "c"): lines}
+    cases = {
+        (signature, "lines", loader): lines
+        for signature in TEXTS
+        for loader in LOADERS[name]
     }
+    text = toys[name].source_text
+    cases["ids", "lines", "c"] = ids_of(text, LINES)
+    cases["ids", "no rows", "c"] = ids_of(text, [])
+    cases["align", "no rows", "c"] = {"text": as_bytes([])}
+    scalar, square = np.array(b"abc", object), as_bytes(["a"])[None]
+    for signature in TEXTS if name in ("pre", "words") else ():
+        cases[signature, "scalar", "c"] = {"text": scalar}
+        cases[signature, "rank 2", "c"] = {"text": square}
+    if name == "words":
+        long = as_bytes(["abc", "a " * 50_000])
+        for signature in TEXTS:
+            cases[signature, "too long", "c"] = {"text": long}
+    if name != "pre":
+        return cases
     for signature, inputs in warm_ups(exports["pre"]):
-        cases["pre", signature, "warm up", "c"] = inputs
+        cases[signature, "warm up", "c"] = inputs
     for signature in TEXTS:
-        for case, lines in HOSTILE.items():
-            cases["pre", signature, case, "c"] = {"text": as_bytes(lines)}
-        scalar, square = np.array(b"abc", object), as_bytes(["a"])[None]
-        for name in ("pre", "words"):
-            cases[name, signature, "scalar", "c"] = {"text": scalar}
-            cases[name, signature, "rank 2", "c"] = {"text": square}
-        lines = as_bytes(["abc", "a " * 50_000])
-        cases["words", signature, "too long", "c"] = {"text": lines}
+        for case, hostile in HOSTILE.items():
+            cases[signature, case, "c"] = {"text": as_bytes(hostile)}
     for case, ids, lengths in (
         ("in two rows", [[4, 5, 2, 0], [5, 2, 0, 0]], [3, 2]),
         ("wild padding", [[4, 5, 2, 7], [5, 2, 3, 9]], [3, 2]),
         ("wild lengths", [[4, 5, 2, 0], [5, 2, 0, 0]], [3, -1]),
         ("unknown id", [[4, 99, 2, 0], [5, 2, 0, 0]], [3, 2]),
     ):
-        cases["pre", "ids", case, "c"] = {
+        cases["ids", case, "c"] = {
             "ids": np.array(ids, "int32"),
             "lengths": np.array(lengths, "int32"),
         }
-    paths = {**exports, "trained": trained[0]}
-    requests = [
-        (str(paths[name]), signature, inputs, loader)
-        for (name, signature, _, loader), inputs in cases.items()
-    ]
-    return dict(zip(cases, ask(requests), strict=True))
+    return cases
 
 
 def warm_ups(path):
@@ -175,7 +195,13 @@ def nodes(path):
 
 @pytest.mark.parametrize(
     "name, loader",
-    [(name, loader) for name in NAMES for loader in LOADERS[name]],
+    [
+        pytest.param(
+            name, loader, marks=() if name in ALWAYS else pytest.mark.full
+        )
+        for name in NAMES
+        for loader in LOADERS[name]
+    ],
 )
 def test_an_export_answers_as_the_translator_does(name, loader, toys, answers):
     expected = toys[name](LINES)
@@ -215,7 +241,7 @@ def test_an_export_answers_as_the_translator_does(name, loader, toys, answers):
     np.testing.assert_allclose(aligned["score"], expected.scores, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_ids_are_decoded_as_their_texts_are(name, toys, answers):
     found = answers[name, "ids", "lines", "c"]
     nbest = answers[name, "nbest", "lines", "c"]
@@ -291,7 +317,7 @@ def test_a_text_of_another_rank_is_refused_and_crashes_nothing(
     assert "is not compatible with expected shape [?]" in message
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 @pytest.mark.parametrize("signature", ["align", "ids"])
 def test_a_batch_without_rows_is_answered_by_none(name, signature, answers):
     answer = answers[name, signature, "no rows", "c"]
@@ -335,7 +361,7 @@ SIGNATURES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_the_four_signatures_are_as_documented(name, toys, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs
     signatures = dict(meta_graph.signature_def)
@@ -356,7 +382,7 @@ def test_the_four_signatures_are_as_documented(name, toys, exports):
             assert len(info.tensor_shape.dim) == len(shape)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_all_outputs_are_batch_first(name, toys, answers):
     search = toys[name].search
     sizes = {
@@ -425,7 +451,7 @@ def test_the_directory_can_be_read_by_the_server_s_user(exports):
     assert exports["pre"].stat().st_mode & 0o555 == 0o555
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_weights_are_stored_once(name, toys, exports):
     weights = toys[name].model.weights
     size = sum(x.numpy().nbytes for x in weights)
@@ -441,7 +467,7 @@ def test_weights_are_stored_once(name, toys, exports):
     assert len(handles) == len(set(handles)) == len(weights)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_nothing_asks_for_xla_even_from_a_compiled_translator(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs
     functions = meta_graph.graph_def.library.function
@@ -451,7 +477,7 @@ def test_nothing_asks_for_xla_even_from_a_compiled_translator(name, exports):
             assert not thing.attr[attribute].b
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_an_export_uses_only_operations_that_servers_have(name, exports):
     used = {node.op for node in nodes(exports[name])}
     assert not [op for op in used if "cudnn" in op.lower()]

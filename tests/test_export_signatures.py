@@ -48,7 +48,7 @@ PREFIXES = ["AA", "", "K D", "", "ñ", "B B B", "", "EH"]
 
 
 # The others are left to `make test-all`.
-ALWAYS = ["greedy", "sampling", "spectra", "transformer"]
+ALWAYS = ["greedy", "sampling", "spectra"]
 
 
 @pytest.fixture(scope="session")
@@ -257,7 +257,7 @@ def test_a_client_s_own_greedy_search_finds_what_is_served(toys, answers):
     np.testing.assert_allclose(answer["score"], expected["score"], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["spectra", "transformer"])
+@pytest.mark.parametrize("name", some(["spectra", "transformer"], ALWAYS))
 def test_a_client_steps_through_features_and_transformers(name, toys, answers):
     toy = toys[name]
     search = keras_attn.GreedySearch(max_length=toy.search.max_length)
@@ -325,6 +325,7 @@ def test_other_models_are_answered_as_by_the_translator(name, toys, answers):
     )
 
 
+@pytest.mark.full
 def test_samples_repeat_in_no_request_and_no_process(answers, answers_with_xla):
     drawn = [
         tuple(texts(found["sampling", case]))
@@ -334,6 +335,7 @@ def test_samples_repeat_in_no_request_and_no_process(answers, answers_with_xla):
     assert len(set(drawn)) == 6
 
 
+@pytest.mark.full
 def test_samples_with_seeds_repeat_everywhere(answers, answers_with_xla):
     one, other = (x["sampling", "seeds"] for x in (answers, answers_with_xla))
     assert texts(one) == texts(other)

@@ -98,7 +98,7 @@ def changed(cut, hoisted):
     return [new for old, new in pairs if new is not old]
 
 
-@in_turn(cell=CELLS, wiring=WIRINGS)
+@in_turn(every=2, cell=CELLS, wiring=WIRINGS)
 def test_a_decoder_decodes_the_same_with_fewer_products(cell, wiring):
     model = model_of(cell=CELLS[cell](), **WIRINGS[wiring])
     assert len(hoisted_in(model)) == 1

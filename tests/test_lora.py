@@ -72,7 +72,7 @@ def assert_like_the_whole_model(found, model):
 
 
 # The others are left to `make test-all`.
-ALWAYS = ["pre", "transformer"]
+ALWAYS = ["pre"]
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_adapters_are_saved_and_loaded(kind, adapted, tmp_path):
     np.testing.assert_allclose(found.scores, after.scores, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", some(KINDS, ALWAYS[:1]))
+@pytest.mark.parametrize("kind", some(KINDS, ALWAYS))
 def test_exports_have_the_adapters(kind, adapted, answers):
     answer, after = answers[kind, "lines"], adapted[kind]["after"]
     assert [x.decode() for x in answer["text"]] == after.text

@@ -276,7 +276,7 @@ def test_training_changes_every_weight(mechanism, wiring):
         assert np.abs(after - before).max() > 1e-6
 
 
-@in_turn(every=4, mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
+@in_turn(every=8, mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_is_the_same_in_a_graph_and_eagerly(mechanism, wiring):
     # Four rows in batches of three: the last batch is a single row.
     assert_trained_alike(
@@ -298,7 +298,7 @@ def test_training_is_the_same_with_xla(mechanism, wiring):
     )
 
 
-@in_turn(every=4, mechanism=MECHANISMS, wiring=WIRINGS)
+@in_turn(every=8, mechanism=MECHANISMS, wiring=WIRINGS)
 def test_answers_are_the_same_with_xla(mechanism, wiring):
     import tensorflow as tf
 

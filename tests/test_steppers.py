@@ -15,6 +15,7 @@ from cuts import with_path
 from keras import layers
 from keras import ops
 from support.lazily import ask
+from support.lazily import some
 
 import keras_attn
 from keras_attn import Incremental
@@ -422,7 +423,7 @@ SEARCHES = {
 }
 
 
-@pytest.fixture(scope="module", params=SEARCHES)
+@pytest.fixture(scope="module", params=some(SEARCHES, ["beam"]))
 def made(request):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("searches are TensorFlow's")

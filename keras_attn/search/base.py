@@ -54,8 +54,9 @@ class Search(_Record, kw_only=True):
 
     In these three methods `self` holds the options of the request where a
     request sets them: `self.target` below is then a tensor of shape
-    `(batch, 1)`, which becomes `self.target[..., None]` beside tensors
-    `(batch, N, vocabulary)`. The methods are traced once, for all steps.
+    `(batch, 1)`; beside tensors `(batch, N, vocabulary)` write
+    `step.for_all_tokens(self.target)`. The methods are traced once, for all
+    steps.
 
     A `Translator` first tries a search of your own on random logits. A row
     must get the same hypotheses beside other rows and alone, also where each

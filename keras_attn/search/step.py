@@ -84,6 +84,19 @@ class Step:
         self._likeliest = tokens, scores
         return tokens
 
+    def for_all_tokens(self, option):
+        """Returns an option of the search to use beside all tokens.
+
+        Args:
+            option: A number, or a tensor `(batch, 1)` where a request sets
+                it.
+
+        Returns:
+            The number, or a tensor `(batch, 1, 1)`, which fits tensors
+            `(batch, N, vocabulary)`.
+        """
+        return option[..., None] if tf.is_tensor(option) else option
+
     def pick(self, weights):
         """Draws a token for each hypothesis, by the step's random numbers.
 

@@ -11,6 +11,7 @@ from keras_attn.search.task import Task
 _STEPS = 4  # longest output of the trial
 _SOURCE = 3  # positions
 _LARGEST = 1e6  # value of an option that is tried
+_ROWS = 16  # at most
 _KINDS = 5  # the last token matters up to its remainder
 _START, _END = 1, 2
 
@@ -30,10 +31,11 @@ def try_search(search: Search, vocabulary: int) -> None:
     if type(search).__module__.startswith("keras_attn."):
         return
     search = _shorter(search)
-    rows = max(2, search.num_hypotheses)
+    # With more hypotheses the sizes differ, and TensorFlow finds a mistake.
+    rows = max(2, min(search.num_hypotheses, _ROWS))
+    size = rows, _STEPS, _KINDS, vocabulary
     random = np.random.default_rng(0)
-    logits = 3 * random.normal(size=(rows, _STEPS, _KINDS, vocabulary))
-    logits = logits.astype("float32")
+    logits = 3 * random.standard_normal(size, dtype="float32")
     requests: list[dict] = [{}]
     if options := _options(search, rows):
         requests.append(options)
@@ -49,8 +51,9 @@ def try_search(search: Search, vocabulary: int) -> None:
                     + (
                         ", where each row of the request sets "
                         f"{', '.join(options)}. An option of a request is a "
-                        "tensor (batch, 1): write `self.option[..., None]` "
-                        "beside tensors (batch, N, vocabulary)."
+                        "tensor (batch, 1): write "
+                        "`step.for_all_tokens(self.option)` beside tensors "
+                        "(batch, N, vocabulary)."
                         if options
                         else ". Let no operation mix the first axis."
                     )

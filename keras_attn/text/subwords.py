@@ -73,6 +73,7 @@ class SentencePiece(Splitter):
                 )
             model, self._path = path.read_bytes(), str(path)
         self.nbest, self.alpha = nbest, alpha
+        self.draws = nbest is not None
         self._content = model
         self._file: _TemporaryFile | None = None
         processor = _processor(model)
@@ -90,11 +91,6 @@ class SentencePiece(Splitter):
         for i, own in enumerate(kept):
             own_ids[own] = _FIRST + i
         self._from_model = own_ids
-
-    @property
-    def draws(self) -> bool:
-        """Whether it draws a segmentation at random."""
-        return self.nbest is not None
 
     def drawing(self, nbest: int, alpha: float) -> "SentencePiece":
         """Returns a splitter that draws segmentations of this model."""

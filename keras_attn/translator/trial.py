@@ -105,7 +105,6 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     cut.check(*inputs, target)
     if models[0].inputs[-1].shape[1] is None:
         target = target[:, :3]  # enough for the rest
-    misled = isinstance(sources, Lines) and _misled(cut, inputs, target)
     for model in models:
         alone = np.asarray(model([*inputs, target], training=False))
         if np.min(alone) >= 0 and np.allclose(np.sum(alone, -1), 1, atol=1e-2):
@@ -116,7 +115,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
                 "last layer and train with `SequenceCrossentropy`."
             )
         if isinstance(sources, Lines):
-            _check_padding(model, inputs, target, alone, misled)
+            _check_padding(model, cut, inputs, target, alone)
     encoded = cut.encode(*inputs)
     _, alignments, _ = cut.step(
         target[:, :1], cut.start(encoded, max_length=target.shape[1]), encoded
@@ -225,7 +224,7 @@ def _misled(cut, inputs, target):
     return bool(np.max(np.where(mask, 0, weights), initial=0) > _WEIGHT)
 
 
-def _check_padding(model, inputs, target, alone, misled):
+def _check_padding(model, cut, inputs, target, alone):
     (ids,) = inputs
     beside = model([_padded(ids), target], training=False)
     if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
@@ -236,7 +235,7 @@ def _check_padding(model, inputs, target, alone, misled):
                 "The mask reaches the attention, but its alignment gives "
                 "weight to padding: an `Alignment` must give none where "
                 "`allowed` is False."
-                if misled
+                if _misled(cut, inputs, target)
                 else "Does a mask reach the decoder? "
                 "`Embedding(mask_zero=True)` makes one, and Keras's "
                 "`MultiHeadAttention` removes it from the tensor that it "
