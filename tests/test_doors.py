@@ -168,6 +168,45 @@ def test_the_stepper_without_a_mistake_is_taken():
 
 
 @pytest.mark.parametrize(
+    ("start", "step", "others"),
+    [
+        (
+            lambda self, *given: {"a": zeros(self, *given), "b": None},
+            lambda self, inputs, _, state, position: (
+                *halved(self, inputs, _, state["a"], position)[:2],
+                {"a": inputs["inputs"] + state["a"] / 2, "b": None},
+            ),
+            {},
+        ),
+        (
+            lambda self, *given: [zeros(self, *given)],
+            lambda self, inputs, _, state, position: (
+                *halved(self, inputs, _, state[0], position)[:2],
+                (inputs["inputs"] + state[0] / 2,),
+            ),
+            {},
+        ),
+        (
+            lambda self, *given: (zeros(self, *given), ops.zeros((), "int32")),
+            lambda self, inputs, _, state, position: (
+                *halved(self, inputs, _, state[0], position)[:2],
+                (inputs["inputs"] + state[0] / 2, state[1] + 1),
+            ),
+            {
+                "reorder": lambda self, state, parents: (
+                    keras_attn.Stepper.reorder(self, state[0], parents),
+                    state[1],
+                )
+            },
+        ),
+    ],
+    ids=["None", "tuple for list", "scalar"],
+)
+def test_a_stepper_may_keep_what_it_likes(start, step, others):
+    decode(start, step, **others)
+
+
+@pytest.mark.parametrize(
     ("start", "step", "message"),
     [
         (lambda self, *_: None, halved, "start` must return the first state"),
@@ -214,7 +253,7 @@ def test_the_stepper_without_a_mistake_is_taken():
         ),
         (
             zeros,
-            lambda self, inputs, prepared, state, _: (state, None, (state,)),
+            lambda self, inputs, prepared, state, _: (state, None, [state] * 2),
             "state of the structure that it got",
         ),
         (
@@ -344,6 +383,64 @@ def test_weights_that_are_none_are_refused(weight):
         try_search(Wrong(), 11)
 
 
+class Schedule:
+    def __init__(self, rate):
+        self.rate = rate
+
+
+class Unusual(Draws):
+    """Has what a search may well have.
+
+    Args:
+        schedule: An object. Defaults to `None`.
+        far: A large number. Defaults to `1e7`.
+    """
+
+    schedule: object = Option(default=None)
+    far: float = Real(default=1e7, low=2e6, request=True)
+    steep: float = Real(default=1.0, low=0, high=1000, request=True)
+    num_hypotheses: int = Choice(1, 2, default=2)
+
+    def check(self):
+        ramp = tf.linspace(1.0, 2.0, self.max_length)
+        object.__setattr__(self, "_ramp", ramp)
+
+    def get_config(self):
+        return super().get_config() | {"schedule": {"rate": 2.0}}
+
+    def start(self, task):
+        assert task.source_mask.dtype == tf.bool
+        return tf.zeros([task.batch, 2, self.max_length])
+
+    def choose(self, step, state):
+        logits = step.choices * self.schedule.rate
+        logits += 0 * tf.reduce_sum(state * self._ramp, -1, keepdims=True)
+        weights = tf.nn.softmax(logits) ** step.for_all_tokens(self.steep)
+        return step.pick(tf.where(step.done[..., None], 0.0, weights))
+
+
+def test_a_search_may_be_unusual():
+    try_search(Unusual(schedule=Schedule(2.0), max_length=9), 11)
+
+
+def test_a_search_that_draws_by_itself_is_not_compared():
+    class Own(keras_attn.Search):
+        def choose(self, step, state):
+            uniform = tf.random.uniform(tf.shape(step.choices))
+            return tf.argmax(step.choices + 9 * uniform, -1)
+
+    try_search(Own(), 11)
+
+
+def test_a_constructor_without_options_of_its_own_is_left_alone():
+    class Own(keras_attn.GreedySearch):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            object.__setattr__(self, "log", [])
+
+    try_search(Own(max_length=3), 11)
+
+
 @pytest.mark.parametrize("token", [-1, 11, 999])
 def test_ids_that_no_token_has_are_refused(token):
     class Beyond(Draws):
@@ -369,7 +466,6 @@ def test_an_option_has_a_name_that_an_argument_can_have(name):
     [
         ("num_hypotheses", Real(1.0, low=1)),
         ("num_hypotheses", Integer(1)),
-        ("num_hypotheses", Choice(1, 2, default=1)),
         ("max_length", Real(5.0, low=1)),
         ("no_repeat_ngram", Option(1)),
     ],
@@ -391,8 +487,8 @@ def test_an_option_needs_a_range():
 
 
 def test_a_search_has_no_constructor_of_its_own():
-    with pytest.raises(TypeError, match="with an `__init__`"):
-        declare(__init__=lambda self: None)
+    with pytest.raises(TypeError, match="options and an `__init__`"):
+        declare(option=Option(1), __init__=lambda self: None)
 
 
 # Splitters

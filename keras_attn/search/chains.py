@@ -99,6 +99,7 @@ class Chains:
             alignments,
             chain.scores,
             None if self._numbers is None else self._numbers[time],
+            chain.done,
         )
         chosen = self._asked.choose(step, chain.own)
         token = self._require_tokens(chosen, raw.shape[-1])

@@ -2,6 +2,7 @@
 
 import keyword
 
+from keras_attn.search.options import Choice
 from keras_attn.search.options import Integer
 from keras_attn.search.options import Real
 
@@ -18,12 +19,12 @@ def require(cls, own, common, reserved) -> None:
         common: The options of every search by name.
         reserved: Names of attributes and methods of every search.
     """
-    if "__init__" in vars(cls):
+    if own and "__init__" in vars(cls):
         raise TypeError(
             "A search gets its constructor from its options, which are the "
-            f"arguments. Received: {cls.__name__} with an `__init__`. Declare "
-            "an option for each argument, and write `check(self)` for what "
-            "they must fulfil together."
+            f"arguments. Received: {cls.__name__} with options and an "
+            "`__init__`. Declare an option for each argument, and write "
+            "`check(self)` for what they must fulfil together."
         )
     known = dict(common)
     for base in reversed(cls.__mro__[1:]):
@@ -67,6 +68,8 @@ def _require_kind(cls, name, option, common):
     wanted = type(common[name]) if name in common else None
     if name == "num_hypotheses":
         wanted = Integer
+    if isinstance(option, Choice):  # its values are the author's
+        return
     if wanted is not None and not isinstance(option, wanted):
         raise TypeError(
             f"`{name}` must be declared as {_article(wanted)}. Received: "

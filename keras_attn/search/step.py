@@ -20,6 +20,8 @@ class Step:
         alignments: The model's attention weights, `(batch, N, source)`.
         numbers: Uniform random numbers from 0 to 1, `(batch, N)`, which
             depend on seed, hypothesis and time; None unless the search draws.
+        done: Whether each hypothesis has ended, `(batch, N)`; what is chosen
+            for it then plays no role.
         raw: The model's own logits, `(batch, N, vocabulary)`, float32.
         logits: The logits after the repetition penalty. The softmax
             normalises over these.
@@ -37,11 +39,12 @@ class Step:
         alignments: Any,
         scores: Any = None,
         numbers: Any = None,
+        done: Any = None,
     ):
         self.time, self.alignments = time, alignments
         self.raw, self.logits = raw, logits
         self.allowed, self.banned = allowed, banned
-        self.scores, self.numbers = scores, numbers
+        self.scores, self.numbers, self.done = scores, numbers, done
         self._likeliest = None  # the tokens and their scores, once computed
 
     @functools.cached_property
@@ -112,6 +115,7 @@ class Step:
                 "draws has. Received: a search without them. Set `draws = "
                 "True` in its class, or return `step.likeliest()`."
             )
+        weights = tf.cast(weights, self.numbers.dtype)
         if tf.executing_eagerly():  # a search's trial, or a user's debugger
             self._require_weights(weights)
         return draws.pick(weights, self.numbers)
@@ -121,7 +125,8 @@ class Step:
         # Where all tokens are forbidden, none can have a weight.
         stuck = tf.reduce_all(self.choices <= POSSIBLE, axis=-1, keepdims=True)
         some = tf.reduce_any(weights > 0, axis=-1, keepdims=True)
-        if not tf.reduce_all(fine & (some | stuck)):
+        fine = (fine & (some | stuck)) | self.done[..., None]
+        if not tf.reduce_all(fine):
             raise ValueError(
                 "`pick` takes weights that are finite and at least 0, with "
                 "one above 0 for each hypothesis. Received: "

@@ -10,7 +10,6 @@ from keras_attn.search.task import Task
 
 _STEPS = 4  # longest output of the trial
 _SOURCE = 3  # positions
-_LARGEST = 1e6  # value of an option that is tried
 _ROWS = 16  # at most
 _KINDS = 5  # the last token matters up to its remainder
 _START, _END = 1, 2
@@ -40,10 +39,14 @@ def try_search(search: Search, vocabulary: int) -> None:
     if options := _options(search, rows):
         requests.append(options)
     for options in requests:
-        together = search(_task(logits, np.arange(rows), options))
+        together, again = (
+            search(_task(logits, np.arange(rows), options)) for _ in range(2)
+        )
+        if not _same(together, again):
+            return  # it draws by itself, so nothing can be compared
         for row in range(rows):
             alone = search(_task(logits, np.array([row]), options))
-            if not _same(alone, together, row):
+            if not _same(alone, [x[row : row + 1] for x in together]):
                 raise ValueError(
                     f"`{type(search).__name__}` must decode each row of a "
                     "batch by itself. Received: other hypotheses for a source "
@@ -62,27 +65,32 @@ def try_search(search: Search, vocabulary: int) -> None:
 
 def _shorter(search):
     """Returns the search with fewer steps, which its checks may refuse."""
-    config = search.get_config()
-    config["max_length"] = min(_STEPS, search.max_length)
-    config["min_length"] = min(search.min_length, config["max_length"])
-    config["max_per_source"] = config["min_per_source"] = None
+    most = min(_STEPS, search.max_length)
     shorter = copy.copy(search)
-    for name, value in config.items():
+    for name, value in {
+        "max_length": most,
+        "min_length": min(search.min_length, most),
+        "max_per_source": None,
+        "min_per_source": None,
+    }.items():
         object.__setattr__(shorter, name, value)
+    shorter.check()  # may derive attributes
     return shorter
 
 
 def _options(search, rows):
-    """Returns values by row for all options that a request may set."""
+    """Returns values by row for options of its own that a request may set."""
     found = {}
     for name, dtype in search.request_options.items():
+        if name in Search.__annotations__:
+            continue
         own = getattr(search, name)
         allowed = search.request_options.range_of(name)
         as_number = dtype.as_numpy_dtype
-        values = [own, own + 1, own / 2, allowed.high, allowed.low]
-        values = [as_number(x) for x in values if abs(x) < _LARGEST]
+        # Neighbours differ much, so that they are told apart by few draws.
+        values = [as_number(x) for x in (own / 4, 4 * own + 1, own, own + 1)]
         values = [x for x in values if allowed.holds(x)]
-        found[name] = np.resize(values, rows)
+        found[name] = np.resize(values or [as_number(own)], rows)
     return found
 
 
@@ -108,14 +116,15 @@ def _task(logits, rows, options):
         end_token=_END,
         forbidden=(0, _START),
         source_lengths=tf.fill([count], _SOURCE),
+        source_mask=tf.ones([count, _SOURCE], tf.bool),
         seed=tf.constant(rows + 1, tf.int32),
         options={name: tf.constant(x[rows]) for name, x in options.items()}
         or None,
     )
 
 
-def _same(alone, together, row):
+def _same(one, other):
     return all(
-        np.allclose(x[0], y[row], rtol=1e-4, atol=1e-4)
-        for x, y in zip(alone, together, strict=True)
+        np.allclose(x, y, rtol=1e-4, atol=1e-4)
+        for x, y in zip(one, other, strict=True)
     )
