@@ -13,11 +13,15 @@ def takes(function, name):
     return name in inspect.signature(function).parameters
 
 
-def names(function) -> list[str]:
-    """Returns the names of a function's arguments, `self` left out."""
-    more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+def required(function) -> list[str]:
+    """Returns the names of a method's arguments that have no default."""
     parameters = inspect.signature(function).parameters.values()
-    return [x.name for x in parameters if x.kind not in more]
+    more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return [
+        x.name
+        for x in parameters
+        if x.kind not in more and x.default is inspect.Parameter.empty
+    ]
 
 
 def positive(value, name, remedy=""):

@@ -11,7 +11,6 @@ class Part(keras.layers.Layer):
     A part is not called by itself. After its first two arguments, `call` may
     name any of these, and `Attention` passes the named ones:
 
-    - `query`: Tensor of shape `(batch, target, query_dim)`.
     - `history`: `History` of the alignments so far. If a part takes it, the
       attention attends for one target position after another. Otherwise no
       history is kept.
@@ -21,13 +20,14 @@ class Part(keras.layers.Layer):
 
     An alignment may also name these:
 
+    - `query`: Tensor of shape `(batch, target, query_dim)`.
     - `draws`: Result of its `draw()` for these queries in training, else
       `()`.
     - `window`: Result of its `choose()`.
     """
 
     # The names that `call` may have after its first two arguments.
-    known: tuple[str, ...] = ("query", "history", "position", "training")
+    known: tuple[str, ...] = ("history", "position", "training")
 
     @property
     def is_built_in(self):
@@ -42,7 +42,7 @@ class Part(keras.layers.Layer):
 
     def require_known_arguments(self):
         """Raises `ValueError` if `call` names what it would never get."""
-        names = arguments.names(self.call)
+        names = arguments.required(self.call)
         unknown = [x for x in names[2:] if x not in self.known]
         if unknown:
             raise ValueError(

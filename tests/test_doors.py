@@ -47,7 +47,7 @@ def attend(attention, target=3, source=5):
     ],
     ids=["one a query", "no target", "one a key", "swapped", "other width"],
 )
-@pytest.mark.parametrize("lengths", [(3, 5), (5, 5), (1, 1)])
+@pytest.mark.parametrize("lengths", [(3, 5), (5, 5)])
 def test_a_score_that_is_none_for_each_pair_is_refused(call, lengths):
     with pytest.raises(ValueError, match="`Mine.call` must return a score"):
         attend(scored(call), *lengths)
@@ -67,7 +67,7 @@ def test_a_score_that_looks_at_positions_is_refused_in_its_calls():
 
 
 def test_a_score_may_name_only_what_is_passed():
-    def call(self, query, keys, histroy=None):
+    def call(self, query, keys, histroy):
         return ops.matmul(query, ops.swapaxes(keys, 1, 2))
 
     with pytest.raises(ValueError, match="Received: `histroy`, which nothing"):

@@ -45,7 +45,7 @@ class Alignment(Part):
         with such weights. A row that may look nowhere is all zeros.
     """
 
-    known = (*Part.known, "draws", "window")
+    known = (*Part.known, "allowed", "query", "draws", "window")
     window_width = None
     samples = False
 

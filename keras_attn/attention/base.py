@@ -228,7 +228,7 @@ class Attention(keras.layers.Layer):
         if not self.alignment.built:
             scores_shape = (*query_shape[:2], key_shape[1])
             self.alignment.build(scores_shape, query_shape)
-        trial.try_score(self.score, query_shape[-1], key_shape[-1])
+        trial.try_score(self.score, query_shape, key_shape)
 
     def __call__(self, *args, **kwargs):
         checks.check_call(self, args, kwargs)

@@ -4,33 +4,36 @@ import keras
 
 from keras_attn.attention import checks
 from keras_attn.keras_internals import AutocastScope
+from keras_attn.keras_internals import layers_within
 from keras_attn.scores import Score
 
 # All different, so that no axis passes for another.
 _BATCH, _TARGET, _SOURCE = 2, 3, 5
 
 
-def try_score(score: Score, query_dim: int, key_dim: int) -> None:
+def try_score(score: Score, query_shape: tuple, key_shape: tuple) -> None:
     """Raises `ValueError` if a score returns anything but a score per pair.
 
     In a call, shapes are often unknown. Here they are known, so a score whose
     axes are swapped or missing is found before it is broadcast. Scores that
-    look at past alignments are checked in their calls alone.
+    look at past alignments, or build layers in their calls, are checked in
+    their calls alone.
     """
     if score.is_built_in or score.takes("history") or score.takes("position"):
         return
+    if not all(x.built for x in layers_within(score)):
+        return
     query, key = (
-        keras.KerasTensor(shape, score.compute_dtype)
-        for shape in (
-            (_BATCH, _TARGET, query_dim),
-            (_BATCH, _SOURCE, key_dim),
-        )
+        keras.KerasTensor((_BATCH, length, shape[2]), score.compute_dtype)
+        for shape, length in ((query_shape, _TARGET), (key_shape, _SOURCE))
     )
     try:
         scores, keys = _Scores(score).symbolic_call(query, key)
     except Exception:  # a call of the attention raises it again, with a stack
         return
-    checks.check_scores(score, scores, query, keys)
+    # A score may have weights for as many positions as its sources have.
+    if tuple(scores.shape) != (_BATCH, _TARGET, key_shape[1]):
+        checks.check_scores(score, scores, query, keys)
 
 
 class _Scores(keras.Operation):
