@@ -8,6 +8,11 @@ import functools
 import inspect
 
 
+def is_ours(kind) -> bool:
+    """Whether a class belongs to this package."""
+    return kind.__module__.startswith("keras_attn.")
+
+
 def takes(function, name):
     """Whether a function's signature names an argument."""
     return name in inspect.signature(function).parameters

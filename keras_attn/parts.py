@@ -32,13 +32,13 @@ class Part(keras.layers.Layer):
     @property
     def is_built_in(self):
         """Whether the part belongs to this package."""
-        return type(self).__module__.startswith("keras_attn.")
+        return arguments.is_ours(type(self))
 
     def writes(self, method):
         """Whether a class of a user's own overrides this method."""
         kinds = type(self).__mro__
         owner = next(x for x in kinds if method in vars(x))
-        return not owner.__module__.startswith("keras_attn.")
+        return not arguments.is_ours(owner)
 
     def require_known_arguments(self):
         """Raises `ValueError` if `call` names what it would never get."""

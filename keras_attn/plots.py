@@ -53,7 +53,7 @@ def plot_attention(
         words: Whether subwords are joined to words: the attention to those of
             a source word is summed, that of those of a target word averaged.
             Where words begin is told from the marks of SentencePiece (`▁`),
-            WordPiece (`##`) and others, and from bytes.
+            WordPiece (`##`) and subword-nmt (`@@`), and from bytes.
 
     Returns:
         The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.

@@ -5,14 +5,14 @@ import re
 import numpy as np
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_SPACES = "▁Ġ"  # how SentencePiece and GPT-2's BPE mark the begin of a word
+_SPACE = "▁"  # how SentencePiece marks the begin of a word
 
 
 def spans(tokens) -> list[tuple[int, int, str]]:
     """Returns the words of subwords: first index, index after, spelling.
 
-    The way that subwords are marked is told from the tokens: `▁` or `Ġ` where
-    a word begins (SentencePiece, GPT-2), `##` where it goes on (WordPiece),
+    The way that subwords are marked is told from the tokens: `▁` where a word
+    begins (SentencePiece), `##` where it goes on (WordPiece),
     `@@` where it will go on (subword-nmt), or single bytes, `<0x20>` between
     two words. Special tokens such as `</s>` are words of their own. Tokens
     without marks are words already.
@@ -53,8 +53,8 @@ def _beginnings(tokens):
     """Returns whether a word begins at each token."""
     special = [_is_special(x) for x in tokens]
     after = [False, *special[:-1]]
-    if any(x[:1] in _SPACES for x in tokens if x):
-        new = [x[:1] in _SPACES for x in tokens]
+    if any(x.startswith(_SPACE) for x in tokens):
+        new = [x.startswith(_SPACE) for x in tokens]
     elif any(x.startswith("##") for x in tokens):
         new = [not x.startswith("##") for x in tokens]
     elif any(x.endswith("@@") for x in tokens):
@@ -82,7 +82,7 @@ def _spelled(parts):
         if byte:
             written += bytes([int(byte[1], 16)])
             continue
-        part = part.lstrip(_SPACES) if part[:1] in _SPACES else part
+        part = part.lstrip(_SPACE)
         part = part.removeprefix("##") if len(part) > 2 else part
         written += part.removesuffix("@@").encode("utf-8", "replace")
     return written.decode("utf-8", "replace").strip(" ") or " "

@@ -47,6 +47,7 @@ MAY_IMPORT = {
     },
     "incremental": {
         "keras",
+        "arguments",
         "keras_internals",
         "numpy",
         "attention",
@@ -57,7 +58,7 @@ MAY_IMPORT = {
         "placement",
         "structures",
     },
-    "search": {"keras", "numpy", "tensorflow", "structures"},
+    "search": {"keras", "arguments", "numpy", "tensorflow", "structures"},
     "structures": {"keras"},
     "special_tokens": set(),
     "text": {

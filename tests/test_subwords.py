@@ -182,6 +182,53 @@ def test_pairs_draw_anew_in_each_epoch(trained):
     assert len(sources) > 1 and len(targets) == 1
 
 
+def test_a_draw_that_would_be_cut_gives_way(trained):
+    line = LINES[0]
+    length = int(trained.lengths([line])[0])
+    for too_long in ("error", "truncate"):
+        text = Text(
+            split=trained.splitter, max_length=length, too_long=too_long
+        ).sampled(alpha=0.3)
+        ids = text.ids([line] * 30).numpy()
+        assert len({tuple(x) for x in ids}) >= 1
+        for row in text.strings(ids).numpy():
+            assert row.decode() == line
+
+
+@pytest.mark.parametrize(
+    "options", [{"nbest": 0}, {"nbest": 1}, {"nbest": 2.5}, {"alpha": -1}]
+)
+def test_draws_that_are_none_are_refused(trained, options):
+    with pytest.raises(ValueError, match="`nbest` must be -1 or an integer"):
+        trained.sampled(**options)
+
+
+def test_a_text_that_draws_is_not_saved(trained, tmp_path):
+    with pytest.raises(ValueError, match="is for training and not saved"):
+        trained.sampled().save(tmp_path / "text.txt")
+
+
+def test_what_is_saved_is_what_was_read(trained, tmp_path):
+    path = tmp_path / "m.model"
+    path.write_bytes(trained.splitter._content)
+    text = Text(split=keras_attn.SentencePiece(path))
+    other = Text.train(LINES[:2], size=300, kind="bpe")
+    path.write_bytes(other.splitter._content)
+    text.save(tmp_path / "text.txt")
+    loaded = Text.load(tmp_path / "text.txt")
+    np.testing.assert_array_equal(loaded.ids(LINES), text.ids(LINES))
+
+
+def test_long_lines_are_learnt_from_too():
+    text = Text.train([*LINES, "xyz " * 1100], size=80, byte_fallback=False)
+    assert UNKNOWN not in text.ids(["xyz"]).numpy()
+
+
+def test_a_text_that_begins_within_a_word_has_no_mark(made):
+    ids = [[4 + PIECES.index("##s"), 4 + PIECES.index("to")]]
+    assert made["wordpiece"].strings(ids).numpy()[0] == b"s to"
+
+
 def test_a_translator_takes_no_text_that_draws(trained):
     with pytest.raises(ValueError, match="`source_text` must split a string"):
         keras_attn.Translator(None, trained.sampled(), trained)

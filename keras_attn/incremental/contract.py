@@ -9,14 +9,10 @@ import contextlib
 import keras
 
 from keras_attn import structures
+from keras_attn.arguments import is_ours
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import in_short
 from keras_attn.incremental.stepper import Stepper
-
-
-def is_built_in(kind) -> bool:
-    """Whether a class of steppers belongs to this package."""
-    return kind.__module__.startswith("keras_attn.")
 
 
 def require_methods(kind) -> None:
@@ -40,7 +36,7 @@ def start(stepper, prepared, batch, beams, max_length):
     """Returns `start()`'s result, a state that a search can gather."""
     with _naming(stepper, "start"):
         state = stepper.start(prepared, batch, beams, max_length)
-    if is_built_in(type(stepper)):
+    if is_ours(type(stepper)):
         return state
     if state is None:
         raise Refused(
@@ -65,7 +61,7 @@ def start(stepper, prepared, batch, beams, max_length):
 
 def results(stepper, returned, state):
     """Returns the three results of `step()`."""
-    if is_built_in(type(stepper)):
+    if is_ours(type(stepper)):
         return returned
     if not isinstance(returned, (tuple, list)) or len(returned) != 3:
         raise Refused(
@@ -98,7 +94,7 @@ def results(stepper, returned, state):
 
 def refuse_failure(stepper, method, error, position=0) -> None:
     """Raises an error that names a user's stepper in which `error` arose."""
-    if is_built_in(type(stepper)) or isinstance(error, Refused):
+    if is_ours(type(stepper)) or isinstance(error, Refused):
         return
     hint = ""
     if position is None and not stepper.uses_position:

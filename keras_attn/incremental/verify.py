@@ -15,8 +15,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.arguments import is_ours
 from keras_attn.incremental import record
-from keras_attn.incremental.contract import is_built_in
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
@@ -362,7 +362,7 @@ def _by_whom(stepper):
             "; a layer that remembers positions needs a stepper, "
             f"`@keras_attn.stepper_for({kind})`"
         )
-    if is_built_in(type(stepper)):
+    if is_ours(type(stepper)):
         return ""
     return f", by its stepper `{type(stepper).__name__}`"
 

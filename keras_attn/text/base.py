@@ -291,7 +291,9 @@ class Text:
         """Returns a text for training that draws how a string is split.
 
         The ids are those of this text, so a model trained on draws is used
-        with this text. `keras_attn.pairs` draws anew in each epoch.
+        with this text. `keras_attn.pairs` draws anew in each epoch. No seed
+        repeats the draws. A draw of more than `max_length` tokens gives way
+        to the likeliest split.
 
         Args:
             nbest: Number of the likeliest ways to split from which one is
@@ -311,6 +313,12 @@ class Text:
             raise ValueError(
                 "Only subwords of SentencePiece are drawn. Received: a text "
                 f"with split={self.split!r}. `Text.train(lines)` trains them."
+            )
+        whole = isinstance(nbest, int) and not isinstance(nbest, bool)
+        if not whole or not (nbest == -1 or nbest >= 2) or not alpha >= 0:
+            raise ValueError(
+                "`nbest` must be -1 or an integer of at least 2, and `alpha` "
+                f"at least 0. Received: nbest={nbest!r}, alpha={alpha!r}"
             )
         other = copy.copy(self)
         other.splitter = self.splitter.drawing(nbest, alpha)
@@ -379,7 +387,15 @@ class Text:
 
     def _read(self, strings):
         """Returns pieces or ids, ragged, as `_coding.ids` takes them."""
-        return self._coding.read(self._normalise(batch_of(strings)))
+        strings = self._normalise(batch_of(strings))
+        read = self._coding.read(strings)
+        if self._likeliest is None:
+            return read
+        # A draw that would be cut gives way to the shorter, likeliest split.
+        long = read.row_lengths() > self.max_length
+        both = tf.concat([read, self._likeliest._coding.read(strings)], axis=0)
+        rows = tf.range(read.nrows())
+        return tf.gather(both, tf.where(long, rows + read.nrows(), rows))
 
     def ids(self, strings, start: bool = False, end: bool = True) -> tf.Tensor:
         """Turns strings into ids.
@@ -512,6 +528,12 @@ class Text:
         Raises:
             ValueError: If the `Splitter` could not be loaded again.
         """
+        if self.splitter.draws:
+            raise ValueError(
+                "A text of `Text.sampled()` is for training and not saved. "
+                "Received: such a text. Save `text.likeliest`, the text that "
+                "it was made from."
+            )
         files.write(self, pathlib.Path(path))
 
     @classmethod

@@ -117,7 +117,8 @@ class SentencePiece(Splitter):
         return self._tokenizer(tf.int32).detokenize(own)
 
     def get_config(self):
-        if not pathlib.Path(self._path).is_file():
+        path = pathlib.Path(self._path)
+        if not path.is_file() or path.read_bytes() != self._content:
             self._file = _TemporaryFile(self._content)
             self._path = self._file.path
         config: dict[str, Any] = {"model": self._path}
@@ -188,7 +189,7 @@ class WordPiece(Splitter):
 
     def join(self, pieces):
         strings = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
-        return tf.strings.regex_replace(strings, " ##", "")
+        return tf.strings.regex_replace(strings, "(^| )##", "")
 
     def ids(self, strings):
         return self._tokenizer.tokenize(strings)

@@ -304,6 +304,8 @@ class Trial:
         written = self._joined(*back, [[first + i] for i in range(len(tokens))])
         for token, found in zip(tokens, written.numpy(), strict=True):
             named = token.startswith("<") and token.endswith(">")
+            # One byte of a letter is no text yet.
+            named |= "\ufffd" in found.decode()
             if _signs(token.encode()) and not named and not _signs(found):
                 self._warn(
                     f"`strings()` writes {_shown(found)} for the token "
