@@ -39,7 +39,7 @@ REFERENCE = {
     "Alignments": "alignments",
     "Decoder and cells": "decoder cells",
     "Search": "search",
-    "Text": "text batches",
+    "Text": "text special_tokens batches",
     "Translator": "translator",
     "Export": "export",
     "Checks": "findings",

@@ -67,6 +67,7 @@ from keras_attn.scores import LocationScore as LocationScore
 from keras_attn.scores import LocationSensitiveScore as LocationSensitiveScore
 from keras_attn.scores import ScaledDotScore as ScaledDotScore
 from keras_attn.scores import Score as Score
+from keras_attn.special_tokens import SpecialTokens as SpecialTokens
 
 __version__ = "0.2.0"
 

@@ -45,6 +45,16 @@ def positive(value, name, remedy=""):
     return value
 
 
+def index(value, name):
+    """Returns an integer of at least 0; refuses anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(
+            f"`{name}` must be an integer of at least 0. Received: "
+            f"{name}={value!r}"
+        )
+    return value
+
+
 def bind(layer, args, given, example):
     """Returns the arguments of a call by name.
 

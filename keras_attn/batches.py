@@ -1,5 +1,6 @@
 """`pairs()`: turns two lists of lines into batches for `model.fit`."""
 
+import functools
 import warnings
 from collections.abc import Sequence
 
@@ -41,9 +42,9 @@ def pairs(
 
     Returns:
         A `tf.data.Dataset` of `((source, target_in), target_out)`, int32 ids
-        of shape `(batch, length)` padded with 0. Sources end with the end
-        token. `target_in` begins with the start token, and `target_out` ends
-        with the end token.
+        of shape `(batch, length)`, padded with 0 or what their `Text` says.
+        Sources end with the end token. `target_in` begins with the start
+        token, and `target_out` ends with the end token.
 
     Raises:
         ValueError: If the numbers of sources and targets differ or are zero.
@@ -90,7 +91,7 @@ def pairs(
             "targets. Pass a target for each source."
         )
     source = _Side(sources, source_text, "sources")
-    target = _Side(targets, target_text, "targets", start=True)
+    target = _Side(targets, target_text, "targets", is_target=True)
     lengths = np.maximum(source.lengths, target.lengths).astype("int32")
     data = tf.data.Dataset.from_tensor_slices(
         (lengths, source.column, target.column)
@@ -104,6 +105,7 @@ def pairs(
         bucket_boundaries=boundaries,
         bucket_batch_sizes=[batch_size] * (len(boundaries) + 1),
         padded_shapes=([], source.padded, target.padded),
+        padding_values=(0, source.padding, target.padding),
     )
     data = data.map(lambda _, x, y: (source.ids(x), target.ids(y)))
     # With a known size Keras shows progress, and does not warn at the end of
@@ -111,7 +113,9 @@ def pairs(
     _, rows = np.unique(np.digitize(lengths, boundaries), return_counts=True)
     batches = int(np.ceil(rows / batch_size).sum())
     data = data.apply(tf.data.experimental.assert_cardinality(batches))
-    return data.map(_shift).prefetch(tf.data.AUTOTUNE)
+    pad = target_text.special.pad
+    shift = functools.partial(_shift, pad=pad)
+    return data.map(shift).prefetch(tf.data.AUTOTUNE)
 
 
 def _lines(lines, name):
@@ -125,16 +129,20 @@ def _lines(lines, name):
     return encode_lines(lines, name)
 
 
-def _ids(lines, text, name, start=False):
+def _ids(lines, text, name, is_target):
     """Returns the ids of all lines, ragged; warns of lines that were cut."""
     chunks, cut = [], 0
-    special = 2 if start else 1
+    special = text.special
+    first = special.start if is_target else special.source_start
     for i in range(0, len(lines), _CHUNK):
         chunk = tf.constant(lines[i : i + _CHUNK])
-        ids = text.ragged_ids(chunk, start)
+        if is_target:
+            ids = text.ragged_ids(chunk, start=True)
+        else:
+            ids = text.ragged_source_ids(chunk)
         chunks.append(ids)
         # Only rows of full length can have been cut, so only these are checked.
-        full = ids.row_lengths() == text.max_length + special
+        full = ids.row_lengths() == len(first) + text.max_length + 1
         full = tf.boolean_mask(chunk, full)
         cut += int(np.sum(text.is_truncated(full)))
     if cut:
@@ -154,26 +162,32 @@ class _Side:
         text: Their `Text`. If it draws, a batch's lines are split anew each
             time it is made; else all lines are split once.
         name: What the lines are, for messages.
-        start: Whether rows begin with the start token.
+        is_target: Whether these are targets, which begin with a start token.
 
     Attributes:
         column: The lines' ids, ragged; or the lines, if the text draws.
         lengths: Number of ids of each line, of the likeliest ones if the
             text draws.
         padded: Shape to which a batch of the column's items is padded.
+        padding: Value with which they are padded.
     """
 
-    def __init__(self, lines, text, name, start=False):
-        self._text, self._start = text, start
+    def __init__(self, lines, text, name, is_target=False):
+        self._text, self._is_target = text, is_target
         self._draws = text.splitter.draws
-        ids = _ids(lines, text.likeliest, name, start)
+        ids = _ids(lines, text.likeliest, name, is_target)
         self.lengths = ids.row_lengths().numpy()
         self.column = tf.constant(lines) if self._draws else ids
         self.padded: list = [] if self._draws else [None]
+        self.padding = "" if self._draws else text.special.pad
 
     def ids(self, batch):
         """Returns the padded ids of a batch of the column's items."""
-        return self._text.ids(batch, self._start) if self._draws else batch
+        if not self._draws:
+            return batch
+        if self._is_target:
+            return self._text.ids(batch, start=True)
+        return self._text.source_ids(batch)
 
 
 def _boundaries(lengths, buckets):
@@ -182,8 +196,8 @@ def _boundaries(lengths, buckets):
     return sorted({int(part) + 1 for part in parts})
 
 
-def _shift(source, target):
+def _shift(source, target, pad):
     # Removes the end token from the inputs, also if padding follows it.
     inputs = target[:, :-1]
-    is_last = tf.equal(target[:, 1:], 0) & tf.not_equal(inputs, 0)
-    return (source, tf.where(is_last, 0, inputs)), target[:, 1:]
+    is_last = tf.equal(target[:, 1:], pad) & tf.not_equal(inputs, pad)
+    return (source, tf.where(is_last, pad, inputs)), target[:, 1:]

@@ -8,6 +8,7 @@ count without a warning. A mask that does arrive is ignored.
 import keras
 from keras import ops
 
+from keras_attn import arguments
 from keras_attn.backend import replicas
 from keras_attn.backend import required
 from keras_attn.special_tokens import PAD
@@ -27,7 +28,7 @@ class SequenceCrossentropy(keras.losses.Loss):
     """Cross-entropy between token ids and logits, with padding left out.
 
     The loss of a batch is the mean over its real tokens, whose target is not
-    the padding id 0. So a token weighs the same in a short row and in a long
+    `padding_id`. So a token weighs the same in a short row and in a long
     row. A batch that is all padding has the loss 0. The loss is computed in
     float32 for logits of every dtype.
 
@@ -38,9 +39,11 @@ class SequenceCrossentropy(keras.losses.Loss):
     Args:
         label_smoothing: Float in `[0, 1)`, the ε above. Defaults to `0.0`.
         name: Optional name of the loss.
+        padding_id: Id of padding. Defaults to `0`; a pretrained vocabulary
+            may have another, `text.special.pad`.
 
     Call arguments:
-        y_true: Integer ids of shape `(batch, target)`, padded with 0.
+        y_true: Integer ids of shape `(batch, target)`, padded.
         y_pred: Logits (no softmax) of shape `(batch, target, vocabulary)`.
         sample_weight: Optional weights of shape `(batch,)` for rows or
             `(batch, target)` for tokens. They multiply the loss of the tokens.
@@ -59,7 +62,12 @@ class SequenceCrossentropy(keras.losses.Loss):
         2.0794
     """
 
-    def __init__(self, label_smoothing=0.0, name="sequence_crossentropy"):
+    def __init__(
+        self,
+        label_smoothing=0.0,
+        name="sequence_crossentropy",
+        padding_id=PAD,
+    ):
         is_number = isinstance(label_smoothing, (int, float))
         if not is_number or not 0 <= label_smoothing < 1:
             raise ValueError(
@@ -70,6 +78,7 @@ class SequenceCrossentropy(keras.losses.Loss):
             )
         super().__init__(name=name, dtype="float32")
         self.label_smoothing = label_smoothing
+        self.padding_id = arguments.index(padding_id, "padding_id")
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's `__call__` would also apply the mask of `y_pred`, which comes
@@ -77,7 +86,7 @@ class SequenceCrossentropy(keras.losses.Loss):
         with keras.name_scope(self.name):
             y_true = ops.convert_to_tensor(y_true)
             losses = self.call(y_true, y_pred)  # (B, T)
-            real = ops.cast(ops.not_equal(y_true, PAD), "float32")
+            real = ops.cast(ops.not_equal(y_true, self.padding_id), "float32")
             if sample_weight is not None:
                 losses = losses * _per_token(sample_weight, losses)
             total, count = ops.sum(losses), ops.sum(real)
@@ -104,10 +113,14 @@ class SequenceCrossentropy(keras.losses.Loss):
             smoothing = self.label_smoothing
             losses = (1 - smoothing) * losses + smoothing * uniform
         # `where` and not a product, because losses at padding may be NaN.
-        return ops.where(ops.not_equal(y_true, PAD), losses, 0.0)
+        return ops.where(ops.not_equal(y_true, self.padding_id), losses, 0.0)
 
     def get_config(self):
-        return {"label_smoothing": self.label_smoothing, "name": self.name}
+        return {
+            "label_smoothing": self.label_smoothing,
+            "padding_id": self.padding_id,
+            "name": self.name,
+        }
 
 
 def _per_token(sample_weight, losses):

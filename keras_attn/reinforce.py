@@ -13,6 +13,7 @@ that does not depend on the draws.
 import keras
 from keras import ops
 
+from keras_attn import arguments
 from keras_attn.backend import replicas
 from keras_attn.special_tokens import PAD
 
@@ -49,9 +50,10 @@ class ReinforceModel(keras.Model):
             Defaults to `0.01`.
         decay: Share of the old baseline in the new one, from 0 to below 1.
             Defaults to `0.9`.
+        padding_id: Id of padding, as in the loss. Defaults to `0`.
 
-    Targets are integer ids of shape `(batch, target)`, padded with 0, as
-    long as the logits.
+    Targets are integer ids of shape `(batch, target)`, padded, as long as the
+    logits.
 
     Reference:
         - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
@@ -77,6 +79,7 @@ class ReinforceModel(keras.Model):
         reward_weight=1.0,
         entropy_weight=0.01,
         decay=0.9,
+        padding_id=PAD,
         **kwargs,
     ):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
@@ -100,6 +103,7 @@ class ReinforceModel(keras.Model):
         self.reward_weight = reward_weight
         self.entropy_weight = entropy_weight
         self.decay = decay
+        self.padding_id = arguments.index(padding_id, "padding_id")
         self.baseline = self.add_weight(
             name="baseline",
             shape=(),
@@ -130,7 +134,7 @@ class ReinforceModel(keras.Model):
 
     def _estimator(self, y, logits, log_probability, entropy):
         y = ops.convert_to_tensor(y)
-        real = ops.not_equal(y, PAD)
+        real = ops.not_equal(y, self.padding_id)
 
         def by_sentence(x):  # (batch, target) -> (batch,)
             return ops.sum(
@@ -163,6 +167,7 @@ class ReinforceModel(keras.Model):
             "reward_weight": self.reward_weight,
             "entropy_weight": self.entropy_weight,
             "decay": self.decay,
+            "padding_id": self.padding_id,
         }
 
     @classmethod

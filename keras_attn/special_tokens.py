@@ -1,7 +1,101 @@
-"""The special tokens that every vocabulary begins with: ids and strings.
+"""The special tokens: their strings, and the ids that they have.
 
-Losses and checks use them on every backend, so this module imports nothing.
+Losses and checks use them on every backend, so this module imports no
+framework.
 """
+
+import dataclasses
+from collections.abc import Mapping
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of a vocabulary's special tokens.
+
+    A `Text` that counts its tokens has the ids below as defaults. A
+    pretrained vocabulary has others, which a `Splitter` tells:
+    `SentencePiece(file, special=SpecialTokens(...))`.
+
+    Args:
+        pad: Id of padding.
+        start: Ids with which a decoder begins, in this order. They may be
+            padding or the end token, as in T5 and BART.
+        end: Id with which a text ends.
+        unknown: Id of unknown tokens, or -1 if there are none.
+        source_start: Ids with which an encoder's input begins. In most
+            models there are none.
+
+    Raises:
+        ValueError: If an id is negative, or two of padding, end and unknown
+            are the same.
+
+    Example:
+        >>> t5 = keras_attn.SpecialTokens(pad=0, start=(0,), end=1, unknown=2)
+        >>> bart = keras_attn.SpecialTokens(
+        ...     pad=1, start=(2, 0), end=2, unknown=3, source_start=(0,))
+        >>> bart.source_start
+        (0,)
+    """
+
+    pad: int = PAD
+    start: tuple[int, ...] = (START,)
+    end: int = END
+    unknown: int = UNKNOWN
+    source_start: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        for name in ("start", "source_start"):
+            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        apart = [self.pad, self.end, self.unknown]
+        ids = [self.pad, self.end, *self.start, *self.source_start]
+        whole = all(
+            isinstance(x, int) and not isinstance(x, bool)
+            for x in (*apart, *ids)
+        )
+        if not whole or min(ids) < 0 or self.unknown < -1 or not self.start:
+            raise ValueError(
+                "`pad`, `start`, `end` and `source_start` must be ids, "
+                "integers of at least 0, with one `start` at least; `unknown` "
+                f"may be -1. Received: {self}"
+            )
+        if len(set(apart)) < len(apart):
+            raise ValueError(
+                "Padding, end and unknown must be different tokens. Received: "
+                f"{self}"
+            )
+
+    @classmethod
+    def of(cls, given) -> "SpecialTokens | None":
+        """Returns an argument, which may be a dictionary of a config."""
+        if given is None or isinstance(given, cls):
+            return given
+        if isinstance(given, Mapping):
+            return cls(**given)
+        raise ValueError(
+            "`special` must be a `SpecialTokens`, or None. Received: "
+            f"special={given!r:.80}"
+        )
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """The ids that stand for no text, in ascending order."""
+        found = {self.pad, self.end, *self.start, *self.source_start}
+        return tuple(sorted(found))
+
+    @property
+    def never_written(self) -> tuple[int, ...]:
+        """The ids that no output may contain, in ascending order."""
+        return tuple(x for x in self.silent if x != self.end)
+
+    def of_text(self, size: int) -> list[int]:
+        """Returns the ids below `size` that stand for text, unknown first."""
+        apart = {*self.silent, self.unknown}
+        first = [] if self.unknown < 0 else [self.unknown]
+        return [*first, *(x for x in range(size) if x not in apart)]
+
+
+def _as_tuple(ids):
+    return (ids,) if isinstance(ids, int) else tuple(ids)

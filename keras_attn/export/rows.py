@@ -9,10 +9,6 @@ for a good row.
 
 import tensorflow as tf
 
-from keras_attn.text import END
-from keras_attn.text import PAD
-from keras_attn.text import UNKNOWN
-
 
 def wrong(bad, *parts) -> tf.Tensor:
     """Returns errors for the bad rows, joined from strings and numbers."""
@@ -48,11 +44,12 @@ def of_lengths(lengths, columns, name="ids") -> tf.Tensor:
     )
 
 
-def of_ids(ids, real, size, name) -> tf.Tensor:
-    """Returns errors of ids `(batch, length)` of a vocabulary of `size`.
+def of_ids(ids, real, text, name) -> tf.Tensor:
+    """Returns errors of ids `(batch, length)` of a text's vocabulary.
 
     Only real ids are checked. There must be at least one column.
     """
+    size, unknown = text.size, text.special.unknown
     outside = real & ((ids < 0) | (ids >= size))
     at = tf.argmax(tf.cast(outside, tf.int32), axis=1, output_type=tf.int32)
     return wrong(
@@ -60,7 +57,7 @@ def of_ids(ids, real, size, name) -> tf.Tensor:
         f"`{name}` must be ids of the vocabulary, between 0 and {size - 1}. "
         "Received: ",
         tf.gather(ids, at, batch_dims=1),
-        f". {UNKNOWN} stands for an unknown token.",
+        f". {unknown} stands for an unknown token." if unknown >= 0 else ".",
     )
 
 
@@ -78,12 +75,12 @@ def of_text(text, strings, name) -> tf.Tensor | None:
     )
 
 
-def of_prefix(ids, strings, max_length) -> tf.Tensor:
+def of_prefix(ids, strings, max_length, special) -> tf.Tensor:
     """Returns errors of prefixes, strings with ids `(batch, length)`."""
-    count = tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
+    count = tf.reduce_sum(tf.cast(ids != special.pad, tf.int32), axis=1)
     return first(
         wrong(
-            tf.reduce_any(ids == UNKNOWN, axis=1),
+            tf.reduce_any(ids == special.unknown, axis=1),
             "A prefix must be made of tokens that the target text knows. "
             "Received: ",
             strings,
@@ -108,9 +105,12 @@ def of_found(hypotheses) -> tf.Tensor:
     )
 
 
-def harmless_ids(bad, ids) -> tf.Tensor:
-    """Returns ids `(batch, length)`, with an empty text in the bad rows."""
-    empty = tf.where(tf.range(tf.shape(ids)[1]) == 0, END, PAD)
+def harmless_ids(bad, ids, special) -> tf.Tensor:
+    """Returns source ids `(batch, length)`, of an empty text in bad rows."""
+    empty = tf.fill(tf.shape(ids)[1:], special.pad)
+    at = tf.range(tf.shape(ids)[1])
+    for i, token in enumerate([*special.source_start, special.end]):
+        empty = tf.where(at == i, token, empty)
     return tf.where(bad[:, None], empty, ids)
 
 

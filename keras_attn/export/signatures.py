@@ -5,7 +5,6 @@ import tensorflow as tf
 from keras_attn.export import rows
 from keras_attn.export.lengths import Measured
 from keras_attn.export.steps import Steps
-from keras_attn.text import PAD
 
 PLAIN = ("serving_default", "nbest", "align", "ids")
 STEPS = ("encode", "step", "strings")
@@ -109,12 +108,13 @@ class Signatures:
         missing = tf.cast(columns == 0, tf.int32)
         ids = tf.pad(ids, [[0, 0], [0, missing]])
         real = tf.sequence_mask(lengths, columns + missing)
-        size = self.pipeline.sources.text.size
+        text = self.pipeline.sources.text
         error = rows.first(
             rows.of_lengths(lengths, columns),
-            rows.of_ids(ids, real, size, "ids"),
+            rows.of_ids(ids, real, text, "ids"),
         )
-        ids = rows.harmless_ids(rows.is_bad(error), tf.where(real, ids, PAD))
+        ids = tf.where(real, ids, text.special.pad)
+        ids = rows.harmless_ids(rows.is_bad(error), ids, text.special)
         return self._ids((ids,), error)
 
     def ids_of_features(self, *given):
@@ -258,7 +258,7 @@ class Signatures:
             prefix = tf.where(rows.is_bad(too_long), "", prefix)
         ids = text.ids(prefix, end=False)
         longest = self.pipeline.search.max_length
-        return too_long, rows.of_prefix(ids, prefix, longest)
+        return too_long, rows.of_prefix(ids, prefix, longest, text.special)
 
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:

@@ -13,9 +13,6 @@ from keras_attn.export.border import Border
 from keras_attn.incremental import steps_left
 from keras_attn.incremental import with_masks
 from keras_attn.incremental import with_positions
-from keras_attn.text import END
-from keras_attn.text import PAD
-from keras_attn.text import START
 
 
 class Steps:
@@ -62,7 +59,7 @@ class Steps:
             found = pipeline.cut.encode(*inputs)
             width = pipeline.width(inputs, found)
             encoded = with_masks(found)
-            state = pipeline.cut.start(encoded, 1, pipeline.search.max_length)
+            state = pipeline.start(inputs, encoded, 1)
         self._encoded = Border("encoded", encoded, arranged=1)
         self._state = Border("state", state, arranged=2)
         columns = pipeline.columns(inputs, found, width)
@@ -80,7 +77,7 @@ class Steps:
             "source_tokens": tf.where(bad[:, None], "", tokens),
             "source_length": tf.where(bad, 0, lengths),
             "error": error,
-            "tokens": tf.fill([batch, 1], START),
+            "tokens": tf.fill([batch, 1], pipeline.special.start[-1]),
             **widths,
             **self._state.named(state),
             **self._encoded.named(encoded),
@@ -90,7 +87,7 @@ class Steps:
         state, encoded = self._received(tokens, tensors)
         error = self._errors(tokens, state)
         bad = rows.is_bad(error)
-        tokens = tf.where(bad, PAD, tokens)
+        tokens = tf.where(bad, self.pipeline.special.pad, tokens)
         state = with_positions(state, lambda x: tf.where(bad, 0, x))
         with self.pipeline.scope():
             logits, alignments, state = self.pipeline.step(
@@ -105,7 +102,7 @@ class Steps:
                 "weights that are not finite cause this.",
             ),
         )
-        never = [PAD, START, *self.pipeline.forbidden]
+        never = [*self.pipeline.special.never_written, *self.pipeline.forbidden]
         never = tf.reduce_any(
             tf.one_hot(never, logp.shape[-1], True, False), axis=0
         )
@@ -126,14 +123,16 @@ class Steps:
         ids = tf.pad(ids, [[0, 0], [0, 1]])
         real = tf.sequence_mask(lengths, columns + 1)
         # Ids after the end token do not belong to the text.
-        ended = tf.cumsum(tf.cast(ids == END, tf.int32), axis=1) > 0
+        ended = tf.cast(ids == text.special.end, tf.int32)
+        ended = tf.cumsum(ended, axis=1) > 0
         real &= ~ended
         error = rows.first(
             rows.of_lengths(lengths, columns),
-            rows.of_ids(ids, real, text.size, "ids"),
+            rows.of_ids(ids, real, text, "ids"),
         )
         real &= ~rows.is_bad(error)[:, None]
-        return {"text": text.strings(tf.where(real, ids, PAD)), "error": error}
+        ids = tf.where(real, ids, text.special.pad)
+        return {"text": text.strings(ids), "error": error}
 
     @property
     def _open(self):
@@ -149,7 +148,7 @@ class Steps:
         state = self._state.packed(tensors[:states], widths[:opens])
         with self.pipeline.scope():
             like = self.pipeline.cut.start(
-                encoded, tf.shape(tokens)[1], self.pipeline.search.max_length
+                encoded, tf.shape(tokens)[1], self.pipeline.steps
             )
         return self._state.cut(state, like), encoded
 
@@ -164,7 +163,7 @@ class Steps:
             ".",
         )
         longest = self.pipeline.search.max_length
-        left = steps_left(state, longest)
+        left = steps_left(state, self.pipeline.steps)
         if left is None:
             return error
         return rows.first(

@@ -9,8 +9,6 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
-from keras_attn.text import SPECIAL_TOKENS
-
 _FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 
@@ -51,9 +49,10 @@ def _log(signature, inputs):
 
 def _prefix(pipeline):
     """Returns a token to begin a text with, "" if there is no room for it."""
-    *_, last = pipeline.target_text.tokens
-    room = pipeline.search.max_length > 1 and last not in SPECIAL_TOKENS
-    return last if room else ""
+    text = pipeline.target_text
+    *_, last = text.special.of_text(text.size)
+    room = pipeline.search.max_length > 1 and last != text.special.unknown
+    return text.tokens[last] if room else ""
 
 
 def _example(spec, size):

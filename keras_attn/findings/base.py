@@ -21,7 +21,9 @@ from keras_attn.keras_internals import is_functional
 from keras_attn.special_tokens import PAD
 
 
-def check(model: keras.Model, data=None) -> list[Finding]:
+def check(
+    model: keras.Model, data=None, padding_id: int = PAD
+) -> list[Finding]:
     """Looks for mistakes in a model, and in the data that it will be fit to.
 
     Call it before `fit`: many mistakes would otherwise show only after hours
@@ -50,7 +52,7 @@ def check(model: keras.Model, data=None) -> list[Finding]:
     | kind | perhaps intended, so it warns |
     |---|---|
     | `mask` | padding changes the results, or counts in the loss |
-    | `padding` | 0 before or between tokens |
+    | `padding` | padding before or between tokens |
     | `shift` | most targets are not the next token of the input |
     | `length` | targets that go on after the input has ended |
     | `empty` | a batch whose targets are all padding |
@@ -70,6 +72,8 @@ def check(model: keras.Model, data=None) -> list[Finding]:
             list of batches. The first four batches are checked, of arrays
             the first 1,024 rows. A dataset that reshuffles in each pass
             begins one more pass.
+        padding_id: Id of padding, of sources and targets. Defaults to `0`; a
+            pretrained vocabulary may have another, `text.special.pad`.
 
     Returns:
         A list of the warnings, each a `Finding(kind, layer, text)`.
@@ -108,14 +112,15 @@ def check(model: keras.Model, data=None) -> list[Finding]:
             model.outputs[0],
             last.name if last else None,
             findings,
+            padding_id,
         ).look()
     objective = Objective(model)
-    probes = _probes(model, runs, sizes, findings)
+    probes = _probes(model, runs, sizes, findings, padding_id)
     if probes is not None:
         probes.look()
         _check_activation(probes, objective, findings)
     if batches and objective:
-        _check_loss(runs, objective, batches[0], probes, findings)
+        _check_loss(runs, objective, batches[0], probes, findings, padding_id)
     return findings.report(stacklevel=2)
 
 
@@ -162,7 +167,7 @@ def _batches_of(model, data, findings):
     return batches
 
 
-def _probes(model, runs, sizes, findings):
+def _probes(model, runs, sizes, findings, padding_id):
     random = np.random.default_rng(20261121)
     examples, error = examples_for(
         model,
@@ -170,6 +175,7 @@ def _probes(model, runs, sizes, findings):
         runs.graph.sizes(),
         lambda arrays: runs.logits(arrays, runs.weights()),
         random,
+        padding_id,
     )
     if examples is None:
         findings.doubtful(
@@ -213,7 +219,7 @@ def _check_activation(probes, objective, findings):
             )
 
 
-def _check_loss(runs, objective, batch, probes, findings):
+def _check_loss(runs, objective, batch, probes, findings, padding_id):
     """Checks the loss of the first batch, before any training."""
     broken = "inputs", "length", "ids", "vocabulary", "dtype", "one-hot"
     if findings.has_wrong(*broken, "weights", "finite"):
@@ -257,11 +263,15 @@ def _check_loss(runs, objective, batch, probes, findings):
             "are all zero, and divisions in the loss.",
         )
     elif mask is None and batch.target.ndim == 2 and probes is not None:
-        _check_padding_in_loss(objective, batch, logits, loss, probes, findings)
+        padding = batch.target == padding_id
+        _check_padding_in_loss(
+            objective, batch, padding, logits, loss, probes, findings
+        )
 
 
-def _check_padding_in_loss(objective, batch, logits, loss, probes, findings):
-    padding = batch.target == PAD
+def _check_padding_in_loss(
+    objective, batch, padding, logits, loss, probes, findings
+):
     if not padding.any() or padding.all() or objective.from_logits is None:
         return
     # Changes the outputs at padding. A loss that leaves padding out ignores it.

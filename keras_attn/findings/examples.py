@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from keras_attn.keras_internals import layers_within
+from keras_attn.special_tokens import PAD
 
 # Sizes to try in turn: rows, target positions, source positions without and
 # with padding. The first target is longer than usual windows. The longer source
@@ -31,15 +32,27 @@ class Examples:
         source: Length of the sources without padding.
         padded: Length of the sources with padding.
         random: A NumPy generator.
+        padding_id: Id of padding.
     """
 
-    def __init__(self, model, tables, rows, target, source, padded, random):
+    def __init__(
+        self,
+        model,
+        tables,
+        rows,
+        target,
+        source,
+        padded,
+        random,
+        padding_id=PAD,
+    ):
         self.inputs = model.inputs
         self._tables = tables
         self.rows = self.inputs[-1].shape[0] or rows
         self.target = self.inputs[-1].shape[1] or target
         self.source, self.padded = source, padded
         self._random = random
+        self._pad = padding_id
 
     @property
     def padding(self):
@@ -59,11 +72,14 @@ class Examples:
         """Returns the arrays with padding after the sources."""
         more = self.padded - self.source
         return [
-            np.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2))
-            if padded
-            else x
+            self._padded(x, more) if padded else x
             for x, padded in zip(arrays, [*self.padding, False], strict=True)
         ]
+
+    def _padded(self, x, more):
+        widths = [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)
+        value = self._pad if x.dtype.kind in "iu" else 0
+        return np.pad(x, widths, constant_values=value)
 
     def reads_ids(self, number):
         """Whether an input is known to be ids."""
@@ -81,13 +97,14 @@ class Examples:
             return np.full(shape, "a")
         if "int" not in symbol.dtype:
             return self._random.normal(size=shape).astype("float32")
-        # 0 is padding. If the number of ids is unknown, only small ids.
+        # If the number of ids is unknown, only small ids.
         high = self._tables[number] or 3
-        low = min(1, high - 1)
-        return self._random.integers(low, high, shape).astype(symbol.dtype)
+        ids = [x for x in range(high) if x != self._pad] or [0]
+        drawn = self._random.integers(0, len(ids), shape)
+        return np.array(ids, symbol.dtype)[drawn]
 
 
-def examples_for(model, tables, taken, works, random):
+def examples_for(model, tables, taken, works, random, padding_id=PAD):
     """Returns the first examples that a model takes.
 
     Args:
@@ -98,6 +115,7 @@ def examples_for(model, tables, taken, works, random):
             that an axis of theirs is known by its size.
         works: Function of arrays that runs the model.
         random: A NumPy generator.
+        padding_id: Id of padding.
 
     Returns:
         `Examples`, and `None`; or `None` and the first error.
@@ -108,7 +126,8 @@ def examples_for(model, tables, taken, works, random):
         source = _free(source, taken | {target})
         padded = _free(max(padded, source + 1), taken | {target, source})
         rows = _free(rows, taken | {target, source, padded})
-        made = Examples(model, tables, rows, target, source, padded, random)
+        sizes = rows, target, source, padded
+        made = Examples(model, tables, *sizes, random, padding_id)
         arrays = made.draw()
         try:
             works(arrays)

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from keras_attn.special_tokens import PAD
-
 
 class Batches:
     """Checks the first batches of the data.
@@ -15,9 +13,12 @@ class Batches:
         output: The model's first output, a symbolic tensor.
         last: Name of the layer that returns this output.
         findings: `Findings` to add to.
+        padding_id: Id of padding.
     """
 
-    def __init__(self, batches, inputs, tables, output, last, findings):
+    def __init__(
+        self, batches, inputs, tables, output, last, findings, padding_id
+    ):
         self._batches = [
             x._replace(target=x.target[..., 0])
             if x.target.ndim == 3 and x.target.shape[2] == 1
@@ -29,6 +30,7 @@ class Batches:
         self._output = output
         self._last = last
         self._findings = findings
+        self._pad = padding_id
 
     def look(self):
         """Checks the shapes, and if they are right, the values."""
@@ -190,7 +192,7 @@ class Batches:
                 kind,
                 layer,
                 f"{knows}, but '{name}' has the id {lowest:.0f}. Ids are never "
-                "negative, and padding is 0.",
+                f"negative, and padding is {self._pad}.",
             )
 
     def _padding(self, batch):
@@ -202,16 +204,16 @@ class Batches:
         if target.ndim != 2:
             return
         self._at_the_end(target, "target_out", None)
-        if not (target != PAD).any():
+        if not (target != self._pad).any():
             self._findings.doubtful(
                 "empty",
                 None,
-                "In one batch all of target_out is padding (0), so there is "
-                "nothing to learn from it. Perhaps a token has the id 0, which "
-                "must be reserved for padding.",
+                f"In one batch all of target_out is padding ({self._pad}), so "
+                "there is nothing to learn from it. Perhaps a token has the id "
+                f"{self._pad}, which must be reserved for padding.",
             )
-        unseen = (target != PAD) & (given == PAD)
-        # A start token of id 0 is reported as padding before tokens.
+        unseen = (target != self._pad) & (given == self._pad)
+        # Padding as a start token is reported as padding before tokens.
         if unseen[:, 1:].any():
             self._findings.doubtful(
                 "length",
@@ -225,7 +227,8 @@ class Batches:
             )
 
     def _at_the_end(self, array, name, layer):
-        real = array != PAD
+        pad = self._pad
+        real = array != pad
         ends = array.shape[1] - np.argmax(real[:, ::-1], 1)
         before = ~real & (np.arange(array.shape[1]) < ends[:, None])
         inside = before.any(1) & real.any(1)
@@ -233,10 +236,10 @@ class Batches:
             self._findings.doubtful(
                 "padding",
                 layer,
-                f"'{name}' has 0, which is padding, before tokens in "
+                f"'{name}' has {pad}, which is padding, before tokens in "
                 f"{inside.sum()} of {len(array)} rows. Pad at the end, with "
                 '`pad_sequences(..., padding="post")`, whose default is to pad '
-                "at the start. Give the id 0 to no token, also not to the "
+                f"at the start. Give the id {pad} to no token, also not to the "
                 "start token.",
             )
 
@@ -247,7 +250,8 @@ class Batches:
             if x.inputs[-1].ndim == 2
         ]
         share = _share_of_equal(
-            [(y[:, :-1], x[:, 1:]) for x, y in pairs]  # the right shift
+            [(y[:, :-1], x[:, 1:]) for x, y in pairs],  # the right shift
+            self._pad,
         )
         if share is None or share >= 0.9:
             return
@@ -257,14 +261,19 @@ class Batches:
             f"end token, take '{name}' = `ids[:, :-1]` and target_out = "
             "`ids[:, 1:]`."
         )
-        if _share_of_equal([(y, x) for x, y in pairs]) == 1:
+        if _share_of_equal([(y, x) for x, y in pairs], self._pad) == 1:
             self._findings.wrong(
                 "shift",
                 None,
                 f"target_out is '{name}' itself, so the model would learn to "
                 f"copy its input token. {advice}",
             )
-        elif _share_of_equal([(y[:, 1:], x[:, :-1]) for x, y in pairs]) == 1:
+        elif (
+            _share_of_equal(
+                [(y[:, 1:], x[:, :-1]) for x, y in pairs], self._pad
+            )
+            == 1
+        ):
             self._findings.wrong(
                 "shift",
                 None,
@@ -298,11 +307,11 @@ def _ids(target):
     return target if target.ndim == 2 else target.argmax(-1)
 
 
-def _share_of_equal(pairs):
+def _share_of_equal(pairs, pad):
     """Returns the share of equal tokens where neither side is padding."""
     equal = count = 0
     for these, those in pairs:
-        real = (these != PAD) & (those != PAD)
+        real = (these != pad) & (those != pad)
         equal += int((real & (these == those)).sum())
         count += int(real.sum())
     return equal / count if count else None

@@ -105,10 +105,10 @@ class Chains:
         token = self._require_tokens(chosen, raw.shape[-1])
         scores = step.scores_with(token)
         if rules.forces:
-            forced, logp = rules.forced(raw, time)
-            forced = tf.repeat(forced[:, None], self.beams, axis=1)
-            token = tf.where(forced > 0, forced, token)
-            scores = tf.where(forced > 0, chain.scores + logp, scores)
+            forced, prefix, logp = rules.forced(raw, time)
+            forced = forced[:, None]
+            token = tf.where(forced, prefix[:, None], token)
+            scores = tf.where(forced, chain.scores + logp, scores)
         own = self._asked.update(step, token, scores, chain.own)
         done, written = chain.done | (token == self._task.end_token), token
         if rules.may_exhaust:

@@ -164,11 +164,11 @@ class Beams:
         if dislike is not None:
             logp = value + tf.gather(dislike, tokens, batch_dims=1)
         if self.rules.forces:
-            token, own = self.rules.forced(step.raw, step.time)
+            forced, token, own = self.rules.forced(step.raw, step.time)
             own, beams = tf.math.top_k(group.logp + own, self.width)
             rest = [[0, 0], [0, value.shape[1] - self.width]]
             own = tf.pad(own, rest, constant_values=NEVER)
-            forced = (token > 0)[:, None]
+            forced = forced[:, None]
             value = tf.where(forced, own, value)
             logp = tf.where(forced, own, logp)
             parents = tf.where(forced, tf.pad(beams, rest), parents)

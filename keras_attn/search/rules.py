@@ -30,7 +30,7 @@ class Rules:
         self._ngram = search.no_repeat_ngram
         self._penalty = search.repetition_penalty
         self._shortest = limits.shortest
-        self._prefix = None
+        self._prefix, self._padding = None, task.padding
         if task.prefix is not None and task.prefix.shape[1] != 0:
             self._prefix = tf.cast(task.prefix, tf.int32)
         at_once = is_fixed(limits.shortest) and limits.shortest == 1
@@ -83,9 +83,10 @@ class Rules:
             time: Number of tokens so far.
 
         Returns:
-            Tokens `(batch,)`, 0 where the prefix has ended, and the
-            log-probability that each beam gives this token, `(batch, beams)`.
+            Whether each row has a token here, `(batch,)`, this token, and the
+            log-probability that each beam gives it, `(batch, beams)`.
         """
+        tokens = tf.shape(self._prefix)[1]
 
         def by_prefix():
             token = tf.gather(self._prefix, time, axis=1)
@@ -95,11 +96,11 @@ class Rules:
             return token, logit - log_normaliser(logits)
 
         def free():
-            return tf.zeros_like(self._prefix[:, 0]), tf.zeros_like(
-                logits[..., 0]
-            )
+            none = tf.fill(tf.shape(self._prefix)[:1], self._padding)
+            return none, tf.zeros_like(logits[..., 0])
 
-        return tf.cond(time < tf.shape(self._prefix)[1], by_prefix, free)
+        token, logp = tf.cond(time < tokens, by_prefix, free)
+        return token != self._padding, token, logp
 
     def _early(self, time):
         """Returns the end token's penalty, `NEVER` before the minimum."""

@@ -53,10 +53,11 @@ class Task(NamedTuple):
     forbidden: tuple = ()  # ids that no hypothesis may contain
     source_mask: Any = None  # (batch, source), or None where all are real
     source_lengths: Any = None  # (batch,), int32, the end token counted
-    prefix: Any = None  # (batch, P) ids that hypotheses begin with, 0 pads
+    prefix: Any = None  # (batch, P) ids that hypotheses begin with, padded
     seed: Any = None  # (batch,), int32, for the random draws of a row
     options: Any = None  # name -> (batch,) tensor, replaces the search's own
     reorder: Callable = gather
+    padding: int = 0  # the id that pads prefixes
 
 
 def log_normaliser(logits):

@@ -9,10 +9,8 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from keras_attn import arguments
-from keras_attn.special_tokens import END
-from keras_attn.special_tokens import PAD
 from keras_attn.special_tokens import SPECIAL_TOKENS
-from keras_attn.special_tokens import START
+from keras_attn.special_tokens import SpecialTokens
 from keras_attn.text import built_in
 from keras_attn.text import files
 from keras_attn.text import subwords
@@ -35,7 +33,8 @@ class Text:
     """A vocabulary, and how text is turned into its ids.
 
     Ids 0 to 3 are padding, start, end and unknown. The rest are the tokens,
-    the most frequent first.
+    the most frequent first. Only a splitter of a pretrained vocabulary has
+    these four at other ids, which `special` tells.
 
     Args:
         vocabulary: Tokens without the special ones, in the order of ids, or
@@ -117,6 +116,11 @@ class Text:
         return built_in.name_of(self.splitter) or self.splitter
 
     @property
+    def special(self) -> SpecialTokens:
+        """The ids of padding, start, end and unknown."""
+        return self.splitter.special or SpecialTokens()
+
+    @property
     def _is_of_your_own(self):
         return isinstance(self.split, Splitter)
 
@@ -141,11 +145,13 @@ class Text:
 
     def _learn(self, tokens, counts):
         """Checks tokens and makes them the vocabulary."""
-        require_tokens(tokens)
+        require_tokens(tokens, self.splitter)
         self.counts = counts
-        self._use(Vocabulary(tokens))
+        if self.splitter.special is None:
+            tokens = [*SPECIAL_TOKENS, *tokens]
+        self._use(Vocabulary(tokens, self.special))
         if self.splitter.tokens is None and self.splitter.splits_alone:
-            self._require_splittable(tokens)
+            self._require_splittable(tokens[len(SPECIAL_TOKENS) :])
 
     def _use(self, vocabulary):
         own = self.splitter.tokens is not None
@@ -273,6 +279,13 @@ class Text:
                 f'`kind` must be "unigram" or "bpe". Received: kind={kind!r}'
             )
         arguments.positive(size, "size")
+        ruled = any(x.startswith("normalization_rule") for x in trainer or {})
+        if ruled and kwargs.get("normalization", "auto") not in ("auto", None):
+            raise ValueError(
+                "Text is normalised once. Received: a rule in `trainer`, by "
+                "which SentencePiece normalises, and "
+                f"normalization={kwargs['normalization']!r}. Leave out one."
+            )
         plain = cls([], "characters", **kwargs)
         data = encode_lines(lines, "lines")
         if not any(data):
@@ -359,7 +372,7 @@ class Text:
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens in the order of their ids, the special ones first."""
+        """The tokens in the order of their ids, the special ones included."""
         return self._vocabulary.tokens
 
     @property
@@ -402,31 +415,58 @@ class Text:
 
         Args:
             strings: Tensor or list of strings, of shape `(batch,)`.
-            start: Whether each row begins with the start token.
+            start: Whether each row begins with the start tokens.
             end: Whether each row ends with the end token.
 
         Returns:
-            int32 tensor of shape `(batch, longest)`, padded with 0.
+            int32 tensor of shape `(batch, longest)`, padded with
+            `special.pad`, which is 0 unless the splitter tells otherwise.
         """
-        ids = self.ragged_ids(strings, start, end).to_tensor(PAD)
-        # At least one column, even for no rows: RNNs refuse a length of 0.
-        missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
-        return tf.pad(ids, [[0, 0], [0, missing]], constant_values=PAD)
+        return self._padded(self.ragged_ids(strings, start, end))
 
     def ragged_ids(
         self, strings, start: bool = False, end: bool = True
     ) -> tf.RaggedTensor:
         """Like `ids()`, but ragged instead of padded."""
+        first = self.special.start if start else ()
+        last = (self.special.end,) if end else ()
+        return self._between(first, strings, last)
+
+    def source_ids(self, strings) -> tf.Tensor:
+        """Turns strings into ids as an encoder reads them.
+
+        They are those of `ids()`. In front stand the tokens with which the
+        inputs of a pretrained encoder begin, if there are any.
+        """
+        return self._padded(self.ragged_source_ids(strings))
+
+    def ragged_source_ids(self, strings) -> tf.RaggedTensor:
+        """Like `source_ids()`, but ragged instead of padded."""
+        special = self.special
+        return self._between(special.source_start, strings, (special.end,))
+
+    def _between(self, first, strings, last):
+        """Returns the ragged ids of strings between some special ones."""
         ids = self._coding.ids(self._cut(self._read(strings)))
-        first = [tf.fill([ids.nrows(), 1], START)] if start else []
-        last = [tf.fill([ids.nrows(), 1], END)] if end else []
-        return tf.concat([*first, ids, *last], axis=1)
+        parts = [ids]
+        if first:
+            parts.insert(0, tf.tile([first], [ids.nrows(), 1]))
+        if last:
+            parts.append(tf.tile([last], [ids.nrows(), 1]))
+        return tf.concat(parts, axis=1)
+
+    def _padded(self, ids):
+        pad = self.special.pad
+        ids = ids.to_tensor(pad)
+        # At least one column, even for no rows: RNNs refuse a length of 0.
+        missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
+        return tf.pad(ids, [[0, 0], [0, missing]], constant_values=pad)
 
     def token_ids(self, tokens) -> tf.Tensor:
         """Looks up tokens of any shape; returns int32 ids of that shape.
 
         Nothing is normalised or split. A token spelled like a special one is
-        unknown.
+        unknown. Without an unknown token, unknown ones have the id -1.
         """
         return self._vocabulary.ids(tokens)
 
@@ -440,11 +480,19 @@ class Text:
     def tokens_of(self, strings) -> tf.RaggedTensor:
         """Returns the tokens behind `ids()`, unknown ones as written.
 
-        Each row ends with `</s>`.
+        Each row ends with the end token, `</s>`.
         """
         pieces = self._cut(self.pieces(strings))
-        end = tf.fill([pieces.nrows(), 1], SPECIAL_TOKENS[END])
+        end = tf.fill([pieces.nrows(), 1], self.tokens[self.special.end])
         return tf.concat([pieces, end], axis=1)
+
+    def source_tokens(self, strings) -> tf.RaggedTensor:
+        """Returns the tokens behind `source_ids()`, unknown ones as written."""
+        found = self.tokens_of(strings)
+        if not self.special.source_start:
+            return found
+        names = [self.tokens[i] for i in self.special.source_start]
+        return tf.concat([tf.tile([names], [found.nrows(), 1]), found], axis=1)
 
     def _cut(self, pieces):
         """Cuts rows to `max_length`, or refuses the batch."""
@@ -488,7 +536,7 @@ class Text:
         Tokens whose ids are padding, start or end are left out. The other
         ids play no role.
         """
-        return by_rows(tokens, ids, self.splitter.join)
+        return by_rows(tokens, ids, self.splitter.join, self.special)
 
     @property
     def separator(self) -> str | None:
@@ -514,7 +562,7 @@ class Text:
         """
         files.write_vocabulary(self, pathlib.Path(path))
         other = copy.copy(self)
-        other._use(Vocabulary(self.tokens[len(SPECIAL_TOKENS) :], path))
+        other._use(Vocabulary(self.tokens, self.special, path))
         return other
 
     def save(self, path) -> None:
@@ -546,17 +594,17 @@ class Text:
                 that is not registered with Keras must be in it.
         """
         path = pathlib.Path(path)
-        counts, options = files.read(path, custom_objects)
+        lines, options = files.read(path, custom_objects)
         own = getattr(options["split"], "tokens", None)
-        if own is not None and list(own) != list(counts):
+        counts = None if own is not None else files.counts(lines)
+        text = cls(counts, **options)
+        if own is not None and files.lines(text) != lines:
             raise ValueError(
                 f"The tokens in {path} must be those of its splitter, "
                 f"`{type(options['split']).__name__}`. Received: "
-                f"{len(counts)} tokens in the file and {len(own)} in the "
+                f"{len(lines)} tokens in the file and {text.size} in the "
                 "splitter. Load it with the class and the files that it was "
                 "saved with."
             )
-        text = cls(None if own is not None else counts, **options)
-        tokens = text.tokens[len(SPECIAL_TOKENS) :]
-        text._use(Vocabulary(tokens, path))
+        text._use(Vocabulary(text.tokens, text.special, path))
         return text

@@ -4,12 +4,10 @@ Both first read strings as pieces or ids, which a `Text` may then cut. Then
 they turn the remaining ones into ids.
 """
 
-import tensorflow as tf
+import functools
+import operator
 
-from keras_attn.special_tokens import END
-from keras_attn.special_tokens import PAD
-from keras_attn.special_tokens import START
-from keras_attn.special_tokens import UNKNOWN
+import tensorflow as tf
 
 
 class ByVocabulary:
@@ -40,7 +38,8 @@ class ByVocabulary:
         """Returns the text of ids `(..., time)`, or of their `tokens`."""
         if tokens is None:
             tokens = self._vocabulary.lookup(ids)
-        return by_rows(tokens, ids, self._splitter.join)
+        special = self._vocabulary.special
+        return by_rows(tokens, ids, self._splitter.join, special)
 
 
 class ByOwnIds:
@@ -56,9 +55,19 @@ class ByOwnIds:
         self._vocabulary = vocabulary
 
     def read(self, strings) -> tf.RaggedTensor:
-        """Returns the ids of strings `(batch,)`."""
+        """Returns the ids of strings `(batch,)`.
+
+        Special tokens are unknown in a text, or left out.
+        """
+        special = self._vocabulary.special
         ids = tf.cast(self._splitter.ids(strings), tf.int32)
-        return ids.with_flat_values(self._known(ids.flat_values))
+        flat = self._known(ids.flat_values)
+        silent = is_one_of(flat, special.silent)
+        if special.unknown < 0:
+            return tf.ragged.boolean_mask(
+                ids.with_flat_values(flat), ids.with_flat_values(~silent)
+            )
+        return ids.with_flat_values(tf.where(silent, special.unknown, flat))
 
     def ids(self, ids) -> tf.RaggedTensor:
         """Returns its argument: `read()` returned ids already."""
@@ -76,27 +85,40 @@ class ByOwnIds:
 
     def strings(self, ids, tokens=None) -> tf.Tensor:
         """Returns the text of ids `(..., time)`."""
-        return by_rows(self._known(ids), ids, self._splitter.strings)
+        special = self._vocabulary.special
+        known = self._known(ids)
+        return by_rows(known, known, self._splitter.strings, special)
 
     def _known(self, ids):
-        """Returns ids, with those that have no token replaced by unknown."""
+        """Returns ids, with those that have no token replaced by unknown.
+
+        Without an unknown token they become padding, which has no text.
+        """
+        special = self._vocabulary.special
         ids = tf.cast(ids, tf.int32)
-        size = len(self._vocabulary.tokens)
-        return tf.where((ids < UNKNOWN) | (ids >= size), UNKNOWN, ids)
+        outside = (ids < 0) | (ids >= len(self._vocabulary.tokens))
+        instead = special.pad if special.unknown < 0 else special.unknown
+        return tf.where(outside, instead, ids)
 
 
-def by_rows(values, ids, join) -> tf.Tensor:
+def is_one_of(ids, these) -> tf.Tensor:
+    """Returns whether each id is one of these, a few integers."""
+    return functools.reduce(operator.or_, (ids == x for x in these))
+
+
+def by_rows(values, ids, join, special) -> tf.Tensor:
     """Joins values `(..., time)` without padding, start and end tokens.
 
     Args:
         values: Tokens, or the ids themselves.
         ids: Integers `(..., time)`.
         join: Function of ragged values `(rows, ragged)`.
+        special: `SpecialTokens`.
     """
     # Not -1: with a time of zero the number of rows could not be inferred.
     rows = tf.reduce_prod(tf.shape(ids)[:-1])
     size = tf.stack([rows, tf.shape(ids)[-1]])
     flat, values = tf.reshape(ids, size), tf.reshape(values, size)
-    silent = (flat == PAD) | (flat == START) | (flat == END)
+    silent = is_one_of(flat, special.silent)
     joined = join(tf.ragged.boolean_mask(values, ~silent))
     return tf.reshape(joined, tf.shape(ids)[:-1])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_attn.special_tokens import SPECIAL_TOKENS
 from keras_attn.text import built_in
 from keras_attn.text.splitter import Splitter
+from keras_attn.text.vocabulary import fits_lines
 
 _LINES = ("", "to be or not to be", "Hello, world!", "été 日本語 12")
 
@@ -47,12 +48,34 @@ def write(text, path: pathlib.Path) -> None:
 
 def write_vocabulary(text, path: pathlib.Path) -> None:
     """Writes a line for each id, `token<TAB>count`."""
-    lines = [f"{t}\t{text.counts.get(t, 0)}\n" for t in text.tokens]
-    path.write_text("".join(lines), encoding="utf-8", newline="")
+    content = "".join(line + "\n" for line in lines(text))
+    path.write_text(content, encoding="utf-8", newline="")
 
 
-def read(path: pathlib.Path, custom_objects) -> tuple[dict, dict]:
-    """Returns the tokens with their counts, and the options of a `Text`."""
+def lines(text) -> list[str]:
+    """Returns the lines of a text's vocabulary file.
+
+    Tokens of a splitter may have line breaks, which are then escaped. The
+    text that is loaded takes such tokens from the splitter.
+    """
+    tokens = text.tokens
+    if not fits_lines(tokens):
+        tokens = [json.dumps(token, ensure_ascii=False) for token in tokens]
+    counted = zip(text.tokens, tokens, strict=True)
+    return [f"{shown}\t{text.counts.get(t, 0)}" for t, shown in counted]
+
+
+def counts(lines) -> dict[str, int]:
+    """Returns the tokens of a vocabulary's lines, without special ones."""
+    pairs = [line.rsplit("\t", 1) for line in lines]
+    found = {token: int(count) for token, count in pairs}
+    for token in SPECIAL_TOKENS:
+        del found[token]
+    return found
+
+
+def read(path: pathlib.Path, custom_objects) -> tuple[list[str], dict]:
+    """Returns the vocabulary's lines, and the options of a `Text`."""
     if not path.exists() or not _options_path(path).exists():
         raise FileNotFoundError(
             f"`Text.load` needs the vocabulary {path} and its options "
@@ -60,11 +83,7 @@ def read(path: pathlib.Path, custom_objects) -> tuple[dict, dict]:
             "missing. `Text.save(path)` writes both."
         )
     with open(path, encoding="utf-8", newline="\n") as file:
-        lines = file.read().split("\n")[:-1]
-    pairs = [line.rsplit("\t", 1) for line in lines]
-    counts = {token: int(count) for token, count in pairs}
-    for token in SPECIAL_TOKENS:
-        del counts[token]
+        found = file.read().split("\n")[:-1]
     options = json.loads(_options_path(path).read_text())
     files = {
         argument: path.with_name(name)
@@ -76,7 +95,7 @@ def read(path: pathlib.Path, custom_objects) -> tuple[dict, dict]:
             options["split"], files, custom_objects, f"The text {path}"
         )
     # Files without the option are from versions that always used NFKC.
-    return counts, {"normalization": "NFKC"} | options
+    return found, {"normalization": "NFKC"} | options
 
 
 def _part(stored, files, custom_objects, whose) -> Splitter:
@@ -115,7 +134,9 @@ def _require_readable(text, part, files):
         stored = json.loads(json.dumps(part))
         again = _part(stored, files, {kind.__name__: kind}, "It")
         again = type(text)(
-            None if again.tokens is not None else text.tokens[4:],
+            None
+            if again.tokens is not None
+            else text.tokens[len(SPECIAL_TOKENS) :],
             again,
             **{x: getattr(text, x) for x in ("lowercase", "normalization")},
         )

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_attn.special_tokens import SpecialTokens
+
 
 class Splitter(tf.Module):
     """Base class of ways to split text into tokens, and to join them again.
@@ -38,7 +40,9 @@ class Splitter(tf.Module):
             that. `None` if the splitter writes `join()`.
         tokens: For a splitter with ids of its own, the list of its tokens
             without the special ones; they have the ids 4, 5 and so on.
-            Otherwise `None`.
+            Otherwise `None`. With `special`, the list of all tokens.
+        special: For the ids of a pretrained vocabulary, its `SpecialTokens`.
+            `None` if padding, start, end and unknown have the ids 0 to 3.
         splits_alone: Whether each token of a vocabulary, as a line of its
             own, is split into just itself. A `Text` then refuses tokens that
             are not. Set it to `False` if pieces depend on their neighbours,
@@ -73,6 +77,7 @@ class Splitter(tf.Module):
 
     separator: str | None = None
     tokens: list[str] | None = None
+    special: SpecialTokens | None = None
     splits_alone = True
     keeps_text = True
     normalises = False
@@ -114,7 +119,8 @@ class Splitter(tf.Module):
 
         Returns:
             Integers `(batch, ragged)`: 4 and more for `tokens`, 3 for unknown
-            pieces, no start and no end token.
+            pieces, no start and no end token. With `special`, the ids of
+            `tokens` as they are.
         """
         raise NotImplementedError
 

@@ -1,5 +1,6 @@
 """Subwords and bytes: splitters with ids of their own."""
 
+import dataclasses
 import io
 import os
 import pathlib
@@ -14,6 +15,7 @@ import tensorflow_text
 
 from keras_attn.special_tokens import SPECIAL_TOKENS
 from keras_attn.special_tokens import UNKNOWN
+from keras_attn.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 
 _STRINGS = tf.TensorSpec([None], tf.string)
@@ -32,8 +34,12 @@ class SentencePiece(Splitter):
     special pieces (`<s>`, `</s>` and the like) are left out: the `Text` adds
     its own. `Text.train` trains a model and returns a `Text` with it.
 
+    For a pretrained network pass its special tokens. Then all ids are those
+    of the model of SentencePiece.
+
     A model whose normalisation is not `identity` normalises text itself, so
-    the `Text` leaves it alone.
+    the `Text` leaves it alone. SentencePiece writes spaces as `▁`, U+2581, so
+    this character in a text comes back as a space.
 
     Args:
         model: Path of a model file, or its content, bytes.
@@ -42,10 +48,13 @@ class SentencePiece(Splitter):
             is taken. Draws make training more robust; see `Text.sampled`.
         alpha: How much likelier segmentations are preferred, from 0, not at
             all, upwards. Of a BPE model, the probability with which a merge
-            is dropped. Has an effect with `nbest` only.
+            is dropped, at most 1. Has an effect with `nbest` only.
+        special: `SpecialTokens` of a pretrained network, ids of the model.
+            Defaults to `None`: ids 0 to 3 are those of a `Text`.
 
     Raises:
         ImportError: If the package `sentencepiece` is not installed.
+        ValueError: If the model cannot draw as asked.
 
     References:
         - [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
@@ -60,6 +69,7 @@ class SentencePiece(Splitter):
         model: str | pathlib.Path | bytes,
         nbest: int | None = None,
         alpha: float = 0.1,
+        special: SpecialTokens | None = None,
     ):
         super().__init__()
         self._path = ""
@@ -72,49 +82,73 @@ class SentencePiece(Splitter):
                     "`Text.train(lines)` trains a model."
                 )
             model, self._path = path.read_bytes(), str(path)
+        processor = _processor(model)
+        proto = _proto(model)
+        if nbest is not None:
+            _require_draws(proto.trainer_spec, alpha)
         self.nbest, self.alpha = nbest, alpha
+        self.special = SpecialTokens.of(special)
         self.draws = nbest is not None
+        self.normalises = proto.normalizer_spec.name != _AS_IT_IS
         self._content = model
         self._file: _TemporaryFile | None = None
-        processor = _processor(model)
-        count = processor.vocab_size()
-        kept = [
-            i
-            for i in range(count)
-            if not (processor.is_control(i) or processor.is_unknown(i))
-        ]
+        proto.trainer_spec.unk_surface = SPECIAL_TOKENS[UNKNOWN]
+        self._used = proto.SerializeToString(deterministic=True)
+        pieces = range(processor.vocab_size())
+        if self.special is None:
+            kept = [
+                i
+                for i in pieces
+                if not (processor.is_control(i) or processor.is_unknown(i))
+            ]
+            own_ids = [UNKNOWN] * len(pieces)
+            for i, own in enumerate(kept):
+                own_ids[own] = _FIRST + i
+            self._from_model = own_ids
+            self._to_model = [*[processor.unk_id()] * _FIRST, *kept]
+        else:
+            kept = list(pieces)
         self.tokens = [processor.id_to_piece(i) for i in kept]
-        self.normalises = _normalises(model)
-        self._unknown = processor.unk_id()
-        self._kept = kept
-        own_ids = [UNKNOWN] * count
-        for i, own in enumerate(kept):
-            own_ids[own] = _FIRST + i
-        self._from_model = own_ids
 
     def drawing(self, nbest: int, alpha: float) -> "SentencePiece":
         """Returns a splitter that draws segmentations of this model."""
-        return SentencePiece(self._content, nbest, alpha)
+        return SentencePiece(self._content, nbest, alpha, self.special)
+
+    # The graphs hold a splitter weakly, these methods hold it while they run.
+    def split(self, strings):
+        return self._split(strings)
+
+    def join(self, pieces):
+        return self._join(pieces)
+
+    def ids(self, strings):
+        return self._ids(strings)
+
+    def strings(self, ids):
+        return self._strings(ids)
 
     @tf.function(input_signature=[_STRINGS], autograph=False)
-    def split(self, strings):
+    def _split(self, strings):
         return self._tokenizer(tf.string).tokenize(strings)
 
     @tf.function(input_signature=[_PIECES], autograph=False)
-    def join(self, pieces):
+    def _join(self, pieces):
         return self._tokenizer(tf.string).detokenize(pieces)
 
     @tf.function(input_signature=[_STRINGS], autograph=False)
-    def ids(self, strings):
+    def _ids(self, strings):
         found = self._tokenizer(tf.int32).tokenize(strings)
+        if self.special is not None:
+            return found
         table = tf.constant(self._from_model)
         return found.with_flat_values(tf.gather(table, found.flat_values))
 
     @tf.function(input_signature=[_IDS], autograph=False)
-    def strings(self, ids):
-        table = tf.constant([*[self._unknown] * _FIRST, *self._kept])
-        own = ids.with_flat_values(tf.gather(table, ids.flat_values))
-        return self._tokenizer(tf.int32).detokenize(own)
+    def _strings(self, ids):
+        if self.special is None:
+            table = tf.constant(self._to_model)
+            ids = ids.with_flat_values(tf.gather(table, ids.flat_values))
+        return self._tokenizer(tf.int32).detokenize(ids)
 
     def get_config(self):
         path = pathlib.Path(self._path)
@@ -124,6 +158,8 @@ class SentencePiece(Splitter):
         config: dict[str, Any] = {"model": self._path}
         if self.draws:
             config |= {"nbest": self.nbest, "alpha": self.alpha}
+        if self.special is not None:
+            config["special"] = dataclasses.asdict(self.special)
         return config
 
     def _tokenizer(self, out_type):
@@ -133,7 +169,7 @@ class SentencePiece(Splitter):
         if self.draws:
             drawn = {"nbest_size": self.nbest, "alpha": self.alpha}
         return tensorflow_text.SentencepieceTokenizer(
-            self._content, out_type, **drawn
+            self._used, out_type, **drawn
         )
 
 
@@ -146,11 +182,16 @@ class WordPiece(Splitter):
     no piece covers is unknown. The list's own special tokens, such as `[CLS]`
     and `[UNK]`, are left out: the `Text` adds its own.
 
+    For a pretrained network pass its special tokens. Then the ids are the
+    places in the list.
+
     Joined text has a space between two words, and between words and marks.
 
     Args:
         vocabulary: Path of a file with a piece on each line, or a list of
             pieces.
+        special: `SpecialTokens` of a pretrained network, with an unknown
+            token. Defaults to `None`: ids 0 to 3 are those of a `Text`.
 
     References:
         - [Schuster and Nakajima, 2012](https://research.google/pubs/pub37842/)
@@ -159,32 +200,46 @@ class WordPiece(Splitter):
 
     splits_alone = False
 
-    def __init__(self, vocabulary: str | pathlib.Path | Iterable[str]):
+    def __init__(
+        self,
+        vocabulary: str | pathlib.Path | Iterable[str],
+        special: SpecialTokens | None = None,
+    ):
         super().__init__()
         if isinstance(vocabulary, (str, pathlib.Path)):
             vocabulary = pathlib.Path(vocabulary).read_text("utf-8").split("\n")
         pieces = [x.removesuffix("\r") for x in vocabulary]
-        special = (
-            x.startswith("[") and x.endswith("]") and len(x) > 2 for x in pieces
-        )
-        self.tokens = [
-            x for x, left in zip(pieces, special, strict=True) if x and not left
-        ]
+        self.special = SpecialTokens.of(special)
+        if self.special is None:
+            self.tokens = [x for x in pieces if x and not _is_named(x)]
+            listed = [*SPECIAL_TOKENS[:UNKNOWN], _UNKNOWN_WORD, *self.tokens]
+            self._written = [*SPECIAL_TOKENS, *self.tokens]
+            self._unknown = UNKNOWN
+        else:
+            while pieces and not pieces[-1]:
+                pieces.pop()
+            self._unknown = self.special.unknown
+            if not 0 <= self._unknown < len(pieces):
+                raise ValueError(
+                    "`WordPiece` needs an unknown token in its list. "
+                    f"Received: {self.special} and {len(pieces)} pieces."
+                )
+            self.tokens = listed = self._written = pieces
         with tf.init_scope():  # in a graph it takes half a minute
             self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
-                [*SPECIAL_TOKENS[:UNKNOWN], _UNKNOWN_WORD, *self.tokens],
+                listed,
                 token_out_type=tf.int32,
-                unknown_token=_UNKNOWN_WORD,
+                unknown_token=listed[self._unknown],
             )
 
     def split(self, strings):
         ids, begin, end = self._tokenizer.tokenize_with_offsets(strings)
-        written = tf.gather(self._written(), ids.flat_values)
+        written = tf.gather(tf.constant(self._written), ids.flat_values)
         whole = tf.gather(strings, ids.value_rowids())
         begin, length = begin.flat_values, (end - begin).flat_values
         unknown = tf.strings.substr(whole, begin, length)
         return ids.with_flat_values(
-            tf.where(ids.flat_values == UNKNOWN, unknown, written)
+            tf.where(ids.flat_values == self._unknown, unknown, written)
         )
 
     def join(self, pieces):
@@ -195,14 +250,14 @@ class WordPiece(Splitter):
         return self._tokenizer.tokenize(strings)
 
     def strings(self, ids):
-        pieces = tf.gather(self._written(), ids.flat_values)
+        pieces = tf.gather(tf.constant(self._written), ids.flat_values)
         return self.join(ids.with_flat_values(pieces))
 
-    def _written(self):
-        return tf.constant([*SPECIAL_TOKENS, *self.tokens])
-
     def get_config(self):
-        return {"vocabulary": self.tokens}
+        config: dict[str, Any] = {"vocabulary": list(self.tokens)}
+        if self.special is not None:
+            config["special"] = dataclasses.asdict(self.special)
+        return config
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -237,6 +292,11 @@ class Bytes(Splitter):
         return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8")
 
 
+def _is_named(piece):
+    """Returns whether a piece is a special token such as `[CLS]`."""
+    return piece.startswith("[") and piece.endswith("]") and len(piece) > 2
+
+
 class _TemporaryFile:
     """A file with some content, removed with the object."""
 
@@ -267,8 +327,7 @@ def train(
     content = io.BytesIO()
     given = {
         "model_type": kind,
-        # Three special pieces are its own, four are the text's.
-        "vocab_size": size - 1,
+        "vocab_size": size - len(SPECIAL_TOKENS) + _count_special(options),
         "hard_vocab_limit": False,
         "byte_fallback": byte_fallback,
         "character_coverage": 1.0 if not byte_fallback else 0.9995,
@@ -305,6 +364,12 @@ def train(
     return model.SerializeToString(deterministic=True)
 
 
+def _count_special(options):
+    """Returns the number of special pieces of a model: unknown and others."""
+    ids = {"bos_id": 1, "eos_id": 2, "pad_id": -1}
+    return 1 + sum(options.get(x, own) >= 0 for x, own in ids.items())
+
+
 def _sentencepiece():
     try:
         import sentencepiece
@@ -328,9 +393,19 @@ def _processor(content):
         ) from error
 
 
-def _normalises(content) -> bool:
-    """Returns whether a model normalises text."""
-    return _proto(content).normalizer_spec.name != _AS_IT_IS
+def _require_draws(spec, alpha):
+    """Raises `ValueError` unless a model can draw with this `alpha`."""
+    kind = spec.ModelType.Name(spec.model_type).lower()
+    if kind not in ("unigram", "bpe"):
+        raise ValueError(
+            "Only models of the kinds unigram and BPE can draw how a text is "
+            f'split. Received: a model of the kind "{kind}".'
+        )
+    if kind == "bpe" and not 0 <= alpha <= 1:
+        raise ValueError(
+            "Of a BPE model `alpha` is the probability with which a merge is "
+            f"dropped, from 0 to 1. Received: alpha={alpha!r}"
+        )
 
 
 def _proto(content):

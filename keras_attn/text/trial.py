@@ -7,7 +7,7 @@ import warnings
 import tensorflow as tf
 
 from keras_attn.special_tokens import SPECIAL_TOKENS
-from keras_attn.special_tokens import UNKNOWN
+from keras_attn.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 from keras_attn.text.vocabulary import require_tokens
 
@@ -38,6 +38,7 @@ class Trial:
         self._splitter = splitter
         self._normalise = normalise
         self._name = type(splitter).__name__
+        self._special = splitter.special or SpecialTokens()
 
     def run(self) -> None:
         """Raises `ValueError` if the splitter breaks a rule of `Splitter`."""
@@ -110,7 +111,22 @@ class Trial:
                 f"`{self._name}.tokens` must be a list of strings, the tokens "
                 f"of the ids 4, 5 and so on. Received: {tokens!r:.80}"
             )
-        require_tokens(list(tokens))
+        require_tokens(list(tokens), self._splitter)
+        special = self._splitter.special
+        if special is None:
+            return
+        if not isinstance(special, SpecialTokens):
+            raise ValueError(
+                f"`{self._name}.special` must be a `SpecialTokens`, or None. "
+                f"Received: {special!r:.80}"
+            )
+        highest = max(*special.silent, special.unknown)
+        if highest >= len(tokens):
+            raise ValueError(
+                f"With `special`, `{self._name}.tokens` must list all tokens, "
+                f"the special ones too. Received: {len(tokens)} tokens and "
+                f"{special}, whose highest id is {highest}."
+            )
 
     def _function(self, name):
         """Returns a splitter's method as a graph for any number of rows."""
@@ -227,18 +243,41 @@ class Trial:
                 )
 
     def _require_ids(self, lines, rows):
-        size = len(SPECIAL_TOKENS) + len(self._splitter.tokens)
+        size, special = self._size, self._special
+        silent = {*special.silent}
         for line, row in zip(lines.numpy(), rows, strict=True):
-            outside = [x for x in row if not UNKNOWN <= x < size]
-            if outside:
-                raise ValueError(
-                    f"`{self._name}.ids` must return ids from 4 to "
-                    f"{size - 1}, since `tokens` has {size - 4}, or 3 for "
-                    f"unknown. Received, for {_shown(line)}: {outside[:5]}. "
+            outside = [x for x in row if not 0 <= x < size or x in silent]
+            if not outside:
+                continue
+            if self._splitter.special is None:
+                needed = (
+                    f"from 4 to {size - 1}, since `tokens` has {size - 4}, or "
+                    "3 for unknown"
+                )
+                advice = (
                     "The `Text` adds 0, 1 and 2: padding, start and end. "
                     "Shift the ids of a model that counts from 0, and remove "
                     "its own special tokens."
                 )
+            else:
+                needed = (
+                    f"from 0 to {size - 1}, since `tokens` has {size}, and "
+                    f"none of {special.silent}"
+                )
+                advice = (
+                    "The `Text` adds padding, start and end. Remove those "
+                    "that the model adds itself."
+                )
+            raise ValueError(
+                f"`{self._name}.ids` must return ids {needed}. Received, for "
+                f"{_shown(line)}: {outside[:5]}. {advice}"
+            )
+
+    @property
+    def _size(self):
+        """Number of ids."""
+        first = 0 if self._splitter.special else len(SPECIAL_TOKENS)
+        return first + len(self._splitter.tokens)
 
     def _joined(self, name, join, rows):
         """Returns the strings of rows, normalised as the `Text` does it."""
@@ -260,7 +299,9 @@ class Trial:
     def _require_inverse(self, forth, back, lines, rows):
         """Raises unless joined pieces are split into the same pieces."""
         # Rows with unknown ids cannot be restored, so they are skipped.
-        kept = [i for i, row in enumerate(rows) if UNKNOWN not in row]
+        kept = [
+            i for i, row in enumerate(rows) if self._special.unknown not in row
+        ]
         rows = [rows[i] for i in kept]
         for some in ([], rows):  # an empty batch must work too
             strings = self._joined(*back, some)
@@ -284,7 +325,9 @@ class Trial:
         """
         if not self._splitter.keeps_text:
             return
-        kept = [i for i, row in enumerate(rows) if UNKNOWN not in row]
+        kept = [
+            i for i, row in enumerate(rows) if self._special.unknown not in row
+        ]
         joined = self._joined(*back, [rows[i] for i in kept])
         for i, found in zip(kept, joined.numpy(), strict=True):
             line = lines[i].numpy()
@@ -299,9 +342,11 @@ class Trial:
         """Warns if `strings()` writes nothing for a token with letters."""
         if not self._splitter.keeps_text:
             return
-        tokens = list(self._splitter.tokens)[:_TOKENS]
-        first = len(SPECIAL_TOKENS)
-        written = self._joined(*back, [[first + i] for i in range(len(tokens))])
+        first = 0 if self._splitter.special else len(SPECIAL_TOKENS)
+        ids = self._special.of_text(self._size)
+        ids = [i for i in ids if i != self._special.unknown][:_TOKENS]
+        tokens = [self._splitter.tokens[i - first] for i in ids]
+        written = self._joined(*back, [[i] for i in ids])
         for token, found in zip(tokens, written.numpy(), strict=True):
             named = token.startswith("<") and token.endswith(">")
             # One byte of a letter is no text yet.
@@ -332,7 +377,9 @@ class Trial:
                 )
         if not self._splitter.joins:
             return
-        known = [i for i, row in enumerate(rows) if UNKNOWN not in row]
+        known = [
+            i for i, row in enumerate(rows) if self._special.unknown not in row
+        ]
         joined = self._joined(
             "join", self._function("join"), [pieces[i] for i in known]
         )

@@ -6,28 +6,47 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_attn.special_tokens import SPECIAL_TOKENS
-from keras_attn.special_tokens import UNKNOWN
+from keras_attn.special_tokens import SpecialTokens
+from keras_attn.text.coding import is_one_of
+from keras_attn.text.splitter import Splitter
+
+# A vocabulary file has a line for each token, and a tab before the count.
+_NOT_IN_A_LINE = "\0\t\n\v\f\r"
 
 
 class Vocabulary:
-    """The special tokens and a text's own tokens, in the order of their ids.
+    """A text's tokens in the order of their ids, the special ones among them.
 
     Args:
-        tokens: Tokens without the special ones.
+        tokens: All tokens.
+        special: `SpecialTokens`.
         path: File with a line for each id, `token<TAB>count`. The lookup
             tables read it, and an export copies it as an asset. If None, the
             tables hold the tokens themselves.
     """
 
-    def __init__(self, tokens: Sequence[str], path=None):
-        self.tokens = [*SPECIAL_TOKENS, *tokens]
-        self._tables = None if path is None else _tables_from_file(path)
+    def __init__(
+        self, tokens: Sequence[str], special: SpecialTokens, path=None
+    ):
+        self.tokens = list(tokens)
+        self.special = special
+        self._unknown = special.unknown
+        self._unknown_token = (
+            "" if special.unknown < 0 else self.tokens[special.unknown]
+        )
+        self._tables = None
+        if path is not None and fits_lines(self.tokens):
+            self._tables = self._tables_from_file(path)
 
     def ids(self, tokens) -> tf.Tensor:
-        """Looks up tokens of any shape; a special one is unknown."""
+        """Looks up tokens of any shape; a special one is unknown.
+
+        Without an unknown token its id is -1.
+        """
         to_id, _ = self.tables()
         found = tf.cast(to_id.lookup(tf.convert_to_tensor(tokens)), tf.int32)
-        return tf.where(found < len(SPECIAL_TOKENS), UNKNOWN, found)
+        silent = is_one_of(found, self.special.silent)
+        return tf.where(silent, self._unknown, found)
 
     def lookup(self, ids) -> tf.Tensor:
         """Looks up ids of any shape."""
@@ -38,18 +57,58 @@ class Vocabulary:
         """Returns the two lookup tables, made once, outside any graph."""
         if self._tables is None:
             with tf.init_scope():
-                self._tables = _tables_in_memory(self.tokens)
+                self._tables = self._tables_in_memory()
         return self._tables
 
+    def _tables_in_memory(self):
+        ids = tf.range(len(self.tokens), dtype=tf.int64)
+        initializer = tf.lookup.KeyValueTensorInitializer
+        return (
+            tf.lookup.StaticHashTable(
+                initializer(self.tokens, ids), self._unknown
+            ),
+            tf.lookup.StaticHashTable(
+                initializer(ids, self.tokens), self._unknown_token
+            ),
+        )
 
-def require_tokens(tokens) -> None:
-    """Raises `ValueError` for tokens that a vocabulary file cannot hold."""
+    def _tables_from_file(self, path):
+        """Returns tables that read a vocabulary file, an asset of exports."""
+
+        def table(key_dtype, key_index, value_dtype, value_index, default):
+            initializer = tf.lookup.TextFileInitializer(
+                str(path), key_dtype, key_index, value_dtype, value_index
+            )
+            return tf.lookup.StaticHashTable(initializer, default)
+
+        token, line = 0, tf.lookup.TextFileIndex.LINE_NUMBER
+        return (
+            table(tf.string, token, tf.int64, line, self._unknown),
+            table(tf.int64, line, tf.string, token, self._unknown_token),
+        )
+
+
+def fits_lines(tokens) -> bool:
+    """Returns whether a vocabulary file can hold the tokens."""
+    return not any(c in token for token in tokens for c in _NOT_IN_A_LINE)
+
+
+def require_tokens(tokens, splitter: Splitter) -> None:
+    """Raises `ValueError` for tokens that no vocabulary may have.
+
+    Args:
+        tokens: Tokens, without the four special ones unless the splitter
+            has its own.
+        splitter: `Splitter`. If the tokens are its own they may have line
+            breaks.
+    """
+    own = splitter.tokens is not None
     for token in tokens:
         if not isinstance(token, str) or not token:
             reason = "is an empty string or none"
-        elif token in SPECIAL_TOKENS:
+        elif token in SPECIAL_TOKENS and splitter.special is None:
             reason = "is the name of a special token"
-        elif any(c in "\0\t\n\v\f\r" for c in token):
+        elif not own and any(c in _NOT_IN_A_LINE for c in token):
             reason = "has a NUL, tab or line break, which text never keeps"
         elif any("\ud800" <= c <= "\udfff" for c in token):
             reason = "has a lone surrogate, which is no text"
@@ -65,30 +124,3 @@ def require_tokens(tokens) -> None:
             "The tokens of a vocabulary must be distinct. Received more than "
             f"once: {twice[:5]}. Keep one of each."
         )
-
-
-def _tables_in_memory(tokens):
-    ids = tf.range(len(tokens), dtype=tf.int64)
-    initializer = tf.lookup.KeyValueTensorInitializer
-    return (
-        tf.lookup.StaticHashTable(initializer(tokens, ids), UNKNOWN),
-        tf.lookup.StaticHashTable(
-            initializer(ids, tokens), SPECIAL_TOKENS[UNKNOWN]
-        ),
-    )
-
-
-def _tables_from_file(path):
-    """Returns tables that read a vocabulary file, an asset of exports."""
-
-    def table(key_dtype, key_index, value_dtype, value_index, default):
-        initializer = tf.lookup.TextFileInitializer(
-            str(path), key_dtype, key_index, value_dtype, value_index
-        )
-        return tf.lookup.StaticHashTable(initializer, default)
-
-    token, line = 0, tf.lookup.TextFileIndex.LINE_NUMBER
-    return (
-        table(tf.string, token, tf.int64, line, UNKNOWN),
-        table(tf.int64, line, tf.string, token, SPECIAL_TOKENS[UNKNOWN]),
-    )

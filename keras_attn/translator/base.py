@@ -230,7 +230,8 @@ class Translator:
         for batch in self._batches(rows, batch_size):
             given = self.pipeline.sources.take(rows, batch)
             decoded = decode(given, requests.take(request, batch))
-            for i, row in zip(batch, translations(decoded), strict=True):
+            texts = translations(decoded, self.target_text)
+            for i, row in zip(batch, texts, strict=True):
                 found[i] = row
         return Translations(found)
 

@@ -22,10 +22,6 @@ import tensorflow as tf
 from keras_attn.search import Hypotheses
 from keras_attn.search import Search
 from keras_attn.search import Task
-from keras_attn.text import END
-from keras_attn.text import PAD
-from keras_attn.text import START
-from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
@@ -72,6 +68,16 @@ class Pipeline:
     def __post_init__(self):
         self._searches = {}
 
+    @property
+    def special(self):
+        """The `SpecialTokens` of the target text."""
+        return self.target_text.special
+
+    @property
+    def steps(self) -> int:
+        """Most steps of a decoder: of all start tokens and of a search."""
+        return self.search.max_length + len(self.special.start) - 1
+
     def with_texts(self, source_text=None, target_text=None, **changes):
         """Returns this pipeline with texts that read vocabulary files."""
         sources = self.sources
@@ -96,8 +102,14 @@ class Pipeline:
         tokens = text.lookup(found.tokens)
         if self.replace_unknown:
             tokens = tf.where(
-                found.tokens == UNKNOWN,
-                most_attended(found.alignments, source_tokens, source_lengths),
+                found.tokens == text.special.unknown,
+                most_attended(
+                    found.alignments,
+                    source_tokens,
+                    source_lengths,
+                    first=self.sources.first,
+                    unknown=text.tokens[text.special.unknown],
+                ),
                 tokens,
             )
             texts = text.join(tokens, found.tokens)
@@ -119,7 +131,8 @@ class Pipeline:
         report = report_of(self.target_text, strings, ids)
         options = request.get("options", {})
         longest = options.get("max_length", self.search.max_length)
-        lengths = tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
+        real = ids != self.special.pad
+        lengths = tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
         return report._replace(truncated=report.truncated | (lengths > longest))
 
     def with_ids(self, request: dict) -> dict:
@@ -179,6 +192,10 @@ class Pipeline:
             cut, encoded = self.cut.hoist(encoded, self.jit_compile)
             pipeline = dataclasses.replace(self, cut=cut)
             found = self.search(pipeline.task(inputs, encoded, request))
+            if self.special.pad != 0:  # with which searches pad
+                real = tf.sequence_mask(found.lengths, found.tokens.shape[2])
+                tokens = tf.where(real, found.tokens, self.special.pad)
+                found = found._replace(tokens=tokens)
             columns = ()
             if not self.sources.columns_are_tokens:
                 width = tf.shape(found.alignments)[3]
@@ -191,13 +208,12 @@ class Pipeline:
         return Task(
             # `partial`, not a nested function: tracing stays shallow.
             step=functools.partial(self.step, encoded=encoded, nowhere=nowhere),
-            start=lambda beams: self.cut.start(
-                encoded, beams, self.search.max_length
-            ),
+            start=functools.partial(self.start, inputs, encoded),
             batch=tf.shape(inputs[0])[0],
-            start_token=START,
-            end_token=END,
-            forbidden=(PAD, START, *self.forbidden),
+            start_token=self.special.start[-1],
+            end_token=self.special.end,
+            forbidden=(*self.special.never_written, *self.forbidden),
+            padding=self.special.pad,
             source_mask=self.cut.source_mask(encoded),
             source_lengths=self._source_lengths(inputs, encoded),
             prefix=request.get("prefix"),
@@ -205,6 +221,18 @@ class Pipeline:
             options=request.get("options"),
             reorder=self.cut.reorder,
         )
+
+    def start(self, inputs, encoded, beams):
+        """Returns the state in which the last start token is read.
+
+        If there are several, the models read the others here.
+        """
+        state = self.cut.start(encoded, beams, self.steps)
+        rows = tf.shape(inputs[0])[0]
+        for token in self.special.start[:-1]:
+            tokens = tf.fill([rows, beams], token)
+            _, _, state = self.step(tokens, state, encoded)
+        return state
 
     def step(self, tokens, state, encoded, nowhere=0, apart=False):
         """Runs a step of the models.
@@ -226,8 +254,9 @@ class Pipeline:
             return tf.shape(inputs[0])[1]
         # Only the shape of this step is used.
         rows = tf.shape(inputs[0])[0]
-        state = self.cut.start(encoded, 1, self.search.max_length)
-        _, alignments, _ = self.step(tf.fill([rows, 1], START), state, encoded)
+        state = self.cut.start(encoded, 1, self.steps)
+        tokens = tf.fill([rows, 1], self.special.start[-1])
+        _, alignments, _ = self.step(tokens, state, encoded)
         return tf.shape(alignments)[2]
 
     def columns(self, inputs, encoded, width):
@@ -243,7 +272,9 @@ class Pipeline:
         if search.max_per_source is None and search.min_per_source is None:
             return None
         if self.sources.reads_text:  # the end token counted
-            real = inputs[0] != PAD
+            real = inputs[0] != self.sources.text.special.pad
+            if self.sources.first:
+                real = real[:, self.sources.first :]
         else:
             real = self.cut.source_mask(encoded)
         if real is None:
@@ -258,7 +289,7 @@ class Pipeline:
         return self.score_ids(given, (ids, report))
 
     def score_ids(self, given: tuple, targets: tuple) -> Scored:
-        """Scores targets given as ids `(batch, time)`, padded with 0.
+        """Scores targets given as ids `(batch, time)`, padded.
 
         The log-probability of an end token counts if there is one.
 
@@ -267,15 +298,23 @@ class Pipeline:
             targets: The ids and their `Report`.
         """
         ids, report = targets
-        real = ids != PAD
-        # The model reads the ids shifted right by one, never the end token.
-        start = tf.fill([tf.shape(ids)[0], 1], START)
-        read = tf.where(real, tf.concat([start, ids[:, :-1]], axis=1), PAD)
+        special = self.special
+        real = ids != special.pad
+        # The model reads the start tokens and then the ids but for the last,
+        # so it never reads the end token.
+        rows, (*more, last) = tf.shape(ids)[0], special.start
+        read = tf.concat([tf.fill([rows, 1], last), ids[:, :-1]], axis=1)
+        read = tf.where(real, read, special.pad)
+        if more:
+            more = tf.tile([more], [rows, 1])
+            read = tf.concat([more, read], axis=1)
         inputs = self.sources.inputs(given)
         report = report.beside(self.sources.report(given, inputs))
         with self.scope():
             logits = [
-                tf.cast(model([*inputs, read], training=False), tf.float32)
+                tf.cast(model([*inputs, read], training=False), tf.float32)[
+                    :, len(special.start) - 1 :
+                ]
                 for model in self.models
             ]
         logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
@@ -294,22 +333,30 @@ class Pipeline:
         )
 
 
-def most_attended(alignments, source_tokens, source_lengths):
+def most_attended(
+    alignments, source_tokens, source_lengths, first=0, unknown="<unk>"
+):
     """Returns the source token with most attention, for each target token.
 
     [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3, uses
     the pointers of its model; here attention takes their place. The source's
-    end token is skipped, since it has no text.
+    end token is skipped, since it has no text, and so are its first tokens in
+    pretrained models.
 
     Args:
         alignments: Tensor of shape `(batch, N, time, source)`.
         source_tokens: Strings `(batch, source)`, the end token last.
         source_lengths: Tensor of shape `(batch,)`.
+        first: Number of the source's first tokens that have no text.
+        unknown: Token where a source has none with text.
 
     Returns:
-        Strings `(batch, N, time)`; "<unk>" where a source has no token.
+        Strings `(batch, N, time)`.
     """
-    words = tf.sequence_mask(source_lengths - 1, tf.shape(source_tokens)[1])
+    width = tf.shape(source_tokens)[1]
+    words = tf.sequence_mask(source_lengths - 1, width)
+    if first:
+        words &= tf.range(width) >= first
     words = words[:, None, None]
     best = tf.argmax(tf.where(words, alignments, -1.0), axis=-1)
     found = tf.gather(
@@ -317,4 +364,5 @@ def most_attended(alignments, source_tokens, source_lengths):
         best,
         batch_dims=2,
     )
-    return tf.where(source_lengths[:, None, None] > 1, found, "<unk>")
+    has_words = source_lengths[:, None, None] > 1 + first
+    return tf.where(has_words, found, unknown)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.text import UNKNOWN
 from keras_attn.translator.sources import encode
 
 
@@ -74,7 +73,7 @@ def _prefixes(target_text, longest, prefixes):
     ids = target_text.uncut_ids(tf.constant(lines, tf.string))
     for line, row, most in zip(lines, ids.to_list(), longest, strict=True):
         shown = line.decode("utf-8", "replace")
-        if UNKNOWN in row:
+        if target_text.special.unknown in row:
             raise ValueError(
                 "A prefix must be made of tokens that the target text knows. "
                 f"Received: {shown!r}. `translator.target_text.tokens` lists "

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.search import Hypotheses
-from keras_attn.text import SPECIAL_TOKENS
-from keras_attn.text import UNKNOWN
+from keras_attn.text import Text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +154,13 @@ class Decoded(NamedTuple):
     report: Report  # of the sources, and of prefixes where there are any
 
 
-def translations(decoded: Decoded) -> Iterator[Translation]:
-    """Yields the translations of a batch, without padding."""
+def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
+    """Yields the translations of a batch, without padding.
+
+    Args:
+        decoded: The tensors.
+        text: `Text` of the targets.
+    """
     arrays = tf.nest.map_structure(lambda x: x.numpy(), decoded)
     found = arrays.hypotheses
     for i, source_length in enumerate(arrays.source_lengths):
@@ -177,7 +181,7 @@ def translations(decoded: Decoded) -> Iterator[Translation]:
                         finished=bool(found.finished[i, n]),
                         truncated=bool(arrays.report.truncated[i]),
                         unknown=int(arrays.report.unknown[i]),
-                        replaced=_replaced(found.tokens[i, n], tokens),
+                        replaced=_replaced(found.tokens[i, n], tokens, text),
                     )
                 )
         if not hypotheses:
@@ -190,12 +194,13 @@ def translations(decoded: Decoded) -> Iterator[Translation]:
         yield dataclasses.replace(best, alternatives=others)
 
 
-def _replaced(ids, tokens):
+def _replaced(ids, tokens, text):
     """Returns the indices of tokens that replaced the model's "<unk>"."""
+    unknown = text.special.unknown
     return [
         i
         for i, token in enumerate(tokens)
-        if ids[i] == UNKNOWN and token != SPECIAL_TOKENS[UNKNOWN]
+        if ids[i] == unknown and token != text.tokens[unknown]
     ]
 
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.text import SPECIAL_TOKENS
-from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
 from keras_attn.translator.results import Report
 
@@ -27,6 +25,9 @@ class Lines:
         text: `Text` of the lines.
         columns_are_tokens: Whether an alignment has a column for each token.
             It has fewer if the encoder merges positions.
+
+    Attributes:
+        first: Number of special tokens with which each row begins.
     """
 
     reads_text = True
@@ -34,6 +35,7 @@ class Lines:
     def __init__(self, text: Text, columns_are_tokens: bool = True):
         self.text = text
         self.columns_are_tokens = columns_are_tokens
+        self.first = len(text.special.source_start)
         self.specs = (tf.TensorSpec([None], tf.string, name="text"),)
         self.input_specs = (tf.TensorSpec([None, None], tf.int32, name="ids"),)
 
@@ -79,14 +81,14 @@ class Lines:
     def inputs(self, given: tuple) -> tuple:
         """Returns the model's source inputs."""
         (strings,) = given
-        return (self.text.ids(strings),)
+        return (self.text.source_ids(strings),)
 
     def tokens(self, given: tuple, columns, width) -> tuple:
         """Returns names of an alignment's columns, and how many are real."""
         if not self.columns_are_tokens:
             return numbers(columns, width)
         (strings,) = given
-        tokens = self.text.tokens_of(strings)
+        tokens = self.text.source_tokens(strings)
         # As wide as the alignments, even in an empty batch.
         padded = tokens.to_tensor("", shape=tf.stack([-1, width]))
         return padded, tf.cast(tokens.row_lengths(), tf.int32)
@@ -97,9 +99,9 @@ class Lines:
 
     def examples(self, random, model) -> tuple:
         """Returns three rows of ids without padding."""
-        lowest = len(SPECIAL_TOKENS) - 1  # the id of unknown, in every text
-        ids = random.integers(lowest, self.text.size, (3, 7), "int32")
-        ids[0, 0] = self.text.size - 1
+        usual = np.array(self.text.special.of_text(self.text.size), "int32")
+        ids = usual[random.integers(0, len(usual), (3, 7))]
+        ids[0, 0] = usual[-1]
         return (ids,)
 
 
@@ -112,6 +114,7 @@ class Features:
 
     columns_are_tokens = False
     reads_text = False
+    first = 0
 
     def __init__(self, inputs: Sequence):
         self.specs = self.input_specs = tuple(
@@ -225,7 +228,7 @@ class Features:
 
 def report_of(text: Text, strings, ids) -> Report:
     """Reports which strings were cut, and their unknown tokens."""
-    unknown = tf.cast(ids == UNKNOWN, tf.int32)
+    unknown = tf.cast(ids == text.special.unknown, tf.int32)
     return Report(text.is_truncated(strings), tf.reduce_sum(unknown, axis=1))
 
 

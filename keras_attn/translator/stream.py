@@ -12,8 +12,6 @@ import tensorflow as tf
 
 from keras_attn import structures
 from keras_attn.search import CUT
-from keras_attn.text import END
-from keras_attn.text import UNKNOWN
 from keras_attn.text import Growing
 from keras_attn.translator.results import Token
 from keras_attn.translator.results import strings
@@ -109,15 +107,19 @@ def run(stream, pipeline, given, request) -> Iterator[Token]:
     source_tokens = strings(source_tokens[0, :length].numpy())
     text, longest = pipeline.target_text, pipeline.search.max_length
     growing = Growing(text, by_tokens=pipeline.replace_unknown)
+    special = text.special
+    first = pipeline.sources.first
     for n in range(1, longest + 1):
         token, logp, alignment, done, carried = stream.step(*carried)
         token, alignment = int(token), alignment.numpy()[:length]
         if token == CUT:
             return
         name = text.tokens[token]
-        if token == UNKNOWN and pipeline.replace_unknown and length > 1:
-            name = source_tokens[int(np.argmax(alignment[:-1]))]
-        if token == END:
+        is_replaced = token == special.unknown and pipeline.replace_unknown
+        if is_replaced and length > 1 + first:
+            best = int(np.argmax(alignment[first:-1]))
+            name = source_tokens[first + best]
+        if token == special.end:
             yield Token(growing.end(), name, float(logp), alignment)
             return
         last = bool(done[0, 0]) or n == longest

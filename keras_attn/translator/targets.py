@@ -3,10 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.text import END
-from keras_attn.text import PAD
-from keras_attn.text import SPECIAL_TOKENS
-from keras_attn.text import UNKNOWN
 from keras_attn.text import Text
 from keras_attn.translator.results import Report
 from keras_attn.translator.results import Translation
@@ -41,23 +37,28 @@ class Hypotheses:
     )
 
     def __init__(self, translations, text: Text):
-        self._rows = [_written(x) for x in translations]
+        special = text.special
+        unknown, end = special.unknown, special.end
+        unknown_token = text.tokens[unknown] if unknown >= 0 else None
+        self._pad = special.pad
+        self._rows = [_written(x, unknown_token) for x in translations]
         flat = [token for row in self._rows for token in row]
         ids = np.array(text.token_ids(tf.constant(flat, tf.string)))
         ends = np.cumsum([len(row) for row in self._rows], dtype=int)
         self._ids = np.split(ids, ends[:-1]) if self._rows else []
         self._unknown = []
         for tokens, ids in zip(self._rows, self._ids, strict=True):
-            lacking = ids == UNKNOWN
-            lacking &= np.array(tokens, object) != SPECIAL_TOKENS[UNKNOWN]
-            if tokens and tokens[-1] == SPECIAL_TOKENS[END]:
-                ids[-1], lacking[-1] = END, False
+            lacking = ids == unknown
+            lacking &= np.array(tokens, object) != unknown_token
+            if tokens and tokens[-1] == text.tokens[end]:
+                ids[-1], lacking[-1] = end, False
+            _require_known(tokens, ids)
             self._unknown.append(int(lacking.sum()))
 
     def take(self, rows) -> tuple:
         width = max((len(self._ids[i]) for i in rows), default=0)
         # RNNs refuse a length of zero.
-        ids = np.full([len(rows), max(width, 1)], PAD, "int32")
+        ids = np.full([len(rows), max(width, 1)], self._pad, "int32")
         for n, i in enumerate(rows):
             ids[n, : len(self._ids[i])] = self._ids[i]
         unknown = [self._unknown[i] for i in rows]
@@ -118,9 +119,20 @@ def _kind(i, target):
     )
 
 
-def _written(translation):
+def _written(translation, unknown):
     """Returns the tokens as the model wrote them, `<unk>` included."""
     tokens = list(translation.tokens)
     for i in translation.replaced:
-        tokens[i] = SPECIAL_TOKENS[UNKNOWN]
+        tokens[i] = unknown
     return tokens
+
+
+def _require_known(tokens, ids):
+    """Raises for tokens without an id, in a text without an unknown token."""
+    lacking = [x for x, i in zip(tokens, ids, strict=True) if i < 0]
+    if lacking:
+        raise ValueError(
+            "The target text knows no unknown token, so it must know all "
+            f"tokens of `targets`. Received: {lacking[:5]}. Pass strings, "
+            "`result.text`, which the target text splits itself."
+        )

@@ -5,10 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_attn.text import END
-from keras_attn.text import PAD
-from keras_attn.text import SPECIAL_TOKENS
-from keras_attn.text import START
 from keras_attn.text import Text
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
@@ -87,11 +83,12 @@ class Examples(NamedTuple):
         length = min(search.max_length, _LONGEST, max(_SHORTEST, affordable))
         length = min(length, cut.longest or length)
         length = model.inputs[-1].shape[1] or length
-        target = random.integers(1, size, (3, length), "int32")
+        ids = np.delete(np.arange(size, dtype="int32"), target_text.special.pad)
+        target = ids[random.integers(0, len(ids), (3, length))]
         # The first row holds the special tokens and the most frequent ones.
-        usual = np.arange(1, min(size, length + 1))
+        usual = ids[:length]
         target[0, : len(usual)] = usual
-        target[1, 0] = size - 1
+        target[1, 0] = ids[-1]
         return cls(arrays, target)
 
 
@@ -115,7 +112,8 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
                 "last layer and train with `SequenceCrossentropy`."
             )
         if isinstance(sources, Lines):
-            _check_padding(model, cut, inputs, target, alone)
+            pad = sources.text.special.pad
+            _check_padding(model, cut, inputs, target, alone, pad)
     encoded = cut.encode(*inputs)
     _, alignments, _ = cut.step(
         target[:, :1], cut.start(encoded, max_length=target.shape[1]), encoded
@@ -153,12 +151,25 @@ def require_vocabulary(models, target_text):
                 f"text. Received: {vocabulary} logits, "
                 f"target_text.size={target_text.size}. Pass the text that "
                 "the model was trained with."
+                + (
+                    " If the model has logits without a token, cut them off: "
+                    f"`logits[..., :{target_text.size}]`."
+                    if vocabulary > target_text.size
+                    and target_text.splitter.special is not None
+                    else ""
+                )
             )
 
 
 def require_joining(source_text, target_text) -> None:
     """Raises `ValueError` if texts cannot hold tokens of the source."""
     texts = {"source_text": source_text, "target_text": target_text}
+    if target_text.special.unknown < 0:
+        raise ValueError(
+            "`replace_unknown` needs a target text with an unknown token. "
+            "Received: a target text without one. Leave `replace_unknown` "
+            "out."
+        )
     for name, method in (("source_text", "split"), ("target_text", "join")):
         text = texts[name]
         if text is None or text.splitter.tokens is None:
@@ -186,7 +197,8 @@ def forbidden_ids(forbidden, text) -> tuple[int, ...]:
             "`forbidden` must be a list of tokens. Received: "
             f"forbidden={forbidden!r}. For one token pass a list of one."
         )
-    never = SPECIAL_TOKENS[PAD], SPECIAL_TOKENS[START]
+    never = [text.tokens[i] for i in text.special.never_written]
+    end = text.tokens[text.special.end]
     for token in forbidden:
         if token not in text.tokens:
             raise ValueError(
@@ -194,7 +206,7 @@ def forbidden_ids(forbidden, text) -> tuple[int, ...]:
                 f"{token!r}, which it does not have. Leave it out: no output "
                 "contains it."
             )
-        if token in never or token == SPECIAL_TOKENS[END]:
+        if token in never or token == end:
             raise ValueError(
                 "`forbidden` must be tokens that outputs may contain and can "
                 f"do without. Received: {token!r}. "
@@ -208,10 +220,10 @@ def forbidden_ids(forbidden, text) -> tuple[int, ...]:
     return tuple(text.tokens.index(token) for token in forbidden)
 
 
-def _misled(cut, inputs, target):
+def _misled(cut, inputs, target, pad):
     """Whether the alignments give weight to padding that the mask shows."""
     (ids,) = inputs
-    encoded = cut.encode(_padded(ids))
+    encoded = cut.encode(_padded(ids, pad))
     mask = cut.source_mask(encoded)
     _, alignments, _ = cut.step(
         target[:, :1],
@@ -224,9 +236,9 @@ def _misled(cut, inputs, target):
     return bool(np.max(np.where(mask, 0, weights), initial=0) > _WEIGHT)
 
 
-def _check_padding(model, cut, inputs, target, alone):
+def _check_padding(model, cut, inputs, target, alone, pad):
     (ids,) = inputs
-    beside = model([_padded(ids), target], training=False)
+    beside = model([_padded(ids, pad), target], training=False)
     if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
         warnings.warn(
             "Padding changes the output of this model, so a line may "
@@ -235,7 +247,7 @@ def _check_padding(model, cut, inputs, target, alone):
                 "The mask reaches the attention, but its alignment gives "
                 "weight to padding: an `Alignment` must give none where "
                 "`allowed` is False."
-                if _misled(cut, inputs, target)
+                if _misled(cut, inputs, target, pad)
                 else "Does a mask reach the decoder? "
                 "`Embedding(mask_zero=True)` makes one, and Keras's "
                 "`MultiHeadAttention` removes it from the tensor that it "
@@ -247,8 +259,8 @@ def _check_padding(model, cut, inputs, target, alone):
         )
 
 
-def _padded(ids):
-    return np.pad(ids, [(0, 0), (0, 2)])
+def _padded(ids, pad):
+    return np.pad(ids, [(0, 0), (0, 2)], constant_values=pad)
 
 
 def _spec(x):
