@@ -4,6 +4,7 @@ Building a model and exporting it takes seconds, so each is made once a
 session. Tests must not change what they share.
 """
 
+import collections
 import os
 
 import hypothesis
@@ -17,6 +18,10 @@ hypothesis.settings.register_profile(
     "keras_attn", derandomize=True, deadline=None, database=None
 )
 hypothesis.settings.load_profile("keras_attn")
+
+# Each worker has a core of its own. More threads would only wait for it.
+for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+    os.environ.setdefault(threads, "1")
 
 if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
     # Files that need TensorFlow, or print its tensors.
@@ -38,6 +43,27 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_translator_scores.py",
         "test_translator_stream.py",
     ]
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks
+def pytest_collection_modifyitems(items):
+    """Marks all but `n` cases of a test with the mark `few(n)` as `full`.
+
+    Those that stay are the first, the last and others evenly between them.
+    """
+    cases = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker(
+            "full"
+        ):
+            cases[item.fspath, item.originalname].append(item)
+    for found in cases.values():
+        (count,) = found[0].get_closest_marker("few").args
+        gap = (len(found) - 1) / max(count - 1, 1)
+        kept = {round(i * gap) for i in range(count)}
+        for i, item in enumerate(found):
+            if i not in kept:
+                item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(autouse=True)

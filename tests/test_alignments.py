@@ -203,6 +203,7 @@ def test_scores_in_half_precision_make_weights_in_full(name, dtype):
     np.testing.assert_array_equal(values(weights), values(expected))
 
 
+@pytest.mark.few(4)
 @each
 @pytest.mark.parametrize("source", [None, 6])
 def test_xla_compiles_weights_and_gradients(name, source):

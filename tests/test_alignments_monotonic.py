@@ -176,6 +176,7 @@ def test_long_sources_lose_no_attention(mode):
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scale", [1.0, 50.0])
 def test_both_follow_the_recurrence_over_400_steps_of_400(scale):
     random = np.random.default_rng(8)
@@ -194,6 +195,7 @@ def test_both_follow_the_recurrence_over_400_steps_of_400(scale):
         np.testing.assert_allclose(found[0], exact, atol=digits)
 
 
+@pytest.mark.few(1)
 @given(
     scores=hnp.arrays(
         "float32",
@@ -251,6 +253,7 @@ def test_scores_beyond_all_bounds_make_no_nan(mode, score):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", [*SOFT, "hard"])
 @pytest.mark.parametrize("source", [None, 7])
 def test_xla_compiles_the_loop_over_time_and_its_gradient(mode, source):

@@ -180,6 +180,7 @@ def test_samples_come_with_their_log_probability_and_entropy():
     )
 
 
+@pytest.mark.full
 def test_a_decoder_that_samples_is_trained_by_reinforcement_and_cut():
     source = keras.Input((None,), dtype="int32")
     target = keras.Input((None,), dtype="int32")

@@ -108,6 +108,7 @@ def summary_of(tests, backend, some=""):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("names", "some"),
@@ -128,6 +129,7 @@ def test_these_files_pass_on_other_backends(backend):
     assert " passed" in summary_of(FILES, backend)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.full)])
 def test_models_saved_by_tensorflow_answer_the_same_elsewhere(
@@ -169,6 +171,7 @@ for name in ("Translator", "Text", "BeamSearch", "pairs"):
     assert "the layers work without them on JAX and PyTorch" in said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_models_are_checked_without_tensorflow(backend):
     """Each kind of probe once: the rest is the same code on any backend."""

@@ -109,6 +109,7 @@ def test_blocks_have_the_scores_worked_out_by_hand():
         )
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("compiled", [{}, {"jit_compile": True}], ids=str)
 @pytest.mark.parametrize("block_size", [None, 1, 2, 4, 100])
@@ -122,6 +123,7 @@ def test_blocks_have_the_plain_scores_and_gradients(
     same(found, with_gradients(plain, *drawn), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.few(4)
 @tensorflow_only
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -189,6 +191,7 @@ def test_half_precision_is_kept_and_close(dtype, score):
     np.testing.assert_allclose(*both, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.few(1)
 @tensorflow_only
 @pytest.mark.parametrize("large", [0, 2**22])
 def test_an_empty_batch_has_no_scores(large, small_blocks, monkeypatch):

@@ -170,6 +170,7 @@ def test_a_stack_attends_with_the_hidden_state_of_its_top_cell():
     )
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("wiring", WIRINGS)
 @pytest.mark.parametrize(
     "cell, nest",
@@ -403,6 +404,7 @@ def dropping(cell, wiring, **options):
     return decoder
 
 
+@pytest.mark.few(1)
 @needs_tensorflow("`tf.function`")
 @mechanisms.crossing(
     wiring=WIRINGS, cell=["gru", "stack"], jit_compile=[False, True]
@@ -465,6 +467,7 @@ def test_a_cells_dropout_is_one_mask_for_all_steps(wiring, graph):
     np.testing.assert_allclose(outputs, outputs[:1].repeat(4, 0), atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.full)]
 )
@@ -494,6 +497,7 @@ def test_the_policy_of_the_decoder_need_not_be_that_of_its_parts():
             assert keras.backend.standardize_dtype(outputs.dtype) == "float16"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_fit_learns_to_reverse(wiring):
     random = np.random.default_rng(0)

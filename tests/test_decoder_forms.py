@@ -202,6 +202,7 @@ def steps_of(model, source, targets):
     return np.stack(logits, axis=2)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", nth(3, FORMS))
 def test_beams_decoded_step_by_step_are_whole_targets_decoded(name):
     model = FORMS[name]()
@@ -214,6 +215,7 @@ def test_beams_decoded_step_by_step_are_whole_targets_decoded(name):
     Incremental(model).check(*map(ops.convert_to_tensor, (SOURCE, TARGET)))
 
 
+@pytest.mark.few(8)
 @each_form
 def test_a_form_is_saved_and_loaded(name, tmp_path):
     model = FORMS[name]()
@@ -227,6 +229,7 @@ def test_a_form_is_saved_and_loaded(name, tmp_path):
     )
 
 
+@pytest.mark.few(12)
 @each_form
 def test_padding_in_the_target_changes_nothing(name):
     model = FORMS[name]()
@@ -237,6 +240,7 @@ def test_padding_in_the_target_changes_nothing(name):
     np.testing.assert_allclose(outputs[:, real], expected, atol=1e-5)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", nth(3, FORMS))
 @pytest.mark.parametrize(
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.full)]

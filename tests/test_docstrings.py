@@ -31,6 +31,7 @@ def examples():
 EXAMPLES = examples()
 
 
+@pytest.mark.few(60)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_prints_what_it_says(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write a file

@@ -83,6 +83,7 @@ def trained(tmp_path_factory):
     return output, run("train", *TOY, "--output", output).stdout
 
 
+@pytest.mark.full
 def test_train_shows_progress_and_figures(trained):
     output, printed = trained
     assert re.search(
@@ -97,6 +98,7 @@ def test_train_shows_progress_and_figures(trained):
     assert "promised" not in printed.lower()  # by the preset, not by a toy
 
 
+@pytest.mark.full
 def test_export_serve_and_query(trained):
     output, _ = trained
     assert "Exported" in run("export", "--output", output).stdout
@@ -117,6 +119,7 @@ def test_export_serve_and_query(trained):
     assert "pneumonia" in printed
 
 
+@pytest.mark.full
 def test_plot(trained):
     output, _ = trained
     run("plot", "neighborhood", "--output", output)
@@ -253,6 +256,7 @@ def your_own_score():
     return load(YOUR_OWN_SCORE)
 
 
+@pytest.mark.full
 def test_a_score_of_one_s_own_is_trained_exported_and_served(tmp_path):
     toy = "--numbers", "300", "--epochs", "1"
     arguments = *toy, "--seed", "2", "--output", tmp_path

@@ -193,6 +193,7 @@ def nodes(path):
         yield from function.node_def
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name, loader",
     [
@@ -277,6 +278,7 @@ def test_an_id_that_no_vocabulary_has_harms_no_other_row(answers):
     assert np.all(found["scores"][0] == float("-inf"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("signature", TEXTS)
 def test_a_text_too_long_has_no_answer_where_that_was_asked_for(
     signature, toys, answers
@@ -400,6 +402,7 @@ def test_all_outputs_are_batch_first(name, toys, answers):
                 assert answer[output].dtype == dtype
 
 
+@pytest.mark.full
 def test_versions_count_up_and_are_never_written_over(
     toys, tmp_path, monkeypatch
 ):

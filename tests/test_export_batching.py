@@ -266,6 +266,7 @@ def answers(translators, exports, tmp_path_factory):
     return Answers(exports, cases_of)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("signature", SIGNATURES)
 @pytest.mark.parametrize("name", ["greedy", "spectra"])
 def test_merged_requests_are_answered_as_separate_ones(
@@ -294,6 +295,7 @@ def test_merged_requests_are_answered_as_separate_ones(
                 assert not rest.any() if rest.dtype != object else True
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", some(LOOPS, ALWAYS))
 def test_clients_that_step_together_find_what_each_finds_alone(name, answers):
     merged = answers[name, "loop", "merged"]
@@ -323,6 +325,7 @@ def test_steps_of_several_need_only_operations_that_servers_have(name, exports):
     assert not unknown, unknown
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", some(LOOPS, ALWAYS))
 def test_a_client_s_greedy_search_is_the_translator_s(
     name, translators, answers
@@ -354,11 +357,13 @@ def test_every_warm_up_request_is_answered_without_an_error(
         assert not np.any(answer.get("error", "")), key
 
 
+@pytest.mark.full
 def test_features_of_any_size_bring_a_warning(translators, tmp_path):
     with pytest.warns(UserWarning, match="pads the shorter ones with copies"):
         translators["spectra"].export(tmp_path)
 
 
+@pytest.mark.full
 def test_lengths_that_no_mask_follows_bring_a_warning(translators, recwarn):
     from keras_attn.export.lengths import warn_of_padding
 

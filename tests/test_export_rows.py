@@ -253,6 +253,7 @@ def errors(answer):
     return [x.decode() for x in answer["error"]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(OPTIONS, ALWAYS))
 def test_a_bad_option_is_answered_and_harms_no_neighbour(name, answers):
     bad = answers[name, "options", True]

@@ -156,6 +156,7 @@ def texts(answer):
     return [x.decode() for x in answer["text"]]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", some(FURTHER, ALWAYS))
 def test_the_signatures_asked_for_are_there(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs
@@ -203,12 +204,14 @@ def test_names_of_signatures_that_are_none_are_refused(toys, tmp_path):
             toys["greedy"].export(tmp_path, signatures=names)
 
 
+@pytest.mark.full
 def test_options_below_zero_are_the_search_s_own(answers):
     assert texts(answers["greedy", "own"]) == texts(
         answers["greedy", "default"]
     )
 
 
+@pytest.mark.full
 def test_options_and_prefixes_go_row_by_row(toys, answers):
     longest = [3, 1, 5, 2, 10, 4, 6, 7]
     answer = answers["greedy", "prefixes"]
@@ -257,6 +260,7 @@ def test_a_client_s_own_greedy_search_finds_what_is_served(toys, answers):
     np.testing.assert_allclose(answer["score"], expected["score"], atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(["spectra", "transformer"], ALWAYS))
 def test_a_client_steps_through_features_and_transformers(name, toys, answers):
     toy = toys[name]
@@ -354,6 +358,7 @@ def test_an_export_for_xla_needs_xla(toys, answers, answers_with_xla):
         ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", some([x for x in FURTHER if x != "compiled"], ALWAYS)
 )
@@ -409,6 +414,7 @@ def clients(exports):
         server.stop()
 
 
+@pytest.mark.full
 def test_the_development_server_takes_features(toys, clients):
     client, expected = clients["spectra"], toys["spectra"](FRAMES)
     assert client.predict({"frames": FRAMES})["text"] == expected.text
@@ -470,6 +476,7 @@ def test_a_client_is_told_of_options_that_cannot_be(clients):
         client.translate({"frames": FRAMES}, options={"max_length": 99})
 
 
+@pytest.mark.full
 def test_a_client_asks_exports_of_before_as_ever(tmp_path):
     stored = pathlib.Path(__file__).parent / "fixtures" / "0.1.1"
     shutil.unpack_archive(stored / "saved_model.zip", tmp_path / "models")

@@ -120,6 +120,7 @@ def state(model):
     return [np.array(ops.convert_to_numpy(x.value)) for x in variables]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [layers.Identity, lambda: Ahead(2)])
 def test_nothing_in_the_model_changes(kind):
     culprit = kind()
@@ -147,6 +148,7 @@ def test_nothing_in_the_model_changes(kind):
     assert model.losses == []
 
 
+@pytest.mark.full
 def test_training_goes_on_as_if_nobody_had_looked():
     def losses(checked):
         keras.utils.set_random_seed(3)

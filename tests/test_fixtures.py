@@ -35,6 +35,7 @@ def test_a_stored_model_computes_what_it_did(stored, expected):
     np.testing.assert_allclose(found, expected["logits"], atol=1e-4)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "path",
     sorted(x.parent for x in FIXTURES.glob("*/*/translator.json")),
@@ -58,6 +59,7 @@ def test_a_stored_translator_says_what_it_did(path):
         )
 
 
+@pytest.mark.few(1)
 def test_a_stored_export_is_served_as_it_was(stored, expected, tmp_path):
     shutil.unpack_archive(stored / "saved_model.zip", tmp_path / "models")
     path = str(tmp_path / "models" / "1")

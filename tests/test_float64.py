@@ -37,6 +37,7 @@ def value_of(mechanism):
     return np.random.default_rng(1).normal(size=shape)
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda x: x.name)
 def test_a_layer_attends_learns_and_steps(mechanism, arguments):
     attention = mechanism.make(**arguments)
@@ -80,6 +81,7 @@ ONCE_BROKEN = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "mechanism, arguments, order",
     [

@@ -183,6 +183,7 @@ MODELS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", nth(2, MODELS))
 def test_each_hypothesis_gets_what_the_whole_model_computes(name):
     assert_cut_equals_whole(MODELS[name]())
@@ -198,6 +199,7 @@ def test_padding_of_a_source_is_never_attended_to(name):
     np.testing.assert_allclose(stepwise[1:2], alone, atol=1e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["feeding", "layers_between", "two_decoders"])
 def test_a_model_that_was_saved_and_loaded_is_cut_as_well(name, tmp_path):
     model = MODELS[name]()

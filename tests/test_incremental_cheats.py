@@ -204,6 +204,7 @@ def require_refused(build, said="'"):
     assert said in str(refused.value)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_layer_that_no_step_can_imitate_is_refused_by_its_name(name):
     cheat = Cheat(CHEATS[name])
@@ -212,11 +213,13 @@ def test_a_layer_that_no_step_can_imitate_is_refused_by_its_name(name):
     )
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("name", KERAS)
 def test_so_is_a_layer_or_an_operation_of_keras(name):
     require_refused(lambda: with_target_path(KERAS[name]))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["seven ahead", "the next row", "reversed"])
 def test_a_cheat_is_found_however_small_its_share(name):
     compute = CHEATS[name]
@@ -224,6 +227,7 @@ def test_a_cheat_is_found_however_small_its_share(name):
     require_refused(lambda: with_target_path(lambda x, _: small(x)), "culprit")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["one ahead", "rolled", "the next row"])
 def test_a_cheat_is_found_within_a_model_within_the_model(name):
     given = keras.Input((None, 6))
@@ -350,6 +354,7 @@ def check_drawn(number):
     cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(12))
 def test_of_graphs_drawn_at_random_the_cheats_are_refused(number):
     check_drawn(number)
@@ -423,6 +428,7 @@ def test_a_model_with_a_call_of_its_own_is_refused():
     require_refused(build, "a `call` of its own")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("gain", [2, 4])
 def test_a_cheat_behind_a_chaotic_net_is_refused(gain):
     chaotic = layers.SimpleRNN(64, return_sequences=True)
@@ -455,6 +461,7 @@ def test_a_good_chaotic_net_is_not():
     cut.check(*map(ops.convert_to_tensor, [SOURCE, TARGET]), length=50)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rows", ["one", "equal", "rolled by all"])
 def test_mixed_rows_are_found_whatever_rows_are_given(rows):
     by = 3 if rows == "rolled by all" else 1
@@ -534,6 +541,7 @@ GOOD_ONCE_REFUSED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", GOOD_ONCE_REFUSED)
 def test_good_graphs_that_once_were_refused_pass(name):
     source, target = inputs()

@@ -67,6 +67,7 @@ def looped(cut, jit_compile, hoist=False):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_loop_in_the_graph_computes_what_the_whole_does(jit_compile):
     def all_kinds(x, memory):
@@ -83,6 +84,7 @@ def test_a_loop_in_the_graph_computes_what_the_whole_does(jit_compile):
         assert run(SOURCE[:0], TARGET[:0]).shape == (0, 4, 9)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("layer", ["decoder", "layer", "context alone"])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_few_and_many_hypotheses_get_the_same(layer, jit_compile):

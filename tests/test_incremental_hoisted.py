@@ -112,6 +112,7 @@ def test_cells_that_compute_otherwise_run_as_they_are(cell):
     assert_cut_equals_whole(model)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", CONTEXTS_NEEDED)
 def test_a_context_that_is_not_only_emitted_stays_whole(name):
     options = {"cell": LEFT_ALONE["classic"](), **CONTEXTS_NEEDED[name]}
@@ -146,6 +147,7 @@ def test_all_that_depends_on_a_token_alone_is_in_the_table():
     assert_cut_equals_whole(model)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["of source", "of position", "of state"])
 def test_inputs_that_depend_on_more_are_not_looked_up(name):
     def build(x, memory):
@@ -321,6 +323,7 @@ def test_a_model_within_that_returns_its_input_has_nothing_to_hoist():
     assert_cut_equals_whole(speak_up(model))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", ["decoder", "cell", "attention"])
 def test_what_is_placed_on_a_device_stays_there(part):
     """On another device, a hoisted product would be computed elsewhere."""

@@ -238,6 +238,7 @@ PATHS["hub"] = hub_decoder(first=False)
 PATHS["hub, normalized first"] = hub_decoder(first=True)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", nth(2, PATHS))
 def test_each_hypothesis_gets_what_the_whole_model_computes(name):
     assert_cut_equals_whole(speak_up(with_path(PATHS[name])))
@@ -287,6 +288,7 @@ def of_tokens(ids):
     return keras_hub.layers.TransformerEncoder(9, 2)(x)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "encoder, shape, dtype",
     [
@@ -359,6 +361,7 @@ def test_half_precision_is_stepped_as_well():
     Incremental(model).check(*map(ops.convert_to_tensor, [SOURCE, TARGET]))
 
 
+@pytest.mark.full
 def test_a_model_of_all_kinds_saved_and_loaded_is_cut_as_well(tmp_path):
     model = speak_up(
         with_path(

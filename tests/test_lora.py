@@ -111,6 +111,7 @@ def answers(adapted, tmp_path_factory):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", some(KINDS, ALWAYS))
 def test_a_translator_made_before_decodes_with_the_adapters(kind, adapted):
     translator, after = adapted[kind]["translator"], adapted[kind]["after"]
@@ -144,6 +145,7 @@ def test_adapters_are_saved_and_loaded(kind, adapted, tmp_path):
     np.testing.assert_allclose(found.scores, after.scores, atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", some(KINDS, ALWAYS))
 def test_exports_have_the_adapters(kind, adapted, answers):
     answer, after = answers[kind, "lines"], adapted[kind]["after"]
@@ -181,6 +183,7 @@ ACTIONS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_quantized_model_is_refused_by_its_layer(action, quantized, tmp_path):
     mode, _, translator, _ = quantized
@@ -219,6 +222,7 @@ def test_layers_made_with_a_quantized_dtype_are_refused():
         translator_of(keras.Model([source, target], last(hidden)))
 
 
+@pytest.mark.full
 def test_sublayers_that_were_quantized_are_found():
     model = model_of("transformer")
     (attention, *_) = [

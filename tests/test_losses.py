@@ -120,6 +120,7 @@ def test_a_mask_on_the_predictions_is_not_applied_again():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["eagerly", "compiled", "XLA"])
 def test_a_model_learns_with_it(mode):
     keras.utils.set_random_seed(1)

@@ -92,6 +92,7 @@ def hold(new, old, real):
     return keras.tree.map_structure(choose, new, old)
 
 
+@pytest.mark.few(48)
 @crossing(
     mechanism=MECHANISMS,
     wiring=WIRINGS,
@@ -209,6 +210,7 @@ def test_weights_are_shares_of_sources_longer_and_shorter_than_targets(
             np.testing.assert_allclose(sums, 1, atol=1e-5)
 
 
+@pytest.mark.few(32)
 @crossing(
     mechanism=MECHANISMS,
     wiring=WIRINGS,
@@ -239,6 +241,7 @@ def test_rows_of_padding_are_zero_and_train_without_nan(
             assert np.any(gradient), f"{variable.path} does not learn"
 
 
+@pytest.mark.few(10)
 @each_mechanism
 def test_mixed_precision_is_float32_but_for_rounding(mechanism):
     exact = mechanisms.model_of(mechanism)(some_ids())
@@ -267,6 +270,7 @@ def assert_trained_alike(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.few(8)
 @in_turn(mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_changes_every_weight(mechanism, wiring):
     # Nine rows, since a row that draws its alignments may teach no score. By
@@ -277,6 +281,7 @@ def test_training_changes_every_weight(mechanism, wiring):
         assert np.abs(after - before).max() > 1e-6
 
 
+@pytest.mark.few(1)
 @in_turn(every=8, mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_is_the_same_in_a_graph_and_eagerly(mechanism, wiring):
     # Four rows in batches of three: the last batch is a single row.
@@ -287,6 +292,7 @@ def test_training_is_the_same_in_a_graph_and_eagerly(mechanism, wiring):
 
 
 # XLA draws other random numbers.
+@pytest.mark.few(1)
 @in_turn(
     every=8,
     mechanism=[m for m in MECHANISMS if m.learns and not m.random],
@@ -299,6 +305,7 @@ def test_training_is_the_same_with_xla(mechanism, wiring):
     )
 
 
+@pytest.mark.few(1)
 @in_turn(every=8, mechanism=MECHANISMS, wiring=WIRINGS)
 def test_answers_are_the_same_with_xla(mechanism, wiring):
     import tensorflow as tf
@@ -310,6 +317,7 @@ def test_answers_are_the_same_with_xla(mechanism, wiring):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.full
 def test_saved_models_answer_the_same_in_a_fresh_process(tmp_path):
     # All mechanisms in one process, because starting it takes most time.
     mechanisms.save_models(tmp_path)
@@ -321,6 +329,7 @@ def test_saved_models_answer_the_same_in_a_fresh_process(tmp_path):
     assert int(checked) == len(MECHANISMS)
 
 
+@pytest.mark.few(8)
 @each_mechanism
 def test_weights_alone_are_saved_and_loaded(mechanism, tmp_path):
     model = mechanisms.model_of(mechanism)
@@ -334,6 +343,7 @@ def test_weights_alone_are_saved_and_loaded(mechanism, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.few(32)
 @crossing(mechanism=MECHANISMS, wiring=WIRINGS, cell=CELLS)
 def test_a_config_makes_a_layer_that_does_the_same(mechanism, wiring, cell):
     decoder = mechanisms.decoder(mechanism, cell, wiring, "concatenated")
@@ -351,6 +361,7 @@ def test_a_config_makes_a_layer_that_does_the_same(mechanism, wiring, cell):
     )
 
 
+@pytest.mark.few(10)
 @each_of([m for m in MECHANISMS if m.differentiable])
 def test_gradients_are_those_of_finite_differences(mechanism):
     import tensorflow as tf
@@ -410,6 +421,7 @@ def test_dropout_drops_weights_and_returns_those_before(mechanism):
         )
 
 
+@pytest.mark.few(10)
 @each_of([m for m in MECHANISMS if m.learns])
 def test_dropout_is_drawn_anew_and_repeats_with_its_seed(mechanism):
     def two_draws(seed):

@@ -244,6 +244,7 @@ def test_a_concat_score_is_an_additive_one_with_one_matrix():
     np.testing.assert_allclose(alignments, arrays["alignments"], atol=1e-5)
 
 
+@pytest.mark.full
 def test_on_long_sources_ours_keeps_the_weight_that_tf_addons_loses():
     _, arrays, _ = read("monotonic_long")
     assert arrays["recursive"] == pytest.approx(1.0)

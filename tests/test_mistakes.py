@@ -144,6 +144,7 @@ def test_targets_longer_than_the_input():
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("longer", [2, -1])
 def test_targets_of_another_length_in_fit_where_no_length_is_known(longer):
     def rows():
@@ -162,6 +163,7 @@ def test_targets_of_another_length_in_fit_where_no_length_is_known(longer):
     assert f"{COMPARES}{ADVICE} Received: shapes] {shapes}" in found
 
 
+@pytest.mark.full
 def test_tensors_of_tensorflow_where_arrays_do(toys):
     translator = toys["greedy"]
     lines = ["abc", "", "é"]
@@ -178,6 +180,7 @@ def test_tensors_of_tensorflow_where_arrays_do(toys):
     assert "".join(streamed) == texts[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_features_as_tensors_of_tensorflow(name, toys):
     arrays = toy_models.sources(name)

@@ -54,6 +54,7 @@ def install(wheel, folder):
     )
 
 
+@pytest.mark.full
 def test_the_library_works_from_its_wheel(wheels, tmp_path):
     site = tmp_path / "site"
     install(wheels["main"], site)

@@ -118,6 +118,7 @@ def run(code, *arguments):
     return done.stdout.splitlines()
 
 
+@pytest.mark.full
 def test_three_devices_share_a_model_that_loads_on_one(tmp_path):
     paths = tmp_path / "export", tmp_path / "saved"
     (placed,) = run(PLACED, *paths)

@@ -300,6 +300,7 @@ def test_a_row_alone_finds_what_it_finds_in_a_batch(search, options):
         )
 
 
+@pytest.mark.few(7)
 @covering
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "XLA"])
 def test_a_graph_finds_what_eager_execution_finds(search, options, jit_compile):
@@ -314,6 +315,7 @@ def test_a_graph_finds_what_eager_execution_finds(search, options, jit_compile):
     assert_same(graph(), eager)
 
 
+@pytest.mark.few(7)
 @covering
 @pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
 def test_a_batch_without_rows_finds_nothing(search, options, graph):

@@ -220,6 +220,7 @@ def test_it_streams_what_it_returns(translator):
         assert_streams(translator.stream(line, seed=5), expected)
 
 
+@pytest.mark.full
 def test_several_hypotheses_and_a_late_search_do_not_stream(toys):
     class Late(keras_attn.GreedySearch):
         streams = False
@@ -247,6 +248,7 @@ def test_it_is_saved_and_loaded_by_custom_objects(translator, tmp_path):
         assert_same_translation(row, other)
 
 
+@pytest.mark.full
 def test_a_registered_search_is_loaded_by_another_process(toys, tmp_path):
     registered = keras.saving.register_keras_serializable("tests")(
         type("Registered", (Mirostat,), {})
@@ -277,6 +279,7 @@ print(loaded({LINES!r}, seed=3).text)
     assert loaded.search == Mirostat(2.0, max_length=9)
 
 
+@pytest.mark.full
 def test_options_that_json_cannot_hold_are_refused_before_anything_is_written(
     toys, tmp_path
 ):
@@ -306,6 +309,7 @@ def test_our_searches_are_saved_as_they_ever_were(toys, tmp_path):
     assert saved["search_options"]["max_length"] == 10
 
 
+@pytest.mark.full
 def test_an_export_answers_by_it_through_serving_s_own_loader(
     translator, tmp_path
 ):

@@ -51,6 +51,7 @@ def test_what_is_read_can_be_written(texts, name):
     assert all(row[-1] == END for row in rows)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_and_an_empty_batch(texts, name):
     text = texts[name]
@@ -108,6 +109,7 @@ def test_pairs_take_any_text(texts, name):
     assert source.shape == target_out.shape == target_in.shape
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stream_says_what_a_call_does(translators, name):
     result = translators[name](LINES)

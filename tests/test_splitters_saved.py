@@ -36,6 +36,7 @@ def translators(texts):
     return Lazily(lambda name: translator(texts[name], texts[name]), NAMES)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_is_saved_and_loaded_elsewhere(texts, name, tmp_path):
     text = texts[name]
@@ -119,6 +120,7 @@ def answers(translators, tmp_path_factory):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_an_export_answers_as_the_translator_does(translators, answers, name):
     result = translators[name](LINES)
@@ -144,6 +146,7 @@ def test_a_translator_is_saved_and_loaded(translators, name, tmp_path):
     assert (path / "saved_model.pb").exists()
 
 
+@pytest.mark.full
 def test_files_of_parts_that_are_gone_leave_the_directory(
     translators, tmp_path
 ):

@@ -444,6 +444,7 @@ def test_a_translator_is_saved_and_loaded(made, tmp_path):
     assert loaded(["abc", "dead"]).text == made(["abc", "dead"]).text
 
 
+@pytest.mark.full
 def test_an_export_answers_in_tensorflow_serving_s_loader(made, tmp_path):
     of_clients = ["encode", "step", "strings"]
     path = str(made.export(tmp_path / "exported", signatures=of_clients))

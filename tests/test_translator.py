@@ -37,6 +37,7 @@ def results(toys):
     return {name: toys[name](LINES) for name in NAMES}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_result_has_a_translation_for_each_line(name, toys, results):
     result, search = results[name], toys[name].search
@@ -84,6 +85,7 @@ def test_the_toys_are_worth_testing_with(results):
     assert len({row.text for row in rows}) > len(rows) / 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_line_translates_alone_as_in_any_batch(name, toys, results):
     for line, expected in zip(LINES, results[name], strict=True):
@@ -94,6 +96,7 @@ def test_a_line_translates_alone_as_in_any_batch(name, toys, results):
             assert_same(beside, expected)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_the_batch_size_changes_nothing(batch_size, toys, results):
     found = toys["pre"](LINES, batch_size=batch_size)
@@ -112,6 +115,7 @@ def test_no_lines_have_no_translations(toys):
     assert toys["pre"]([]).scores.shape == (0,)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["pre", "greedy", "feeding", "stack", "words"])
 def test_scores_are_what_teacher_forcing_gives(name, toys, results):
     translator = toys[name]
@@ -130,6 +134,7 @@ def test_scores_are_what_teacher_forcing_gives(name, toys, results):
             np.testing.assert_allclose(hypothesis.score, logp, atol=1e-4)
 
 
+@pytest.mark.full
 def test_alignments_are_what_teacher_forcing_gives(toys, results):
     translator = toys["pre"]
     (layer,) = [
@@ -177,6 +182,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_line_gets_an_answer_and_harms_no_other(case, toys, results):
     hostile = HOSTILE[case]
@@ -210,6 +216,7 @@ def test_any_sequence_of_lines_will_do(toys, results):
         assert toys["greedy"](lines).text == results["greedy"].text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["pre", "greedy", "words", "compiled"])
 def test_what_is_saved_is_loaded(name, toys, results, tmp_path):
     translator = toys[name]
@@ -248,12 +255,14 @@ def test_a_directory_without_a_translator_is_named(tmp_path):
         Translator.load(tmp_path)
 
 
+@pytest.mark.full
 def test_saving_again_writes_over_what_was_there(toys, tmp_path):
     toys["pre"].save(tmp_path)
     toys["greedy"].save(tmp_path)
     assert Translator.load(tmp_path).search == toys["greedy"].search
 
 
+@pytest.mark.full
 def test_threads_may_call_at_once_the_first_time_too(toys, results):
     fresh = Translator(
         toys["pre"].model,
@@ -278,6 +287,7 @@ def test_threads_may_call_at_once_the_first_time_too(toys, results):
                 assert_same(row, other)
 
 
+@pytest.mark.full
 def test_training_on_changes_what_the_same_translator_says():
     translator = toy_models.greedy()
     before = translator(LINES)

@@ -74,6 +74,7 @@ def test_the_first_call_after_training_finds_what_it_switched_on(growing):
     assert len(translator(LINES).text) == len(LINES)
 
 
+@pytest.mark.full
 def test_so_it_does_if_another_model_trained_the_weights(growing):
     model, culprit, _ = growing
     decoded = keras.Model(model.inputs, model.outputs)  # has no optimizer
@@ -87,6 +88,7 @@ def test_so_it_does_if_another_model_trained_the_weights(growing):
         translator(LINES)
 
 
+@pytest.mark.full
 def test_saving_exporting_and_asking_look_again(growing, tmp_path):
     _, culprit, translator = growing
     translator.check()

@@ -29,6 +29,7 @@ def result(toys):
     return toys["ensemble"](LINES)
 
 
+@pytest.mark.full
 def test_an_ensemble_of_the_same_model_twice_is_that_model(toys):
     toy = toys["pre"]
     twice = keras_attn.Translator(
@@ -38,6 +39,7 @@ def test_an_ensemble_of_the_same_model_twice_is_that_model(toys):
         assert_same(row, expected)
 
 
+@pytest.mark.full
 def test_an_ensemble_is_none_of_its_members(result, members):
     for member in members:
         assert member(LINES).text != result.text
@@ -79,6 +81,7 @@ def test_alignments_are_the_mean_of_those_that_attend(toys):
     np.testing.assert_array_equal(mask, [[True, True, True, False]])
 
 
+@pytest.mark.full
 def test_what_is_saved_is_loaded(toys, result, tmp_path):
     toys["ensemble"].save(tmp_path)
     assert {x.name for x in tmp_path.glob("*.keras")} == {

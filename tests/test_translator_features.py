@@ -125,6 +125,7 @@ def test_arrays_that_do_not_fit_together_are_refused(sources, message, toys):
         toys["images"](sources)
 
 
+@pytest.mark.full
 def test_a_model_that_takes_few_positions_is_tried_on_few():
     source = keras.Input((None, 3), name="frames")
     target = keras.Input((None,), dtype="int32", name="target")

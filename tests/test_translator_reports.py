@@ -133,6 +133,7 @@ def test_scores_report_source_and_target(cutting):
         assert scored.unknown == [unknown for _, unknown in cases.values()]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_features_are_never_cut_and_have_no_unknown_tokens(name, toys):
     sources = toy_models.sources(name)
@@ -188,6 +189,7 @@ def test_a_stream_of_a_cut_source_says_so(cutting):
     list(toy.stream("abcd"))  # any warning is an error in these tests
 
 
+@pytest.mark.full
 def test_prefixes_are_normalised_as_the_target_text_is(toys):
     decomposed = "n\u0303"
     (row,) = toys["greedy"](["abc"], prefixes=[decomposed])
@@ -199,6 +201,7 @@ def test_prefixes_are_normalised_as_the_target_text_is(toys):
         )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", NORMALIZATIONS)
 def test_sources_streams_and_pictures_are_as_the_text_has_them(form, cutting):
     toy = cutting[form]
@@ -292,6 +295,7 @@ def answers(cutting, exports, tmp_path_factory):
     return dict(zip(cases, ask(requests), strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", NORMALIZATIONS)
 def test_an_export_normalises_as_its_text_does(form, answers):
     answer = answers[form, "align"]
@@ -340,6 +344,7 @@ def test_an_export_reports_what_the_translator_does_of_scores(cutting, answers):
     assert expected.unknown[-1] == 2
 
 
+@pytest.mark.full
 def test_a_client_has_the_reports(exports):
     lines = list(CUT)
     path = exports["NFC"].parent

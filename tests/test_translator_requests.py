@@ -22,6 +22,7 @@ def with_search(toy, search, **options):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["pre", "greedy", "ensemble", "compiled"])
 def test_a_text_begins_with_its_prefix(name, toys):
     toy = toys[name]
@@ -94,6 +95,7 @@ def test_a_seed_for_what_draws_nothing_is_an_error(toys):
         toys["sampling"](LINES, seed=-1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["pre", "ensemble"])
 def test_an_option_for_all_is_that_of_the_search(name, toys):
     toy = toys[name]
@@ -137,6 +139,7 @@ def test_no_lines_take_no_requests(toys):
     assert len(found) == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["pre", "greedy"])
 def test_forbidden_tokens_never_come(name, toys):
     toy = toys[name]
@@ -175,6 +178,7 @@ def test_tokens_that_cannot_be_forbidden_are_named(forbidden, message, toys):
         with_search(toy, toy.search, forbidden=forbidden)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["greedy", "ensemble"])
 def test_an_unknown_word_becomes_the_source_s_most_attended(name, toys):
     toy = toys[name]
@@ -199,6 +203,7 @@ def test_an_unknown_word_becomes_the_source_s_most_attended(name, toys):
     assert changed
 
 
+@pytest.mark.full
 def test_unknown_words_of_features_are_not_replaced(toys):
     toy = toys["spectra"]
     with pytest.raises(ValueError, match="reads features. .forbidden="):

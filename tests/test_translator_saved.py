@@ -113,6 +113,7 @@ def names_in(path):
     return config, found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("schedule", [Schedule, WithoutConfig])
 def test_a_model_compiled_with_parts_of_its_own_is_loaded_by_another_process(
     schedule, tmp_path
@@ -162,6 +163,7 @@ def test_a_model_within_that_was_compiled_is_loaded_too(tmp_path):
     assert Translator.load(tmp_path)(LINES).text == translator(LINES).text
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("within", [False, True])
 def test_what_an_earlier_version_saved_with_a_loss_of_ones_own_is_loaded(
     within, tmp_path
@@ -189,6 +191,7 @@ def test_what_an_earlier_version_saved_with_a_loss_of_ones_own_is_loaded(
     assert Translator.load(tmp_path)(LINES).text == translator(LINES).text
 
 
+@pytest.mark.full
 def test_a_saved_translator_is_no_larger_for_its_training(tmp_path):
     model = made()
     translator_of(model).save(tmp_path / "fresh")
@@ -241,6 +244,7 @@ def test_functions_that_are_not_registered_go_by_custom_objects(tmp_path):
     assert loaded(LINES).text == translator(LINES).text
 
 
+@pytest.mark.full
 def test_registered_layers_need_nothing_but_their_module(tmp_path):
     translator = translator_of(made(Twice))
     translator.save(tmp_path)
@@ -386,6 +390,7 @@ def test_saving_again_leaves_no_models_of_before_and_touches_nothing_else(
     assert options["models"] == ["model.keras"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("which", ["", "1"])
 def test_the_directory_of_an_export_is_called_one(which, toys, tmp_path):
     toys["greedy"].export(tmp_path)

@@ -19,6 +19,7 @@ def by_log_probability(toy):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["greedy", "pre", "words"])
 def test_reported_scores_are_recomputed(name, toys):
     toy = toys[name] if name == "greedy" else by_log_probability(toys[name])
@@ -75,6 +76,7 @@ def assert_scored(scored, hypotheses):
             assert token == ("<unk>" if i in one.replaced else written)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name, search",
     [
@@ -105,6 +107,7 @@ def test_what_a_search_found_scores_as_the_search_says(name, search, toys):
         assert any(not x.text for x in hypotheses)  # an end token alone
 
 
+@pytest.mark.full
 def test_prefixes_forbidden_tokens_and_rules_score_as_the_search_says(toys):
     toy = toys["pre"]
     search = keras_attn.BeamSearch(
@@ -169,6 +172,7 @@ def test_a_written_unk_is_one_token_and_not_split_into_letters(toys):
     assert len(split.tokens[0]) > len(hypotheses[i].tokens)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["pre", "words", "letters"])
 def test_a_replaced_token_scores_as_the_unk_that_was_written(name, toys):
     if name == "letters":  # the source's letters are the target's, too
@@ -202,6 +206,7 @@ def test_a_score_of_what_was_found_reports_the_source(toys):
     assert any(scored.truncated) and any(scored.unknown)
 
 
+@pytest.mark.full
 def test_what_one_translator_found_another_scores_by_its_own_vocabulary(toys):
     toy = toys["pre"]
     order = ["ñ", "EH", "K", "B", "AA", "?"]  # other ids, and no D

@@ -48,6 +48,7 @@ def test_a_sample_streams_by_its_seed(toys):
     assert len(texts) > 1
 
 
+@pytest.mark.full
 def test_limits_rules_prefixes_and_options_hold_in_streams_too(toys):
     search = keras_attn.GreedySearch(
         max_length=11,
@@ -66,6 +67,7 @@ def test_limits_rules_prefixes_and_options_hold_in_streams_too(toys):
         assert_streams(tokens, expected)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_features_stream(name, toys):
     toy = variant(toys[name], keras_attn.GreedySearch(max_length=6))
@@ -80,6 +82,7 @@ def test_features_stream(name, toys):
     assert_streams(toy.stream(one), expected)
 
 
+@pytest.mark.full
 def test_an_ensemble_streams(toys):
     toy = variant(toys["ensemble"], keras_attn.GreedySearch(max_length=6))
     for line, expected in zip(LINES[:3], toy(LINES[:3]), strict=True):
