@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,9 +15,9 @@ _CHUNK = 10_000  # number of lines that are turned into ids at a time
 
 
 def pairs(
-    sources: Sequence[str],
+    sources: Sequence[str] | Mapping[str, Sequence[str]],
     targets: Sequence[str],
-    source_text: Text,
+    source_text: Text | Mapping[str, Text],
     target_text: Text,
     batch_size: int = 64,
     shuffle: bool = True,
@@ -31,9 +32,11 @@ def pairs(
     were cut.
 
     Args:
-        sources: Source lines.
+        sources: Source lines. For a model with several text sources a
+            dictionary of lines, in the order of the model's inputs.
         targets: Target lines, one for each source.
-        source_text: `Text` of the sources.
+        source_text: `Text` of the sources, or a dictionary of `Text`s with
+            the same names.
         target_text: `Text` of the targets.
         batch_size: Number of rows per batch.
         shuffle: Whether to shuffle the pairs anew in every epoch.
@@ -63,10 +66,8 @@ def pairs(
             "`sources` and `targets` must be lists of lines. Received: a "
             "single string. Pass a list of one line."
         )
-    for name, text in {
-        "source_text": source_text,
-        "target_text": target_text,
-    }.items():
+    given, texts = _by_name(sources, source_text)
+    for name, text in (*texts.items(), ("target_text", target_text)):
         if not isinstance(text, Text):
             raise ValueError(
                 f"`{name}` must be a `Text`. Received: {name}={text!r:.80}. "
@@ -83,31 +84,43 @@ def pairs(
             f"Received: batch_size={batch_size!r}, buckets={buckets!r}. Leave "
             "them out for the defaults."
         )
-    sources, targets = _lines(sources, "sources"), _lines(targets, "targets")
-    if len(sources) != len(targets) or not len(sources):
+    lines_of = {name: _lines(x, name) for name, x in given.items()}
+    targets = _lines(targets, "targets")
+    counts = {len(targets), *map(len, lines_of.values())}
+    if len(counts) > 1 or not len(targets):
+        received = ", ".join(f"{len(x)} {n}" for n, x in lines_of.items())
         raise ValueError(
             "There must be as many `targets` as `sources`, and at least one "
-            f"of both. Received: {len(sources)} sources, {len(targets)} "
-            "targets. Pass a target for each source."
+            f"of both. Received: {received}, {len(targets)} targets. Pass a "
+            "target for each source."
         )
-    source = _Side(sources, source_text, "sources")
-    target = _Side(targets, target_text, "targets", is_target=True)
-    lengths = np.maximum(source.lengths, target.lengths).astype("int32")
+    sides = [
+        _Side(lines, text, name)
+        for (name, lines), text in zip(
+            lines_of.items(), texts.values(), strict=True
+        )
+    ]
+    sides.append(_Side(targets, target_text, "targets", is_target=True))
+    lengths = np.max([x.lengths for x in sides], axis=0).astype("int32")
     data = tf.data.Dataset.from_tensor_slices(
-        (lengths, source.column, target.column)
+        (lengths, *(x.column for x in sides))
     )
     if shuffle:
-        data = data.shuffle(len(sources), seed=seed)
+        data = data.shuffle(len(targets), seed=seed)
     boundaries = _boundaries(lengths, buckets)
     data = data.map(lambda *row: tuple(map(tf.identity, row)))  # not ragged
     data = data.bucket_by_sequence_length(
         lambda length, *_: length,
         bucket_boundaries=boundaries,
         bucket_batch_sizes=[batch_size] * (len(boundaries) + 1),
-        padded_shapes=([], source.padded, target.padded),
-        padding_values=(0, source.padding, target.padding),
+        padded_shapes=([], *(x.padded for x in sides)),
+        padding_values=(0, *(x.padding for x in sides)),
     )
-    data = data.map(lambda _, x, y: (source.ids(x), target.ids(y)))
+    data = data.map(
+        lambda _, *columns: tuple(
+            side.ids(x) for side, x in zip(sides, columns, strict=True)
+        )
+    )
     # With a known size Keras shows progress, and does not warn at the end of
     # an epoch.
     _, rows = np.unique(np.digitize(lengths, boundaries), return_counts=True)
@@ -116,6 +129,24 @@ def pairs(
     pad = target_text.special.pad
     shift = functools.partial(_shift, pad=pad)
     return data.map(shift).prefetch(tf.data.AUTOTUNE)
+
+
+def _by_name(sources, source_text):
+    """Returns sources and their texts by what they are called in messages."""
+    several = isinstance(sources, Mapping), isinstance(source_text, Mapping)
+    if not any(several):
+        return {"sources": sources}, {"source_text": source_text}
+    if not all(several) or list(sources) != list(source_text):
+        raise ValueError(
+            "Several sources are a dictionary of lines, and their texts a "
+            "dictionary with the same names in the same order, which is that "
+            f"of the model's inputs. Received: sources={sources!r:.80}, "
+            f"source_text={source_text!r:.80}"
+        )
+    return (
+        {f"sources[{name!r}]": x for name, x in sources.items()},
+        {f"source_text[{name!r}]": x for name, x in source_text.items()},
+    )
 
 
 def _lines(lines, name):
@@ -196,8 +227,9 @@ def _boundaries(lengths, buckets):
     return sorted({int(part) + 1 for part in parts})
 
 
-def _shift(source, target, pad):
+def _shift(*sides, pad):
+    *sources, target = sides
     # Removes the end token from the inputs, also if padding follows it.
     inputs = target[:, :-1]
     is_last = tf.equal(target[:, 1:], pad) & tf.not_equal(inputs, pad)
-    return (source, tf.where(is_last, pad, inputs)), target[:, 1:]
+    return (*sources, tf.where(is_last, pad, inputs)), target[:, 1:]

@@ -77,3 +77,4 @@ of rows.
 """
 
 from keras_attn.export.base import export as export
+from keras_attn.export.module import Module as Module

@@ -26,13 +26,7 @@ class Archive:
         Args:
             roots: Objects that TensorFlow tracks, such as a `tf.Module`.
         """
-        kept = TrackableResource, tf.saved_model.Asset
-        for root in roots:
-            self._resources += [
-                x
-                for x in tf.train.TrackableView(root).descendants()
-                if isinstance(x, kept)
-            ]
+        self._resources += resources_of(roots)
 
     def add(self, name, function, specs) -> None:
         """Adds a signature.
@@ -55,3 +49,18 @@ class Archive:
         }
         module.all_variables = list(variables.values())
         tf.saved_model.save(module, str(directory), signatures=self.functions)
+
+
+def resources_of(roots) -> list:
+    """Returns the tables, models and files that objects hold.
+
+    Args:
+        roots: Objects that TensorFlow tracks, such as a `tf.Module`.
+    """
+    kept = TrackableResource, tf.saved_model.Asset
+    return [
+        x
+        for root in roots
+        for x in tf.train.TrackableView(root).descendants()
+        if isinstance(x, kept)
+    ]

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import tempfile
 import warnings
+from collections.abc import Mapping
 
 from keras_attn.export.archive import Archive
 from keras_attn.export.lengths import Measured
@@ -17,6 +18,7 @@ from keras_attn.export.warm_up import write_warm_up
 from keras_attn.export.weights import StoredWeights
 from keras_attn.export.weights import require_stored
 from keras_attn.keras_internals import layers_within
+from keras_attn.text import files_of_sources
 
 
 def export(
@@ -124,13 +126,20 @@ def _check_lengths(translator, lengths):
 def _write(translator, directory, names, jit_compile, weights, lengths):
     archive = Archive()
     with tempfile.TemporaryDirectory() as assets:
-        texts = {}
-        for name in ("source_text", "target_text"):
-            text = getattr(translator, name)
-            if text is not None:
-                file = pathlib.Path(assets, name.replace("_text", ".txt"))
-                texts[name] = text.reading(file)
-                archive.track_resources(texts[name].resources())
+        files = {"target.txt": translator.target_text}
+        files |= files_of_sources(translator.source_text)
+        read = {}
+        for name, text in files.items():
+            read[name] = text.reading(pathlib.Path(assets, name))
+            archive.track_resources(read[name].resources())
+        texts: dict = {"target_text": read.pop("target.txt")}
+        if isinstance(translator.source_text, Mapping):
+            names_of = translator.source_text
+            texts["source_text"] = dict(
+                zip(names_of, read.values(), strict=True)
+            )
+        elif read:
+            (texts["source_text"],) = read.values()
         changes = {"jit_compile": jit_compile}
         if weights != "float32":
             stored = StoredWeights(translator.models, weights)

@@ -22,10 +22,12 @@ class Measured:
         features: The `Features` of a translator.
     """
 
-    reads_text = columns_are_tokens = False
+    reads_text = False
 
     def __init__(self, features):
         self._features = features
+        self.attended, self.texts = features.attended, features.texts
+        self.first = features.first
         self._open = open_axes(features.specs)
         self.input_specs = features.input_specs
         if any(x.name == "lengths" for x in features.specs):
@@ -52,15 +54,15 @@ class Measured:
             self._open, self._lengths(given), strict=True
         ):
             arrays[i] = zero_past(arrays[i], axis, length)
-        return tuple(arrays)
+        return self._features.inputs(tuple(arrays))
 
     def tokens(self, given: tuple, columns, width) -> tuple:
         """Returns names of an alignment's columns, and how many are real."""
-        return self._features.tokens(given, columns, width)
+        return self._features.tokens(given[:-1], columns, width)
 
     def report(self, given: tuple, inputs: tuple):
         """Reports that nothing is cut and nothing is unknown."""
-        return self._features.report(given, inputs)
+        return self._features.report(given[:-1], inputs)
 
     def errors(self, given: tuple) -> tf.Tensor:
         """Returns the errors in the lengths, a string for each row."""

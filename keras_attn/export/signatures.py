@@ -231,6 +231,7 @@ class Signatures:
         The errors are None if no source can be bad.
         """
         sources = self.pipeline.sources
+        error = None
         if isinstance(sources, Measured):
             batch = tf.shape(given[0])[0]
             *arrays, lengths = given
@@ -239,14 +240,18 @@ class Signatures:
             )
             given = *arrays, lengths
             error = sources.errors(given)
-            return sources.harmless(given, rows.is_bad(error)), error
-        if not sources.reads_text:
-            return given, None
-        (strings,) = given
-        error = rows.of_text(sources.text, strings, "text")
+        for i, text in sources.texts:
+            found = rows.of_text(text, given[i], sources.specs[i].name)
+            if found is not None:
+                error = found if error is None else rows.first(error, found)
         if error is None:
             return given, None
-        return (tf.where(rows.is_bad(error), "", strings),), error
+        bad, given = rows.is_bad(error), list(given)
+        for i, _ in sources.texts:
+            given[i] = tf.where(bad, "", given[i])
+        if isinstance(sources, Measured):
+            given = sources.harmless(given, bad)
+        return tuple(given), error
 
     def _no_error(self, given):
         return tf.fill([tf.shape(given[0])[0]], "")

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -158,6 +159,20 @@ def _require_readable(text, part, files):
             f"`{kind.__name__}.get_config()`. Does it return all arguments of "
             "the constructor?"
         )
+
+
+def files_of_sources(texts) -> dict:
+    """Returns the texts of a translator's sources by the names of files.
+
+    Args:
+        texts: A `Text`, several by the names of inputs, or `None`.
+    """
+    if texts is None:
+        return {}
+    if not isinstance(texts, Mapping):
+        return {"source.txt": texts}
+    numbered = enumerate(texts.values(), start=1)
+    return {f"source-{i}.txt": text for i, text in numbered}
 
 
 def _options_path(path):

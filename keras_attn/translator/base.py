@@ -59,7 +59,9 @@ class Translator:
             target's ids, the inputs before are the source, and its output is
             the logits. See `Incremental`. A list of models decodes as an
             `Ensemble`.
-        source_text: `Text` of the source, or `None` if it is not text.
+        source_text: `Text` of the source, or `None` if it is not text. For a
+            model with several source inputs a dictionary from the names of
+            those that read text to their `Text`s; the others take arrays.
         target_text: `Text` of the target.
         search: A `Search`: `GreedySearch`, `BeamSearch`, `Sampling` or one
             of your own. Defaults to `BeamSearch()`.
@@ -95,7 +97,7 @@ class Translator:
     def __init__(
         self,
         model: keras.Model | Sequence[keras.Model],
-        source_text: Text | None,
+        source_text: Text | Mapping[str, Text] | None,
         target_text: Text,
         search: Search | None = None,
         jit_compile: bool = False,
@@ -128,7 +130,7 @@ class Translator:
         sources = trial.sources_of(self.models, source_text)
         trial.require_vocabulary(self.models, target_text)
         examples = trial.Examples.make(cut, sources, target_text, self.search)
-        columns_are_tokens = trial.check(
+        sources = trial.check(
             self.models,
             cut,
             sources,
@@ -140,7 +142,7 @@ class Translator:
         self.pipeline = Pipeline(
             models=self.models,
             cut=cut,
-            sources=sources.with_columns(columns_are_tokens),
+            sources=sources,
             examples=examples,
             target_text=target_text,
             search=self.search,
@@ -201,8 +203,8 @@ class Translator:
 
         Args:
             sources: List of strings. Without a `source_text`: an array, batch
-                first. For models with several source inputs, a tuple of
-                arrays, or a dictionary by the inputs' names.
+                first. For models with several source inputs, a tuple of these
+                in the order of the inputs, or a dictionary by their names.
             batch_size: Number of sources that are decoded together. It
                 changes speed and memory, but not the results. Sources of
                 similar length are batched together.
@@ -305,7 +307,8 @@ class Translator:
         warning.
 
         Args:
-            source: A string, or an array without a batch axis.
+            source: A string, an array without a batch axis, or several as
+                in a call.
             prefix: String with which the target begins; its tokens are
                 yielded too.
             seed: As in a call.
@@ -394,6 +397,29 @@ class Translator:
         """Decodes the model's source inputs, inside a caller's graph too."""
         self._refresh(compare=False)  # a comparison cannot run in a graph
         return self.pipeline.decode_inputs(inputs, {}).hypotheses
+
+    def module(self) -> tf.Module:
+        """Returns a `tf.Module` of this translator for one of your own.
+
+        It is for exports around the translator, with a tokenizer or
+        signatures of your own: it has `decode_ids`, `decode` and `strings`,
+        and holds all that a server needs. See `keras_attn.export`.
+
+        Example:
+            >>> import tensorflow as tf
+            >>> strings = tf.TensorSpec([None], tf.string, name="text")
+            >>> class Own(tf.Module):
+            ...     def __init__(self, translator):
+            ...         super().__init__()
+            ...         self.inner = translator.module()
+            ...     @tf.function(input_signature=[strings])
+            ...     def serve(self, text):
+            ...         return self.inner.decode(tf.strings.lower(text))
+        """
+        from keras_attn.export import Module
+
+        self._refresh(compare=False)
+        return Module(self)
 
     def save(self, directory) -> None:
         """Writes models, texts and search options, for `load()`.

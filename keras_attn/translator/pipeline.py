@@ -25,6 +25,7 @@ from keras_attn.search import Task
 from keras_attn.text import Text
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
+from keras_attn.translator.several import Several
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
 from keras_attn.translator.sources import report_of
@@ -54,7 +55,7 @@ class Pipeline:
 
     models: tuple  # the whole models, which score
     cut: Any  # `Incremental` or `Ensemble`, which decodes
-    sources: Lines | Features
+    sources: Lines | Features | Several
     examples: Examples  # of the models' inputs
     target_text: Text
     search: Search
@@ -82,7 +83,7 @@ class Pipeline:
         """Returns this pipeline with texts that read vocabulary files."""
         sources = self.sources
         if source_text is not None:
-            sources = Lines(source_text, sources.columns_are_tokens)
+            sources = sources.with_texts(source_text)
         return dataclasses.replace(
             self, sources=sources, target_text=target_text, **changes
         )
@@ -197,14 +198,16 @@ class Pipeline:
                 tokens = tf.where(real, found.tokens, self.special.pad)
                 found = found._replace(tokens=tokens)
             columns = ()
-            if not self.sources.columns_are_tokens:
+            if self.sources.attended is None:
                 width = tf.shape(found.alignments)[3]
                 columns = pipeline.columns(inputs, encoded, width)
             return Found(found, columns)
 
     def task(self, inputs: tuple, encoded, request: dict) -> Task:
         """Returns the search's `Task`."""
-        nowhere = tf.shape(inputs[0])[1] if self.sources.reads_text else 0
+        attended, nowhere = self.sources.attended, 0
+        if attended is not None:
+            nowhere = tf.shape(inputs[attended])[1]
         return Task(
             # `partial`, not a nested function: tracing stays shallow.
             step=functools.partial(self.step, encoded=encoded, nowhere=nowhere),
@@ -250,8 +253,8 @@ class Pipeline:
         mask = self.cut.source_mask(encoded)
         if mask is not None:
             return tf.shape(mask)[1]
-        if self.sources.columns_are_tokens:
-            return tf.shape(inputs[0])[1]
+        if self.sources.attended is not None:
+            return tf.shape(inputs[self.sources.attended])[1]
         # Only the shape of this step is used.
         rows = tf.shape(inputs[0])[0]
         state = self.cut.start(encoded, 1, self.steps)
@@ -271,10 +274,10 @@ class Pipeline:
         search = self.search
         if search.max_per_source is None and search.min_per_source is None:
             return None
-        if self.sources.reads_text:  # the end token counted
-            real = inputs[0] != self.sources.text.special.pad
-            if self.sources.first:
-                real = real[:, self.sources.first :]
+        if self.sources.texts:  # the end token counted
+            (number, text), *_ = self.sources.texts
+            real = inputs[number] != text.special.pad
+            real = real[:, len(text.special.source_start) :]
         else:
             real = self.cut.source_mask(encoded)
         if real is None:

@@ -8,11 +8,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 
 from keras_attn.search import Search
 from keras_attn.text import Text
+from keras_attn.text import files_of_sources
 from keras_attn.translator import model_files
 
 _OPTIONS = "translator.json"
@@ -26,9 +28,15 @@ def save(translator, directory: pathlib.Path) -> None:
     if len(translator.models) > 1:
         count = range(1, len(translator.models) + 1)
         names = [f"model-{i}.keras" for i in count]
+    texts = translator.source_text
+    source_text: bool | list = True
+    if isinstance(texts, Mapping):
+        source_text = list(texts)
+    elif texts is None:
+        source_text = False
     options = {
         "models": names,
-        "source_text": translator.source_text is not None,
+        "source_text": source_text,
         "search": search,
         "search_options": search_options,
         "jit_compile": translator.jit_compile,
@@ -43,8 +51,8 @@ def save(translator, directory: pathlib.Path) -> None:
                 model, unfinished / name, [*sources, target]
             )
         translator.target_text.save(unfinished / "target.txt")
-        if translator.source_text is not None:
-            translator.source_text.save(unfinished / "source.txt")
+        for file, text in files_of_sources(texts).items():
+            text.save(unfinished / file)
         path = unfinished / _OPTIONS
         path.write_text(json.dumps(options, indent=2) + "\n")
 
@@ -82,7 +90,10 @@ def _is_named_by_us(name):
     These are models, whose number varies, and the files of a `Splitter`.
     """
     return re.fullmatch(
-        r"model(-[0-9]+)?\.keras|(source|target)\.txt\.split\..*", name
+        r"model(-[0-9]+)?\.keras"
+        r"|(source(-[0-9]+)?|target)\.txt\.split\..*"
+        r"|source-[0-9]+\.txt(\.json)?",
+        name,
     )
 
 
@@ -130,8 +141,14 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
     names = options.pop("models", ["model.keras"])
     models = [model_files.read(directory / x, custom_objects) for x in names]
     search = _class_of_search(options.pop("search"), custom_objects or {})
-    source_text = None
-    if options.pop("source_text", True):
+    named = options.pop("source_text", True)
+    source_text: Any = None
+    if isinstance(named, list):
+        source_text = {
+            name: Text.load(directory / f"source-{i}.txt", custom_objects)
+            for i, name in enumerate(named, start=1)
+        }
+    elif named:
         source_text = Text.load(directory / "source.txt", custom_objects)
     return options | {
         "model": models if len(models) > 1 else models[0],

@@ -1,7 +1,7 @@
 """The sources of a `Translator`: `Lines` of text, or `Features` in arrays.
 
 Each kind knows the specs of its tensors, how to turn them into the model's
-inputs, and how to name the columns of an alignment.
+inputs, and how to name the columns of an alignment. `Several` joins some.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from keras_attn.translator.results import Report
 
 # Sizes tried in turn for an axis without a size, when a model is tried. The
 # largest is enough for strided convolutions, but some models take fewer.
-_SIZES = (32, 8, 2, 1)
+SIZES = (32, 8, 2, 1)
 
 
 class Lines:
@@ -23,25 +23,38 @@ class Lines:
 
     Args:
         text: `Text` of the lines.
-        columns_are_tokens: Whether an alignment has a column for each token.
-            It has fewer if the encoder merges positions.
+        attended: 0, the index of the only input, if an alignment has a column
+            for each token; else `None`. There are fewer columns if the
+            encoder merges positions.
 
     Attributes:
+        texts: Pairs of the index of an input and its `Text`.
         first: Number of special tokens with which each row begins.
     """
 
     reads_text = True
 
-    def __init__(self, text: Text, columns_are_tokens: bool = True):
+    def __init__(self, text: Text, attended: int | None = 0):
         self.text = text
-        self.columns_are_tokens = columns_are_tokens
+        self.texts = ((0, text),)
+        self.attended = attended
         self.first = len(text.special.source_start)
         self.specs = (tf.TensorSpec([None], tf.string, name="text"),)
         self.input_specs = (tf.TensorSpec([None, None], tf.int32, name="ids"),)
 
-    def with_columns(self, are_tokens: bool) -> "Lines":
-        """Returns these lines with `columns_are_tokens` set."""
-        return Lines(self.text, are_tokens)
+    def with_columns(self, inputs, width: int | None) -> "Lines":
+        """Returns these lines with `attended` set.
+
+        Args:
+            inputs: Inputs of the model.
+            width: Number of columns of their alignments, or None without any.
+        """
+        attends = width is None or width == inputs[0].shape[1]
+        return Lines(self.text, 0 if attends else None)
+
+    def with_texts(self, text: Text) -> "Lines":
+        """Returns these lines with another `Text` of the same ids."""
+        return Lines(text, self.attended)
 
     def open_size(self, sources: tuple) -> int:
         """Returns the size of axes without a size in warm-up requests."""
@@ -85,7 +98,7 @@ class Lines:
 
     def tokens(self, given: tuple, columns, width) -> tuple:
         """Returns names of an alignment's columns, and how many are real."""
-        if not self.columns_are_tokens:
+        if self.attended is None:
             return numbers(columns, width)
         (strings,) = given
         tokens = self.text.source_tokens(strings)
@@ -97,10 +110,10 @@ class Lines:
         """Reports which lines were cut, and their unknown tokens."""
         return report_of(self.text, *given, *inputs)
 
-    def examples(self, random, model) -> tuple:
+    def examples(self, random, model, length: int = 7) -> tuple:
         """Returns three rows of ids without padding."""
         usual = np.array(self.text.special.of_text(self.text.size), "int32")
-        ids = usual[random.integers(0, len(usual), (3, 7))]
+        ids = usual[random.integers(0, len(usual), (3, length))]
         ids[0, 0] = usual[-1]
         return (ids,)
 
@@ -112,8 +125,9 @@ class Features:
         inputs: The model's inputs but the last.
     """
 
-    columns_are_tokens = False
     reads_text = False
+    attended = None
+    texts = ()
     first = 0
 
     def __init__(self, inputs: Sequence):
@@ -156,11 +170,7 @@ class Features:
 
     def batch_of_one(self, arrays):
         """Returns one source's arrays as `collect()` takes them."""
-        if isinstance(arrays, Mapping):
-            return {name: np.asarray(x)[None] for name, x in arrays.items()}
-        if isinstance(arrays, tuple):
-            return tuple(np.asarray(x)[None] for x in arrays)
-        return np.asarray(arrays)[None]
+        return one_of_each(arrays, lambda x: np.asarray(x)[None])
 
     def order(self, rows) -> list[int]:
         """Returns the rows' indices as they are: all have one size."""
@@ -189,18 +199,18 @@ class Features:
     def examples(self, random, model) -> tuple:
         """Returns three rows; integer inputs are 1 or 2, as they may be ids."""
         target = np.ones((3, model.inputs[-1].shape[1] or 1), "int32")
-        for size in _SIZES:
-            arrays = self._random(random, size)
+        for size in SIZES:
+            arrays = self.random(random, size)
             try:
                 model([*arrays, target], training=False)
             except (ValueError, tf.errors.OpError):
-                if size == _SIZES[-1]:
+                if size == SIZES[-1]:
                     raise
                 continue
             return arrays
         raise AssertionError("the last size returns or raises")
 
-    def with_columns(self, are_tokens: bool) -> "Features":
+    def with_columns(self, inputs, width: int | None) -> "Features":
         """Returns itself: the columns of features are always numbered."""
         return self
 
@@ -214,7 +224,8 @@ class Features:
         ]
         return max(sizes, default=1)
 
-    def _random(self, random, open_size):
+    def random(self, random, open_size) -> tuple:
+        """Returns three rows, of this size along axes without a size."""
         arrays = []
         for spec in self.specs:
             sizes = [size or open_size for size in spec.shape[1:]]
@@ -237,6 +248,15 @@ def numbers(columns, width) -> tuple:
     names = tf.strings.as_string(tf.range(width))
     real = tf.sequence_mask(columns, width)
     return tf.where(real, names, ""), columns
+
+
+def one_of_each(arrays, convert):
+    """Converts one array, or each of a tuple or of a dictionary by name."""
+    if isinstance(arrays, Mapping):
+        return {name: convert(x) for name, x in arrays.items()}
+    if isinstance(arrays, tuple):
+        return tuple(convert(x) for x in arrays)
+    return convert(arrays)
 
 
 def as_array(lines):

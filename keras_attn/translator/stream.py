@@ -98,10 +98,10 @@ def run(stream, pipeline, given, request) -> Iterator[Token]:
     """Runs a stream for one source."""
     source_tokens, (length,), truncated, carried = stream.first(given, request)
     if truncated[0]:
-        limit = pipeline.sources.text.max_length
+        limits = {text.max_length for _, text in pipeline.sources.texts}
         warnings.warn(
             "The source has more tokens than its Text's max_length of "
-            f"{limit} and was cut to it.",
+            f"{' or '.join(map(str, sorted(limits)))} and was cut to it.",
             stacklevel=2,
         )
     source_tokens = strings(source_tokens[0, :length].numpy())

@@ -1,11 +1,13 @@
 """Tries models on random inputs before anything is decoded with them."""
 
 import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_attn.text import Text
+from keras_attn.translator.several import Several
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
 
@@ -18,9 +20,8 @@ _WEIGHT = 1e-3  # of padding, beyond rounding
 
 
 def require_texts(source_text, target_text) -> None:
-    """Raises `ValueError` unless both texts are `Text`s."""
-    given = {"source_text": source_text, "target_text": target_text}
-    for name, text in given.items():
+    """Raises `ValueError` unless all texts are `Text`s."""
+    for name, text in _named(source_text, target_text).items():
         if isinstance(text, Text) and text.splitter.draws:
             raise ValueError(
                 f"`{name}` must split a string the same way each time. "
@@ -31,7 +32,12 @@ def require_texts(source_text, target_text) -> None:
             continue
         raise ValueError(
             f"`{name}` must be a `Text`"
-            + (", or None for arrays" if name == "source_text" else "")
+            + (
+                ", None for arrays, or a dictionary of `Text`s by the names "
+                "of inputs"
+                if name == "source_text"
+                else ""
+            )
             + f". Received: {name}={text!r:.80} (of type "
             f"{type(text).__name__}). `Text.from_lines(lines, split=...)` "
             "makes one from lines, `Text(tokens, split=...)` from a list of "
@@ -39,7 +45,15 @@ def require_texts(source_text, target_text) -> None:
         )
 
 
-def sources_of(models, source_text) -> Lines | Features:
+def _named(source_text, target_text) -> dict:
+    """Returns the texts by what they are called in messages."""
+    texts = {"source_text": source_text}
+    if isinstance(source_text, Mapping):
+        texts = {f"source_text[{k!r}]": v for k, v in source_text.items()}
+    return texts | {"target_text": target_text}
+
+
+def sources_of(models, source_text) -> Lines | Features | Several:
     """Checks the models' inputs and returns the sources they read."""
     first, *others = models
     *inputs, _ = first.inputs
@@ -53,15 +67,41 @@ def sources_of(models, source_text) -> Lines | Features:
             )
     if source_text is None:
         return Features(inputs)
+    if isinstance(source_text, Mapping):
+        return Several(inputs, _texts_of(inputs, source_text))
     if len(inputs) != 1 or len(inputs[0].shape) != 2:
         raise ValueError(
             "A `Translator` of text needs a model of two inputs, the source's "
             "ids and the target's, each of shape (batch, length). Received: "
             f"inputs of shape {[tuple(x.shape) for x in first.inputs]}. If "
             "the source is not text, pass None as `source_text`, and arrays "
-            "when you call the translator."
+            "when you call the translator. If a model has several source "
+            "inputs, pass a dictionary of `Text`s by the names of those that "
+            "read text."
         )
     return Lines(source_text)
+
+
+def _texts_of(inputs, source_text):
+    """Checks the names of a caller's texts, and the shapes of their inputs."""
+    known = {x.name: x for x in inputs}
+    if not source_text or set(source_text) - set(known):
+        raise ValueError(
+            "`source_text` must have a `Text` by the name of each source "
+            f"input that reads text, some of {list(known)}. Received: "
+            f"{list(source_text)}. `keras.Input(..., name=...)` names an "
+            "input; without texts pass None."
+        )
+    for name in source_text:
+        if len(known[name].shape) != 2 or known[name].shape[1] is not None:
+            raise ValueError(
+                "An input that reads text takes ids of shape (batch, length), "
+                "of any length. "
+                f"Received: a `Text` for '{name}', whose shape is "
+                f"{tuple(known[name].shape)}. Without a `Text` it takes "
+                "arrays."
+            )
+    return dict(source_text)
 
 
 class Examples(NamedTuple):
@@ -96,7 +136,8 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     """Tries the cut, the model's outputs and the padding.
 
     Returns:
-        Whether the alignments have a column for each token of a source text.
+        The sources, which know whether the alignments have a column for each
+        token of a text.
     """
     inputs, target = examples
     cut.check(*inputs, target)
@@ -111,18 +152,18 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
                 "below 0 and each row sums to 1. Remove the softmax from the "
                 "last layer and train with `SequenceCrossentropy`."
             )
-        if isinstance(sources, Lines):
-            pad = sources.text.special.pad
-            _check_padding(model, cut, inputs, target, alone, pad)
+        for number, text in sources.texts:
+            pad = text.special.pad
+            padded = list(inputs)
+            padded[number] = _padded(inputs[number], pad)
+            _check_padding(model, cut, padded, target, alone)
     encoded = cut.encode(*inputs)
     _, alignments, _ = cut.step(
         target[:, :1], cut.start(encoded, max_length=target.shape[1]), encoded
     )
-    reads_text = isinstance(sources, Lines)
-    columns_are_tokens = reads_text and (
-        alignments is None or alignments.shape[2] == inputs[0].shape[1]
-    )
-    if replace_unknown and not (columns_are_tokens and alignments is not None):
+    width = None if alignments is None else alignments.shape[2]
+    sources = sources.with_columns(inputs, width)
+    if replace_unknown and (sources.attended is None or alignments is None):
         raise ValueError(
             "`replace_unknown` takes the source token with most attention, so "
             "the model must read text and attend to each token of it. "
@@ -131,14 +172,14 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
                 "a model without attention to the source, whose output "
                 f"depends on {_between(cut)}."
                 if alignments is None
-                else f"a model that attends to {alignments.shape[2]} "
-                f"positions of a text of {inputs[0].shape[1]} tokens."
-                if reads_text
+                else f"a model that attends to {width} positions of a text of "
+                f"{inputs[sources.texts[0][0]].shape[1]} tokens."
+                if sources.texts
                 else "a model that reads features."
             )
             + " `forbidden=['<unk>']` keeps `<unk>` out of any output."
         )
-    return columns_are_tokens
+    return sources
 
 
 def require_vocabulary(models, target_text):
@@ -163,15 +204,14 @@ def require_vocabulary(models, target_text):
 
 def require_joining(source_text, target_text) -> None:
     """Raises `ValueError` if texts cannot hold tokens of the source."""
-    texts = {"source_text": source_text, "target_text": target_text}
     if target_text.special.unknown < 0:
         raise ValueError(
             "`replace_unknown` needs a target text with an unknown token. "
             "Received: a target text without one. Leave `replace_unknown` "
             "out."
         )
-    for name, method in (("source_text", "split"), ("target_text", "join")):
-        text = texts[name]
+    for name, text in _named(source_text, target_text).items():
+        method = "join" if name == "target_text" else "split"
         if text is None or text.splitter.tokens is None:
             continue
         part = text.splitter
@@ -220,10 +260,9 @@ def forbidden_ids(forbidden, text) -> tuple[int, ...]:
     return tuple(text.tokens.index(token) for token in forbidden)
 
 
-def _misled(cut, inputs, target, pad):
+def _misled(cut, padded, target):
     """Whether the alignments give weight to padding that the mask shows."""
-    (ids,) = inputs
-    encoded = cut.encode(_padded(ids, pad))
+    encoded = cut.encode(*padded)
     mask = cut.source_mask(encoded)
     _, alignments, _ = cut.step(
         target[:, :1],
@@ -236,9 +275,8 @@ def _misled(cut, inputs, target, pad):
     return bool(np.max(np.where(mask, 0, weights), initial=0) > _WEIGHT)
 
 
-def _check_padding(model, cut, inputs, target, alone, pad):
-    (ids,) = inputs
-    beside = model([_padded(ids, pad), target], training=False)
+def _check_padding(model, cut, padded, target, alone):
+    beside = model([*padded, target], training=False)
     if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
         warnings.warn(
             "Padding changes the output of this model, so a line may "
@@ -247,7 +285,7 @@ def _check_padding(model, cut, inputs, target, alone, pad):
                 "The mask reaches the attention, but its alignment gives "
                 "weight to padding: an `Alignment` must give none where "
                 "`allowed` is False."
-                if _misled(cut, inputs, target, pad)
+                if _misled(cut, padded, target)
                 else "Does a mask reach the decoder? "
                 "`Embedding(mask_zero=True)` makes one, and Keras's "
                 "`MultiHeadAttention` removes it from the tensor that it "
