@@ -497,7 +497,7 @@ def test_the_policy_of_the_decoder_need_not_be_that_of_its_parts():
             assert keras.backend.standardize_dtype(outputs.dtype) == "float16"
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_fit_learns_to_reverse(wiring):
     random = np.random.default_rng(0)

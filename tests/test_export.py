@@ -242,6 +242,7 @@ def test_an_export_answers_as_the_translator_does(name, loader, toys, answers):
     np.testing.assert_allclose(aligned["score"], expected.scores, atol=1e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_ids_are_decoded_as_their_texts_are(name, toys, answers):
     found = answers[name, "ids", "lines", "c"]
@@ -422,6 +423,7 @@ def test_versions_count_up_and_are_never_written_over(
     assert translator.export(str(base)) == base / "10"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", [-1, 1.0, "2", True])
 def test_a_version_that_servers_would_overlook_is_refused(
     version, toys, tmp_path

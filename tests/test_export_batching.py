@@ -266,7 +266,7 @@ def answers(translators, exports, tmp_path_factory):
     return Answers(exports, cases_of)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("signature", SIGNATURES)
 @pytest.mark.parametrize("name", ["greedy", "spectra"])
 def test_merged_requests_are_answered_as_separate_ones(
@@ -295,7 +295,7 @@ def test_merged_requests_are_answered_as_separate_ones(
                 assert not rest.any() if rest.dtype != object else True
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(LOOPS, ALWAYS))
 def test_clients_that_step_together_find_what_each_finds_alone(name, answers):
     merged = answers[name, "loop", "merged"]

@@ -156,7 +156,7 @@ def texts(answer):
     return [x.decode() for x in answer["text"]]
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(FURTHER, ALWAYS))
 def test_the_signatures_asked_for_are_there(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs
@@ -223,6 +223,7 @@ def test_options_and_prefixes_go_row_by_row(toys, answers):
     assert answer["texts"][:, 0].tolist() == answer["text"].tolist()
 
 
+@pytest.mark.full
 def test_options_that_cannot_be_are_refused(answers):
     answer = answers["greedy", "too long"]
     assert not any(texts(answer))
@@ -235,6 +236,7 @@ def test_options_that_cannot_be_are_refused(answers):
     assert "options needs one of max_length for each row" in message
 
 
+@pytest.mark.full
 def test_scores_are_the_translator_s(toys, answers):
     for name, sources, targets in (
         ("greedy", LINES, TARGETS),
@@ -427,6 +429,7 @@ def test_the_development_server_takes_features(toys, clients):
         client.predict(FRAMES)
 
 
+@pytest.mark.full
 def test_a_client_of_the_development_server_searches_itself(clients, answers):
     client = clients["spectra"]
 
@@ -437,6 +440,7 @@ def test_a_client_of_the_development_server_searches_itself(clients, answers):
     assert found["text"] == texts(answers["spectra", "loop"])
 
 
+@pytest.mark.full
 def test_a_client_sends_the_options_that_it_means(toys, clients, answers):
     client, toy = clients["spectra"], toys["spectra"]
     found = client.translate(

@@ -26,7 +26,7 @@ def exports(toys, tmp_path_factory):
     }
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("weights", DTYPES)
 def test_matrices_are_stored_once_and_small(toys, exports, weights):
     path = str(exports[weights] / "variables" / "variables")

@@ -81,7 +81,7 @@ ONCE_BROKEN = {
 }
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "mechanism, arguments, order",
     [

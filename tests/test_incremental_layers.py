@@ -350,6 +350,7 @@ def test_a_decoder_of_keras_s_own_layers_attends_and_says_to_what():
     np.testing.assert_allclose(alignments, ops.mean(by_head, axis=1), atol=1e-5)
 
 
+@pytest.mark.full
 def test_half_precision_is_stepped_as_well():
     keras.config.set_dtype_policy("mixed_float16")
     try:

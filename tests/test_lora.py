@@ -123,6 +123,7 @@ def test_a_translator_made_before_decodes_with_the_adapters(kind, adapted):
     np.testing.assert_allclose(after.scores, fresh.scores, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", some(KINDS, ALWAYS))
 def test_scores_and_steps_have_the_adapters_too(kind, adapted):
     translator, after = adapted[kind]["translator"], adapted[kind]["after"]
@@ -183,7 +184,7 @@ ACTIONS = {
 }
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_quantized_model_is_refused_by_its_layer(action, quantized, tmp_path):
     mode, _, translator, _ = quantized

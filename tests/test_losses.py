@@ -164,6 +164,7 @@ def test_a_compiled_model_is_reloaded_with_its_loss(tmp_path):
     assert again.evaluate(ids, ids, verbose=0) == expected
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="tf.distribute"
 )
@@ -184,6 +185,7 @@ np.testing.assert_allclose(total, np.log(8), rtol=1e-6)
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.full
 def test_other_backends_agree():
     pytest.importorskip("jax")
     program = """

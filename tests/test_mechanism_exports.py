@@ -144,7 +144,7 @@ def answers(exports, tmp_path_factory):
     )
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(MAKERS, ALWAYS))
 def test_an_export_answers_as_its_translator_does(name, translators, answers):
     expected = translators[name](LINES)

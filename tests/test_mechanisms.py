@@ -270,7 +270,7 @@ def assert_trained_alike(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @in_turn(mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_changes_every_weight(mechanism, wiring):
     # Nine rows, since a row that draws its alignments may teach no score. By

@@ -181,6 +181,7 @@ def test_tensors_of_tensorflow_where_arrays_do(toys):
 
 
 @pytest.mark.few(1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_features_as_tensors_of_tensorflow(name, toys):
     arrays = toy_models.sources(name)

@@ -193,6 +193,7 @@ def test_a_client_gets_the_translators_answer(query, exported, address, capsys):
     assert exported[1]["result"].text[0] in capsys.readouterr().out
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("snippet", **named_snippets(WITH_NAMES))
 def test_a_snippet_goes_on_with_the_tour(
     snippet, exported, capsys, monkeypatch

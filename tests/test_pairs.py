@@ -162,6 +162,7 @@ def test_lists_that_do_not_match_are_refused(number):
         pairs(sources, targets)
 
 
+@pytest.mark.full
 def test_fit_knows_the_number_of_steps_and_warns_of_nothing(capsys):
     # Any warning is an error in these tests.
     source = keras.Input((None,), dtype="int32")

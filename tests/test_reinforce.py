@@ -184,6 +184,7 @@ def test_a_model_learns_where_to_look(jit_compile):
     assert -1.5 < float(model.baseline) < -0.01
 
 
+@pytest.mark.full
 def test_what_is_soft_learns_by_its_own_gradient():
     model = toy(soft_share=1.0, reward_weight=0.0, entropy_weight=0.0)
     model.get_layer("logits").trainable = False

@@ -199,6 +199,7 @@ def with_search(toy, search):
     )
 
 
+@pytest.mark.full
 def test_it_translates_by_seeds_prefixes_and_options(translator):
     found = translator(LINES, seed=1)
     for row, other in zip(
@@ -233,6 +234,7 @@ def test_several_hypotheses_and_a_late_search_do_not_stream(toys):
             with_search(toys["greedy"], search).stream("abc")
 
 
+@pytest.mark.full
 def test_it_is_saved_and_loaded_by_custom_objects(translator, tmp_path):
     translator.save(tmp_path)
     with pytest.raises(

@@ -153,6 +153,7 @@ def test_prefixes_scores_and_streams_are_the_same(translators, models):
         assert usual.tokens == own.tokens and usual.unknown == own.unknown
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("replace", [False, True])
 def test_streams_are_the_same(models, usual, own, replace):
     search = keras_attn.GreedySearch(max_length=6)
@@ -165,6 +166,7 @@ def test_streams_are_the_same(models, usual, own, replace):
     assert found[0] == found[1] and len(found[0]) > 1
 
 
+@pytest.mark.full
 def test_pairs_and_training_are_the_same(models, usual, own):
     batches = [
         list(keras_attn.pairs(LINES, LINES, x, x, shuffle=False, buckets=1))
@@ -187,6 +189,7 @@ def test_pairs_and_training_are_the_same(models, usual, own):
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_draws_are_padded_with_the_padding(own, content):
     text = own.sampled(alpha=0.5)
     ((inputs, target),) = keras_attn.pairs(LINES, LINES, text, text, buckets=1)
@@ -196,6 +199,7 @@ def test_draws_are_padded_with_the_padding(own, content):
     assert (inputs[0] == 2).numpy().any()
 
 
+@pytest.mark.full
 def test_all_is_saved(translators, own, tmp_path):
     own.save(tmp_path / "text")
     again = Text.load(tmp_path / "text")
@@ -215,6 +219,7 @@ def exports(translators, tmp_path_factory):
     ]
 
 
+@pytest.mark.full
 def test_exports_answer_the_same(exports, translators):
     text = tf.constant(SOURCES)
     for name in ("serving_default", "nbest", "align"):

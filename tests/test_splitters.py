@@ -109,7 +109,7 @@ def test_pairs_take_any_text(texts, name):
     assert source.shape == target_out.shape == target_in.shape
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stream_says_what_a_call_does(translators, name):
     result = translators[name](LINES)

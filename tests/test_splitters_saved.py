@@ -90,7 +90,7 @@ def test_a_vocabulary_that_is_not_the_part_s_is_refused(texts, tmp_path):
     texts["listed"].save(tmp_path / "text.txt")
     with open(tmp_path / "text.txt.split.file", "a") as file:
         file.write("another\n")
-    with pytest.raises(ValueError, match="10 tokens in the file and 11 in the"):
+    with pytest.raises(ValueError, match="14 tokens in the file and 15 in the"):
         Text.load(tmp_path / "text.txt")
 
 

@@ -476,6 +476,7 @@ class SharedStepper(CausalMeanStepper):
         return super().reorder(state, parents)
 
 
+@pytest.mark.full
 def test_a_beam_search_has_the_stepper_reorder_its_state():
     if keras.backend.backend() != "tensorflow":
         pytest.skip("searches are TensorFlow's")

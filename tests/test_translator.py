@@ -85,7 +85,7 @@ def test_the_toys_are_worth_testing_with(results):
     assert len({row.text for row in rows}) > len(rows) / 2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_line_translates_alone_as_in_any_batch(name, toys, results):
     for line, expected in zip(LINES, results[name], strict=True):

@@ -45,6 +45,7 @@ def test_an_ensemble_is_none_of_its_members(result, members):
         assert member(LINES).text != result.text
 
 
+@pytest.mark.full
 def test_reported_scores_are_those_of_the_mean_distribution(toys, result):
     toy = toys["ensemble"]
     scored = toy.score(LINES, result.text)

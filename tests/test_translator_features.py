@@ -62,6 +62,7 @@ def test_several_arrays_go_by_name_too(toys, results):
         assert_same(row, expected)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_scores_of_features_are_what_teacher_forcing_gives(name, toys, results):
     translator = toys[name]
@@ -74,6 +75,7 @@ def test_scores_of_features_are_what_teacher_forcing_gives(name, toys, results):
         )
 
 
+@pytest.mark.full
 def test_limits_by_the_source_count_real_positions(toys):
     for name, lengths in (("spectra", REAL), ("images", [6] * 4)):
         toy = toys[name]
@@ -142,6 +144,7 @@ def test_a_model_that_takes_few_positions_is_tried_on_few():
     assert len(translator(FRAMES)) == 4
 
 
+@pytest.mark.full
 def test_a_text_encoder_that_joins_positions_has_their_numbers(toys):
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
@@ -168,6 +171,7 @@ def test_a_text_encoder_that_joins_positions_has_their_numbers(toys):
         keras_attn.Translator(model, *texts, replace_unknown=True)
 
 
+@pytest.mark.full
 def test_targets_of_one_length_alone_are_decoded_and_exported(tmp_path):
     source = keras.Input((None, 3))
     target = keras.Input((5,), dtype="int32")

@@ -219,6 +219,7 @@ def test_sources_streams_and_pictures_are_as_the_text_has_them(form, cutting):
         ] + ["⏎"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "form",
     [
@@ -320,6 +321,7 @@ def check_report(answer, truncated, unknown):
     assert answer["unknown"].tolist() == list(unknown)
 
 
+@pytest.mark.full
 def test_an_export_reports_cut_and_unknown_sources(answers):
     check_report(answers["NFC", "align cut"], *zip(*CUT.values(), strict=True))
     check_report(answers["NFC", "align none"], [], [])

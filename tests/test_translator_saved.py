@@ -113,7 +113,7 @@ def names_in(path):
     return config, found
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("schedule", [Schedule, WithoutConfig])
 def test_a_model_compiled_with_parts_of_its_own_is_loaded_by_another_process(
     schedule, tmp_path
@@ -141,6 +141,7 @@ def test_a_model_compiled_with_parts_of_its_own_is_loaded_by_another_process(
     assert int(model.optimizer.iterations) > steps
 
 
+@pytest.mark.full
 def test_a_model_within_that_was_compiled_is_loaded_too(tmp_path):
     ids = keras.Input((None,), dtype="int32")
     embed = layers.Embedding(SOURCE.size, 8, mask_zero=True)
@@ -163,7 +164,7 @@ def test_a_model_within_that_was_compiled_is_loaded_too(tmp_path):
     assert Translator.load(tmp_path)(LINES).text == translator(LINES).text
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("within", [False, True])
 def test_what_an_earlier_version_saved_with_a_loss_of_ones_own_is_loaded(
     within, tmp_path
@@ -232,6 +233,7 @@ def test_layers_that_are_not_registered_go_by_custom_objects(tmp_path):
     assert loaded(LINES).text == translator(LINES).text
 
 
+@pytest.mark.full
 def test_functions_that_are_not_registered_go_by_custom_objects(tmp_path):
     def gently(x):
         return 0.5 * x
@@ -258,6 +260,7 @@ def test_registered_layers_need_nothing_but_their_module(tmp_path):
     )
 
 
+@pytest.mark.full
 def test_targets_of_one_length_alone_are_saved_with_a_layer_of_ones_own(
     tmp_path,
 ):
@@ -313,6 +316,7 @@ def test_a_layer_shared_with_a_model_within_is_refused_when_saving(tmp_path):
     assert not directory.exists()
 
 
+@pytest.mark.full
 def test_what_that_message_advises_works(tmp_path):
     translator = translator_of(tied(nested=False))
     translator.save(tmp_path / "saved")
@@ -371,6 +375,7 @@ def test_a_failing_save_leaves_what_was_there_whole(tmp_path):
     assert Translator.load(tmp_path)(LINES).text == first(LINES).text
 
 
+@pytest.mark.full
 def test_saving_again_leaves_no_models_of_before_and_touches_nothing_else(
     toys, tmp_path
 ):

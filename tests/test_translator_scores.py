@@ -19,7 +19,7 @@ def by_log_probability(toy):
     )
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["greedy", "pre", "words"])
 def test_reported_scores_are_recomputed(name, toys):
     toy = toys[name] if name == "greedy" else by_log_probability(toys[name])
@@ -133,6 +133,7 @@ def test_prefixes_forbidden_tokens_and_rules_score_as_the_search_says(toys):
         assert_scored(toy.score([LINES[source]] * len(found), found), found)
 
 
+@pytest.mark.full
 def test_a_cut_hypothesis_gets_no_end_that_it_does_not_have(toys):
     toy = toys["pre"]
     search = keras_attn.GreedySearch(max_length=2)
@@ -157,6 +158,7 @@ def characters(toy, search, **options):
     )
 
 
+@pytest.mark.full
 def test_a_written_unk_is_one_token_and_not_split_into_letters(toys):
     toy = characters(toys["pre"], searches("sampling"))
     result = toy(LINES, seed=5)

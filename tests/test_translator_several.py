@@ -75,6 +75,7 @@ def ids_of(question, hint):
     ]
 
 
+@pytest.mark.few(1)
 def test_it_writes_what_the_model_writes_for_the_ids(
     translator, by_ids, attends
 ):
@@ -92,6 +93,7 @@ def test_it_writes_what_the_model_writes_for_the_ids(
     assert found.unknown == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.full
 def test_scores_and_streams(translator):
     sources = QUESTIONS, HINTS
     found = translator(sources)
@@ -113,6 +115,7 @@ def test_scores_and_streams(translator):
         )
 
 
+@pytest.mark.full
 def test_it_is_saved_and_loaded(translator, toys, tmp_path):
     translator.save(tmp_path)
     again = Translator.load(tmp_path)
@@ -132,6 +135,7 @@ def signatures(translator, tmp_path_factory):
     return tf.saved_model.load(str(path)).signatures
 
 
+@pytest.mark.few(1)
 def test_an_export_answers_the_same(translator, signatures):
     expected = translator((QUESTIONS, HINTS))
     given = {"question": tf.constant(QUESTIONS), "hint": tf.constant(HINTS)}
@@ -150,6 +154,7 @@ def test_an_export_answers_the_same(translator, signatures):
     assert (scored["error"] == b"").numpy().all()
 
 
+@pytest.mark.full
 def test_a_text_too_long_fails_alone(translator, signatures):
     long = " ".join(["bad"] * 31)  # `WORDS` takes 30 and refuses more
     hints = [long, *HINTS[1:]]
@@ -166,6 +171,7 @@ def test_a_text_too_long_fails_alone(translator, signatures):
     assert [x.decode() for x in answer["text"].numpy()][1:] == expected.text[1:]
 
 
+@pytest.mark.full
 def test_text_beside_features(tmp_path):
     translator = Translator(made(features=True), TEXTS, toys.TARGET, SEARCH)
     sources = {"question": QUESTIONS, "hint": HINTS, "speaker": SPEAKERS}
@@ -182,6 +188,7 @@ def test_text_beside_features(tmp_path):
     assert [x.decode() for x in served["text"].numpy()] == found.text
 
 
+@pytest.mark.full
 def test_unknown_words_come_from_the_attended_text(attends):
     translator = Translator(
         made(attends=attends, seed=6),
@@ -201,6 +208,7 @@ def test_unknown_words_come_from_the_attended_text(attends):
     assert some
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "sources, message",
     [
@@ -235,6 +243,7 @@ def test_wrong_texts_are_refused(texts, message):
         Translator(made(), toys.SOURCE, toys.TARGET)
 
 
+@pytest.mark.full
 def test_pairs_of_several_sources_train_a_model(tmp_path):
     sources = {"question": QUESTIONS, "hint": HINTS}
     targets = ["AA B", "K", "", "D AA", "B"]

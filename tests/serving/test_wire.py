@@ -126,6 +126,7 @@ def run(code):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "imports",
     [
