@@ -219,7 +219,14 @@ def test_unknown_words_come_from_the_attended_text(attends):
         (("abc", "bad"), "list of strings"),
         ({"question": QUESTIONS, "hint": SPEAKERS}, "list of strings"),
     ],
-    ids=str,
+    ids=[
+        "a list",
+        "one missing",
+        "one too many",
+        "lengths",
+        "strings",
+        "arrays",
+    ],
 )
 def test_wrong_sources_are_refused(translator, sources, message):
     with pytest.raises(ValueError, match=message):
@@ -234,7 +241,7 @@ def test_wrong_sources_are_refused(translator, sources, message):
         ({"question": "characters", "hint": toys.WORDS}, "must be a `Text`"),
         ({**TEXTS, "speaker": toys.WORDS}, "of any length"),
     ],
-    ids=str,
+    ids=["none", "a typo", "no text", "features"],
 )
 def test_wrong_texts_are_refused(texts, message):
     with pytest.raises(ValueError, match=message):
@@ -289,7 +296,7 @@ def test_pairs_of_several_sources_train_a_model(tmp_path):
             "as many",
         ),
     ],
-    ids=str,
+    ids=["one text", "other names", "one list", "no text", "lengths"],
 )
 def test_pairs_of_wrong_sources_are_refused(sources, texts, message):
     with pytest.raises(ValueError, match=message):
