@@ -40,6 +40,7 @@ REFERENCE = {
     "Decoder and cells": "decoder cells",
     "Search": "search",
     "Text": "text special_tokens batches",
+    "Shortlists": "shortlist",
     "Translator": "translator",
     "Export": "export",
     "Checks": "findings",

@@ -80,6 +80,7 @@ _NEED_TENSORFLOW = {
     "SentencePiece": "text",
     "Scores": "translator",
     "Search": "search",
+    "Shortlist": "shortlist",
     "Splitter": "text",
     "Text": "text",
     "Token": "translator",

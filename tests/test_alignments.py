@@ -134,6 +134,7 @@ def test_smoothing_scores_far_below_zero_still_sums_to_one():
     np.testing.assert_allclose(weights, [[[1 / 3, 2 / 3]]], rtol=1e-4)
 
 
+@pytest.mark.few(2)
 @each
 @given(data=st.data())
 def test_weights_are_shares_of_one_among_what_is_allowed(name, data):

@@ -164,6 +164,7 @@ def test_a_query_that_may_look_nowhere_is_zero_in_all():
         assert np.isfinite(found).all() and not found[0, 0].any()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("source", [None, 6])
 @pytest.mark.parametrize("kind", [HardAlignment, ReinforceAlignment])
 def test_xla_compiles_draws_and_gradients(kind, source):

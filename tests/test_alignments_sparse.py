@@ -138,7 +138,7 @@ def test_scores_far_apart_make_no_nan(name):
     np.testing.assert_allclose(weights_of(name, scores), [0.5, 0, 0, 0.5])
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @each
 def test_a_model_learns_through_it(name):
     align, *_ = KINDS[name]

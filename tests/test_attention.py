@@ -65,6 +65,7 @@ def test_either_mask_alone_takes_away(name):
     np.testing.assert_array_equal(context, [[[0]]])
 
 
+@pytest.mark.few(10)
 @mechanisms.each_mechanism
 def test_contexts_of_masked_queries_are_zero(mechanism):
     query = mechanisms.draw(1, 3, mechanisms.QUERY_DIM)
@@ -78,6 +79,7 @@ def test_contexts_of_masked_queries_are_zero(mechanism):
     assert not context[0, 1].any()
 
 
+@pytest.mark.few(32)
 @mechanisms.each_mechanism
 @pytest.mark.parametrize("source", [2, 3, 5])
 def test_a_causal_mask_hides_what_comes_after_the_query(mechanism, source):
@@ -134,6 +136,7 @@ def functional(attention):
     )
 
 
+@pytest.mark.few(3)
 @mechanisms.in_turn(
     every=3,
     mechanism=mechanisms.MECHANISMS,
@@ -186,6 +189,7 @@ def test_a_mask_given_goes_before_that_of_the_embedding():
     np.testing.assert_array_equal(mechanisms.values(weights), [[[0, 0.5, 0.5]]])
 
 
+@pytest.mark.few(10)
 @mechanisms.each_mechanism
 def test_symbolic_shapes_tell_target_from_source(mechanism):
     for target, source in ((3, 5), (None, 5), (3, None), (None, None)):

@@ -284,6 +284,7 @@ def test_a_source_without_positions_has_zeros_for_contexts(
     np.testing.assert_array_equal(values(context), np.zeros((2, 3, 6)))
 
 
+@pytest.mark.few(2)
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="tf.function"
 )

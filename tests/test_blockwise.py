@@ -109,7 +109,7 @@ def test_blocks_have_the_scores_worked_out_by_hand():
         )
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("compiled", [{}, {"jit_compile": True}], ids=str)
 @pytest.mark.parametrize("block_size", [None, 1, 2, 4, 100])

@@ -202,7 +202,7 @@ def steps_of(model, source, targets):
     return np.stack(logits, axis=2)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", nth(3, FORMS))
 def test_beams_decoded_step_by_step_are_whole_targets_decoded(name):
     model = FORMS[name]()
@@ -229,7 +229,7 @@ def test_a_form_is_saved_and_loaded(name, tmp_path):
     )
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 @each_form
 def test_padding_in_the_target_changes_nothing(name):
     model = FORMS[name]()

@@ -279,7 +279,7 @@ def test_an_id_that_no_vocabulary_has_harms_no_other_row(answers):
     assert np.all(found["scores"][0] == float("-inf"))
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("signature", TEXTS)
 def test_a_text_too_long_has_no_answer_where_that_was_asked_for(
     signature, toys, answers

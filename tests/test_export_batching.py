@@ -325,7 +325,7 @@ def test_steps_of_several_need_only_operations_that_servers_have(name, exports):
     assert not unknown, unknown
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(LOOPS, ALWAYS))
 def test_a_client_s_greedy_search_is_the_translator_s(
     name, translators, answers

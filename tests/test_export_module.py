@@ -41,7 +41,7 @@ class Lowered(tf.Module):
         return self.inner.decode(tf.strings.lower(text, "utf-8"))
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["pre", "ensemble"])
 def test_a_server_runs_a_module_of_one_s_own(toys, tmp_path, name):
     translator = toys[name]

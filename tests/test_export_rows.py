@@ -283,7 +283,7 @@ def test_bad_ids_and_lengths_are_answered_and_harm_no_neighbour(answers):
     assert_same_rows(bad, expected, [0, 6])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("signature", [*PLAIN, "options", "encode"])
 def test_a_text_too_long_fails_alone(signature, answers):
     long = answers["strict", signature, "too long"]

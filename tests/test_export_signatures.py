@@ -255,6 +255,7 @@ def test_scores_are_the_translator_s(toys, answers):
     assert code == INVALID_ARGUMENT and "one of target for each row" in message
 
 
+@pytest.mark.full
 def test_a_client_s_own_greedy_search_finds_what_is_served(toys, answers):
     expected = answers["greedy", "default"]
     answer = answers["greedy", "loop"]
@@ -276,6 +277,7 @@ def test_a_client_steps_through_features_and_transformers(name, toys, answers):
     np.testing.assert_allclose(answer["score"], expected.scores, atol=1e-4)
 
 
+@pytest.mark.full
 def test_features_are_answered_as_the_translator_does(toys, answers):
     expected = toys["spectra"](FRAMES)
     aligned, nbest = answers["spectra", "align"], answers["spectra", "nbest"]
@@ -462,6 +464,7 @@ def test_a_client_sends_the_options_that_it_means(toys, clients, answers):
     assert client.translate(LINES)["text"] != client.translate(LINES)["text"]
 
 
+@pytest.mark.full
 def test_a_client_is_told_of_options_that_cannot_be(clients):
     client = clients["spectra"]
     with pytest.raises(ValueError, match="'length_penalty'.*'beams'"):

@@ -56,7 +56,7 @@ def test_matrices_are_stored_once_and_small(toys, exports, weights):
         assert others <= vectors
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("weights, near", [("bfloat16", 0.05), ("int8", 0.1)])
 def test_answers_stay_near(exports, weights, near):
     texts, targets = tf.constant(["abc", "dead"]), tf.constant(["B K", "D"])

@@ -120,7 +120,7 @@ def state(model):
     return [np.array(ops.convert_to_numpy(x.value)) for x in variables]
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [layers.Identity, lambda: Ahead(2)])
 def test_nothing_in_the_model_changes(kind):
     culprit = kind()

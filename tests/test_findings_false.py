@@ -48,7 +48,7 @@ MIND_PADDING = {
 }
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", nth(3, MODELS))
 def test_the_models_that_are_decoded_have_no_false_findings(name):
     model = MODELS[name]()
@@ -64,7 +64,7 @@ def test_the_models_that_are_decoded_have_no_false_findings(name):
         assert_good(model)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="They are translators"
 )

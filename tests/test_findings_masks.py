@@ -131,6 +131,7 @@ LOSE_MASKS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", LOSE_MASKS)
 def test_a_mask_that_is_lost_is_found_where_it_goes(name):
     bad, good, said = LOSE_MASKS[name]

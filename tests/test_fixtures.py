@@ -35,7 +35,7 @@ def test_a_stored_model_computes_what_it_did(stored, expected):
     np.testing.assert_allclose(found, expected["logits"], atol=1e-4)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "path",
     sorted(x.parent for x in FIXTURES.glob("*/*/translator.json")),

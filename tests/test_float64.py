@@ -37,7 +37,7 @@ def value_of(mechanism):
     return np.random.default_rng(1).normal(size=shape)
 
 
-@pytest.mark.few(20)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda x: x.name)
 def test_a_layer_attends_learns_and_steps(mechanism, arguments):
     attention = mechanism.make(**arguments)

@@ -204,7 +204,7 @@ def require_refused(build, said="'"):
     assert said in str(refused.value)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_layer_that_no_step_can_imitate_is_refused_by_its_name(name):
     cheat = Cheat(CHEATS[name])
@@ -213,7 +213,7 @@ def test_a_layer_that_no_step_can_imitate_is_refused_by_its_name(name):
     )
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", KERAS)
 def test_so_is_a_layer_or_an_operation_of_keras(name):
     require_refused(lambda: with_target_path(KERAS[name]))

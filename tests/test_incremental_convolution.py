@@ -61,7 +61,7 @@ CAUSAL = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_causal_convolution_is_decoded(name):
     convolve = CAUSAL[name]

@@ -98,6 +98,7 @@ def changed(cut, hoisted):
     return [new for old, new in pairs if new is not old]
 
 
+@pytest.mark.few(1)
 @in_turn(every=2, cell=CELLS, wiring=WIRINGS)
 def test_a_decoder_decodes_the_same_with_fewer_products(cell, wiring):
     model = model_of(cell=CELLS[cell](), **WIRINGS[wiring])
@@ -105,6 +106,7 @@ def test_a_decoder_decodes_the_same_with_fewer_products(cell, wiring):
     assert_cut_equals_whole(model)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("cell", LEFT_ALONE)
 def test_cells_that_compute_otherwise_run_as_they_are(cell):
     model = model_of(cell=LEFT_ALONE[cell]())

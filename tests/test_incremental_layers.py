@@ -238,7 +238,7 @@ PATHS["hub"] = hub_decoder(first=False)
 PATHS["hub, normalized first"] = hub_decoder(first=True)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", nth(2, PATHS))
 def test_each_hypothesis_gets_what_the_whole_model_computes(name):
     assert_cut_equals_whole(speak_up(with_path(PATHS[name])))

@@ -137,6 +137,7 @@ def test_scores_and_steps_have_the_adapters_too(kind, adapted):
     assert [x.token for x in tokens] == after[0].tokens
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", some(KINDS, ALWAYS))
 def test_adapters_are_saved_and_loaded(kind, adapted, tmp_path):
     translator, after = adapted[kind]["translator"], adapted[kind]["after"]
@@ -201,6 +202,7 @@ def test_a_quantized_model_is_refused_by_its_layer(action, quantized, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_cut_refuses_a_quantized_model_too(quantized):
     mode, model, _, cut = quantized
     with pytest.raises(ValueError, match=f"quantization_mode='{mode}'"):

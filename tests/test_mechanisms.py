@@ -49,6 +49,7 @@ def layer_and_inputs(mechanism, batch=BATCH, source=SOURCE, **options):
     return attention, query, value
 
 
+@pytest.mark.few(10)
 @in_turn(mechanism=MECHANISMS, mask=MASKS)
 def test_attending_step_by_step_is_attending_to_all_at_once(mechanism, mask):
     attention, query, value = layer_and_inputs(mechanism)
@@ -92,7 +93,7 @@ def hold(new, old, real):
     return keras.tree.map_structure(choose, new, old)
 
 
-@pytest.mark.few(48)
+@pytest.mark.few(16)
 @crossing(
     mechanism=MECHANISMS,
     wiring=WIRINGS,
@@ -136,6 +137,7 @@ def test_decoding_step_by_step_is_decoding_the_whole_target(
         state = hold(new_state, state, real)
 
 
+@pytest.mark.few(10)
 @each_mechanism
 def test_beams_are_queries(mechanism):
     # A step with three hypotheses is three steps with one each.
@@ -165,6 +167,7 @@ def test_beams_are_queries(mechanism):
             )
 
 
+@pytest.mark.few(10)
 @each_mechanism
 def test_padding_gets_no_weight_and_changes_nothing(mechanism):
     attention, query, value = layer_and_inputs(mechanism)
@@ -186,6 +189,7 @@ def test_padding_gets_no_weight_and_changes_nothing(mechanism):
     np.testing.assert_allclose(values(context), values(expected), atol=1e-5)
 
 
+@pytest.mark.few(10)
 @each_mechanism
 def test_a_row_does_not_depend_on_the_other_rows_of_its_batch(mechanism):
     attention, query, value = layer_and_inputs(mechanism)
@@ -195,6 +199,7 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_batch(mechanism):
         np.testing.assert_allclose(values(alone)[0], together[i], atol=1e-6)
 
 
+@pytest.mark.few(10)
 @each_mechanism
 def test_weights_are_shares_of_sources_longer_and_shorter_than_targets(
     mechanism,
@@ -210,7 +215,7 @@ def test_weights_are_shares_of_sources_longer_and_shorter_than_targets(
             np.testing.assert_allclose(sums, 1, atol=1e-5)
 
 
-@pytest.mark.few(32)
+@pytest.mark.few(10)
 @crossing(
     mechanism=MECHANISMS,
     wiring=WIRINGS,
@@ -270,7 +275,7 @@ def assert_trained_alike(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @in_turn(mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_changes_every_weight(mechanism, wiring):
     # Nine rows, since a row that draws its alignments may teach no score. By
@@ -292,7 +297,7 @@ def test_training_is_the_same_in_a_graph_and_eagerly(mechanism, wiring):
 
 
 # XLA draws other random numbers.
-@pytest.mark.few(1)
+@pytest.mark.full
 @in_turn(
     every=8,
     mechanism=[m for m in MECHANISMS if m.learns and not m.random],
@@ -343,7 +348,7 @@ def test_weights_alone_are_saved_and_loaded(mechanism, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.few(32)
+@pytest.mark.few(10)
 @crossing(mechanism=MECHANISMS, wiring=WIRINGS, cell=CELLS)
 def test_a_config_makes_a_layer_that_does_the_same(mechanism, wiring, cell):
     decoder = mechanisms.decoder(mechanism, cell, wiring, "concatenated")
@@ -361,7 +366,7 @@ def test_a_config_makes_a_layer_that_does_the_same(mechanism, wiring, cell):
     )
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(3)
 @each_of([m for m in MECHANISMS if m.differentiable])
 def test_gradients_are_those_of_finite_differences(mechanism):
     import tensorflow as tf
@@ -399,6 +404,7 @@ def test_gradients_are_those_of_finite_differences(mechanism):
         )
 
 
+@pytest.mark.few(10)
 @each_of([m for m in MECHANISMS if m.learns])
 def test_dropout_drops_weights_and_returns_those_before(mechanism):
     attention, query, value = layer_and_inputs(mechanism, dropout=0.5)

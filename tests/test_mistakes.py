@@ -97,10 +97,11 @@ def test_a_list_as_source_text(toys):
     model = toys["greedy"].model
     found = message_of(lambda: Translator(model, ["a", "b"], TARGET))
     assert found == (
-        "`source_text` must be a `Text`, or None for arrays. Received: "
-        "source_text=['a', 'b'] (of type list). `Text.from_lines(lines, "
-        "split=...)` makes one from lines, `Text(tokens, split=...)` from a "
-        "list of tokens; the ids must be those that the model was trained on."
+        "`source_text` must be a `Text`, None for arrays, or a dictionary of "
+        "`Text`s by the names of inputs. Received: source_text=['a', 'b'] (of "
+        "type list). `Text.from_lines(lines, split=...)` makes one from "
+        "lines, `Text(tokens, split=...)` from a list of tokens; the ids must "
+        "be those that the model was trained on."
     )
 
 

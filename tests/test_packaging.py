@@ -85,6 +85,7 @@ def test_the_server_starts_from_its_wheel(wheels, tmp_path):
     assert (site / "keras_attn_serving" / "py.typed").exists()
 
 
+@pytest.mark.full
 def test_the_client_works_where_there_is_no_tensorflow(wheels, tmp_path):
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"

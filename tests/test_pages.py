@@ -187,6 +187,7 @@ def test_there_are_queries_by_our_client_and_by_tensorflows_own_stub():
     assert "tensorflow_serving" in QUERIES[1].code
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("query", **named_snippets(QUERIES))
 def test_a_client_gets_the_translators_answer(query, exported, address, capsys):
     run(query, {}, query.code.replace(ADDRESS, address))

@@ -59,7 +59,7 @@ def test_inputs_and_targets_have_the_same_padding():
         assert np.any(source[:, -1] != 0) and np.any(target_out[:, -1] != 0)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 @pytest.mark.parametrize("buckets", [1, 3, 8])
 @pytest.mark.parametrize("shuffle", [False, True])

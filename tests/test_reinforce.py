@@ -152,7 +152,7 @@ def test_evaluation_is_the_compiled_loss_alone():
     assert float(model.baseline) == -1.5
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_model_learns_where_to_look(jit_compile):
     model = toy()

@@ -85,7 +85,7 @@ def test_a_fertility_of_nothing_leaves_scores_and_gradients_finite(dtype):
     assert np.isfinite(tf.cast(tape.gradient(scores, key), "float32")).all()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @each_score
 def test_gradients_under_xla_in_a_loop_are_those_of_eager_execution(name):
     attention, *inputs = attention_and_inputs(name)

@@ -354,6 +354,7 @@ def test_a_saved_score_answers_as_before(name, tmp_path):
     np.testing.assert_array_equal(loaded([query, value]), model([query, value]))
 
 
+@pytest.mark.few(6)
 @each_score
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_attends_nearly_as_float32(name, dtype):

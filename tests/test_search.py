@@ -231,6 +231,7 @@ def test_beam_search_is_what_its_documentation_says_in_every_crossing(
         )
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("penalty", ["gnmt", "power"])
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 1.7])
 @pytest.mark.parametrize("lengths", [(1, 4), (3, 4), (1, 1)])

@@ -300,7 +300,7 @@ def test_a_row_alone_finds_what_it_finds_in_a_batch(search, options):
         )
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(2)
 @covering
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "XLA"])
 def test_a_graph_finds_what_eager_execution_finds(search, options, jit_compile):

@@ -215,6 +215,7 @@ def test_it_translates_by_seeds_prefixes_and_options(translator):
     assert all(row.tokens[0] == "AA" for row in prefixed)
 
 
+@pytest.mark.full
 def test_it_streams_what_it_returns(translator):
     for line in LINES[:4]:
         (expected,) = translator([line], seed=5)

@@ -326,6 +326,7 @@ def steps(signatures, translator):
     return found
 
 
+@pytest.mark.full
 def test_padding_may_be_the_start_token():
     pieces = ["[PAD]", "[UNK]", "[END]", "to", "be", "no", "##t", ","]
     special = SpecialTokens(pad=0, start=(0,), end=2, unknown=1)
@@ -372,6 +373,7 @@ class Letters(keras_attn.Splitter):
     keeps_text = False
 
 
+@pytest.mark.full
 def test_a_vocabulary_without_an_unknown_token():
     text = Text(split=Letters())
     assert text.strings([[3, 4, 99, 0, 1]]).numpy() == [b"ab"]

@@ -109,7 +109,7 @@ def test_pairs_take_any_text(texts, name):
     assert source.shape == target_out.shape == target_in.shape
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stream_says_what_a_call_does(translators, name):
     result = translators[name](LINES)
@@ -130,6 +130,7 @@ def test_a_stream_of_bytes_waits_for_whole_characters():
     assert growing.end() == "\ufffd"
 
 
+@pytest.mark.full
 def test_a_prefix_begins_a_text_of_any_part(translators):
     for name, prefix in (("bytes", "日"), ("listed", "to be")):
         result = translators[name](["hello"], prefixes=[prefix])

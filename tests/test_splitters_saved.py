@@ -36,7 +36,7 @@ def translators(texts):
     return Lazily(lambda name: translator(texts[name], texts[name]), NAMES)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_text_is_saved_and_loaded_elsewhere(texts, name, tmp_path):
     text = texts[name]
@@ -135,6 +135,7 @@ def test_an_export_answers_as_the_translator_does(translators, answers, name):
     np.testing.assert_allclose(answers[name, "score"]["score"], scores, 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(NAMES, ALWAYS))
 def test_a_translator_is_saved_and_loaded(translators, name, tmp_path):
     made = translators[name]

@@ -78,7 +78,7 @@ def test_without_bytes_a_strange_character_is_unknown():
     assert UNKNOWN not in Text.train(LINES, size=330).ids(["日"]).numpy()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @given(strategies.text(max_size=40))
 @pytest.mark.parametrize("name", ["unigram", "bpe", "bytes"])
 def test_any_text_comes_back(made, name, line):

@@ -216,7 +216,7 @@ def test_any_sequence_of_lines_will_do(toys, results):
         assert toys["greedy"](lines).text == results["greedy"].text
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["pre", "greedy", "words", "compiled"])
 def test_what_is_saved_is_loaded(name, toys, results, tmp_path):
     translator = toys[name]

@@ -131,6 +131,7 @@ def time_distributed_logits():
     return keras.Model([source, target], output(hidden))
 
 
+@pytest.mark.full
 def test_what_is_wrong_for_whole_targets_alone_decodes_and_does_not_score(
     tmp_path,
 ):

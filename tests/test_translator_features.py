@@ -22,6 +22,7 @@ def results(toys):
     }
 
 
+@pytest.mark.full
 def test_arrays_are_turned_into_texts(results):
     for result in results.values():
         assert len(result) == 4

@@ -78,6 +78,7 @@ def cutting(toys):
     }
 
 
+@pytest.mark.full
 def test_a_cut_source_and_its_unknown_tokens_are_reported(cutting):
     result = cutting["NFC"](list(CUT))
     assert result.truncated == [cut for cut, _ in CUT.values()]
@@ -145,6 +146,7 @@ def test_features_are_never_cut_and_have_no_unknown_tokens(name, toys):
     assert scored.unknown == [0, 1, 0, 0]
 
 
+@pytest.mark.full
 def test_a_prefix_longer_than_its_text_is_refused_and_not_cut(toys):
     toy = with_texts(toys["greedy"], target_text=TARGET)
     message = r"'AA B K D' of 4 tokens.*target_text.max_length=3"
@@ -327,6 +329,7 @@ def test_an_export_reports_cut_and_unknown_sources(answers):
     check_report(answers["NFC", "align none"], [], [])
 
 
+@pytest.mark.full
 def test_an_export_reports_prefixes_with_their_sources(answers):
     cut, unknown = map(list, zip(*CUT.values(), strict=True))
     cut[2] = True  # a prefix of four tokens; one of unknown ones is an error

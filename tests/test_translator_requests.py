@@ -95,7 +95,7 @@ def test_a_seed_for_what_draws_nothing_is_an_error(toys):
         toys["sampling"](LINES, seed=-1)
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["pre", "ensemble"])
 def test_an_option_for_all_is_that_of_the_search(name, toys):
     toy = toys[name]
@@ -153,6 +153,7 @@ def test_forbidden_tokens_never_come(name, toys):
             assert not {"<unk>", "D"} & set(one.tokens)
 
 
+@pytest.mark.full
 def test_what_is_forbidden_is_saved(toys, tmp_path):
     toy = toys["greedy"]
     with_search(toy, toy.search, forbidden=["D"], replace_unknown=True).save(
@@ -178,7 +179,7 @@ def test_tokens_that_cannot_be_forbidden_are_named(forbidden, message, toys):
         with_search(toy, toy.search, forbidden=forbidden)
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["greedy", "ensemble"])
 def test_an_unknown_word_becomes_the_source_s_most_attended(name, toys):
     toy = toys[name]

@@ -215,6 +215,7 @@ class Thrice(layers.Dense):
         return 3 * super().call(inputs)
 
 
+@pytest.mark.full
 def test_layers_that_are_not_registered_go_by_custom_objects(tmp_path):
     translator = translator_of(made(Thrice))
     translator.save(tmp_path)
@@ -348,6 +349,7 @@ class Demanding(Forgetful):
         super().__init__(units, strength, **kwargs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [Forgetful, Demanding])
 def test_a_layer_that_forgets_its_arguments_is_refused_when_saving(
     kind, tmp_path

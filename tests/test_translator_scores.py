@@ -174,7 +174,7 @@ def test_a_written_unk_is_one_token_and_not_split_into_letters(toys):
     assert len(split.tokens[0]) > len(hypotheses[i].tokens)
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["pre", "words", "letters"])
 def test_a_replaced_token_scores_as_the_unk_that_was_written(name, toys):
     if name == "letters":  # the source's letters are the target's, too
@@ -196,6 +196,7 @@ def test_a_replaced_token_scores_as_the_unk_that_was_written(name, toys):
     assert_scored(toy.score(list(lines), list(hypotheses)), hypotheses)
 
 
+@pytest.mark.full
 def test_a_score_of_what_was_found_reports_the_source(toys):
     text = keras_attn.Text("abcdeé", split="characters", max_length=4)
     toy = keras_attn.Translator(
@@ -232,6 +233,7 @@ def test_what_one_translator_found_another_scores_by_its_own_vocabulary(toys):
             )
 
 
+@pytest.mark.full
 def test_results_longer_than_the_text_s_maximum_are_scored_whole(toys):
     toy = toys["pre"]
     text = keras_attn.Text(

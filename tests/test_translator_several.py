@@ -135,7 +135,7 @@ def signatures(translator, tmp_path_factory):
     return tf.saved_model.load(str(path)).signatures
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 def test_an_export_answers_the_same(translator, signatures):
     expected = translator((QUESTIONS, HINTS))
     given = {"question": tf.constant(QUESTIONS), "hint": tf.constant(HINTS)}

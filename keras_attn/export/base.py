@@ -61,6 +61,11 @@ def export(
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     names = Signatures.names(signatures)
+    if jit_compile and translator.shortlist is not None:
+        raise ValueError(
+            "XLA cannot compile a search with a shortlist, whose number of "
+            "tokens varies. Received: jit_compile=True. Leave it out."
+        )
     require_stored(weights)
     _check_lengths(translator, lengths)
     if version is None:

@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_attn.backend import take_beams
 from keras_attn.incremental.hoisting import hoist
+from keras_attn.incremental.narrowing import narrow
 from keras_attn.incremental.path import Path
 from keras_attn.incremental.record import first_wrong_in_graph
 from keras_attn.incremental.refuse import WholeFails
@@ -154,6 +155,22 @@ class Incremental:
         """
         cut = copy.copy(self)
         cut._path, prepared = hoist(self._path, encoded.prepared, compiled)
+        return cut, Encoded(prepared)
+
+    def narrow(self, encoded: Encoded, ids) -> tuple:
+        """Leaves out the logits of all tokens but some.
+
+        Args:
+            encoded: Result of `encode()`.
+            ids: Ids of the tokens that stay, `(columns,)`.
+
+        Returns:
+            An `Incremental` whose steps return logits `(batch, beams,
+            columns)`, and its `Encoded`. Both are valid only in the
+            TensorFlow function that called this, and for these sources.
+        """
+        cut = copy.copy(self)
+        cut._path, prepared = narrow(self._path, encoded.prepared, ids)
         return cut, Encoded(prepared)
 
     def start(

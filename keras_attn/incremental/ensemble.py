@@ -79,6 +79,15 @@ class Ensemble:
         members, encoded = zip(*pairs, strict=True)
         return Ensemble(members), encoded
 
+    def narrow(self, encoded: tuple, ids) -> tuple:
+        """Leaves out the logits of all tokens but some, for each model."""
+        pairs = [
+            x.narrow(one, ids)
+            for x, one in zip(self.members, encoded, strict=True)
+        ]
+        members, encoded = zip(*pairs, strict=True)
+        return Ensemble(members), encoded
+
     def start(
         self, encoded: tuple, beams: int = 1, max_length: int | None = None
     ) -> tuple:

@@ -26,6 +26,8 @@ class Path:
         follows: Whether each input depends on the target.
     """
 
+    finish = staticmethod(lambda x: x)  # is applied to each output of a step
+
     def __init__(self, inputs, outputs, follows):
         self.inputs = inputs
         self.follows = follows
@@ -53,6 +55,12 @@ class Path:
         """Returns the path with other steppers."""
         path = copy.copy(self)
         path.steppers = steppers
+        return path
+
+    def with_outputs(self, function):
+        """Returns the path with a function of each output in its place."""
+        path = copy.copy(self)
+        path.finish = function
         return path
 
     def split(self, inputs):
@@ -213,7 +221,7 @@ class Path:
                 last = alignments
             if watch:
                 watch(stepper)
-        outputs = [values[id(x)] for x in self.outputs]
+        outputs = [self.finish(values[id(x)]) for x in self.outputs]
         return outputs, last, tuple(new_states)
 
     @staticmethod

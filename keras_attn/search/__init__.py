@@ -55,5 +55,6 @@ from keras_attn.search.options import PerSource as PerSource
 from keras_attn.search.options import Real as Real
 from keras_attn.search.sampling import Sampling as Sampling
 from keras_attn.search.step import Step as Step
+from keras_attn.search.task import NEVER as NEVER
 from keras_attn.search.task import Hypotheses as Hypotheses
 from keras_attn.search.task import Task as Task

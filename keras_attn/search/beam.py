@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_attn.search.base import Search
+from keras_attn.search.candidates import size_of
 from keras_attn.search.group import Beams
 from keras_attn.search.options import Choice
 from keras_attn.search.options import Integer
@@ -239,7 +240,7 @@ class Groups:
 
     def _one_after_the_other(self, groups, step):
         """Advances the groups in order; tokens chosen earlier cost more."""
-        vocabulary, width = step.logits.shape[-1], self._each.width
+        vocabulary, width = size_of(step.logits), self._each.width
         dislike, grown, parents = None, [], []
         for i, group in enumerate(groups):
             offset = i * width

@@ -35,9 +35,21 @@ def extend(logits, logp, count, banned=(), allowed=None):
         Log-probabilities of the extended hypotheses, best first, the beams
         they extend and the tokens they add, each `(batch, count)`.
     """
-    if logits.shape[-1] < LARGE:
+    if is_small(logits):
         return _extend_plainly(logits, logp, count, banned, allowed)
     return _extend_by_chunks(logits, logp, count, banned, allowed)
+
+
+def size_of(logits):
+    """Returns the number of columns, a tensor if only a run tells it."""
+    known = logits.shape[-1]
+    return tf.shape(logits)[-1] if known is None else known
+
+
+def is_small(logits) -> bool:
+    """Returns whether chunks would not pay."""
+    known = logits.shape[-1]
+    return known is not None and known < LARGE
 
 
 def _extend_plainly(logits, logp, count, banned, allowed):
@@ -61,7 +73,7 @@ def likeliest(logits, logp, banned, allowed):
     found = log_probabilities(logits, banned, allowed)
     best = tf.reduce_max(found, axis=-1, keepdims=True)
     # The first token with the best value. XLA's argmax is several times slower.
-    last = logits.shape[-1] - 1
+    last = size_of(logits) - 1
     token = tf.where(found == best, tf.range(last + 1), last)
     return logp + best[..., 0], tf.reduce_min(token, axis=-1)
 
@@ -73,15 +85,16 @@ def log_probabilities(logits, banned, allowed):
     else:
         found = allowed - log_normaliser(logits)[..., None]
     if banned:
-        found += penalties(banned, logits.shape[-1])
+        found += penalties(banned, size_of(logits))
     return found
 
 
 def _extend_by_chunks(logits, logp, count, banned, allowed):
-    beams, vocabulary = logits.shape[1:]
+    beams, vocabulary = logits.shape[1], size_of(logits)
     probabilities = tf.nn.softmax(logits)
     chunks = -(-vocabulary // CHUNK)
-    if padding := chunks * CHUNK - vocabulary:
+    padding = chunks * CHUNK - vocabulary
+    if tf.is_tensor(padding) or padding:
         ends = [[0, 0], [0, 0], [0, padding]]
         logits = tf.pad(logits, ends, constant_values=float("-inf"))
         probabilities = tf.pad(probabilities, ends)
@@ -108,7 +121,11 @@ def _extend_by_chunks(logits, logp, count, banned, allowed):
 
     # Extra chunks replace those that were chosen for a banned logit.
     spoilt = len({token // CHUNK for token, _ in banned})
-    chosen = min(count + beams * spoilt, beams * chunks)
+    chosen = count + beams * spoilt
+    if tf.is_tensor(chunks):
+        chosen = tf.minimum(chosen, beams * chunks)
+    else:
+        chosen = min(chosen, beams * chunks)
     _, best = tf.math.top_k(
         tf.reshape(maxima + offsets, [-1, beams * chunks]), chosen
     )

@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from keras_attn.search.candidates import CHUNK
-from keras_attn.search.candidates import LARGE
+from keras_attn.search.candidates import is_small
+from keras_attn.search.candidates import size_of
 from keras_attn.search.options import is_fixed
 from keras_attn.search.task import POSSIBLE
 
@@ -41,8 +42,8 @@ def pick(mass, numbers):
     Returns:
         Tokens of shape `(batch, N)`, never one without mass.
     """
-    vocabulary = mass.shape[-1]
-    if vocabulary < LARGE:
+    vocabulary = size_of(mass)
+    if is_small(mass):
         _, total = _cumulative(mass)
         return _first_past(mass, numbers * total)
     # Picks a chunk, then a token in it: one pass over the vocabulary.
@@ -84,18 +85,20 @@ def _mass(logits, temperature):
 
 def _likely(logits, mass, temperature, top_k, top_p):
     """Returns whether top-k and nucleus keep each token, `(B, N, V)`."""
-    vocabulary = logits.shape[-1]
+    vocabulary = size_of(logits)
     total = tf.reduce_sum(mass, axis=-1, keepdims=True)
 
     def bounds(size):
         return _bounds(logits, total, size, temperature, top_k, top_p)
 
     if is_fixed(top_k) and top_k > 0:
-        least, last, _ = bounds(min(top_k, vocabulary))
-    elif vocabulary <= 2 * FIRST:
+        smallest = tf.minimum if tf.is_tensor(vocabulary) else min
+        least, last, _ = bounds(smallest(top_k, vocabulary))
+    elif not tf.is_tensor(vocabulary) and vocabulary <= 2 * FIRST:
         least, last, _ = bounds(vocabulary)
     else:
-        least, last, found = bounds(FIRST)
+        smallest = tf.minimum if tf.is_tensor(vocabulary) else min
+        least, last, found = bounds(smallest(FIRST, vocabulary))
         least, last = tf.cond(
             tf.reduce_all(found),
             lambda: (least, last),

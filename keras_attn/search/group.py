@@ -156,7 +156,7 @@ class Beams:
         value, parents, tokens = extend(
             step.logits,
             group.logp,
-            min(2 * self.width, self.width * step.logits.shape[-1]),
+            min(2, step.logits.shape[-1] or 2) * self.width,
             step.banned,
             allowed,
         )

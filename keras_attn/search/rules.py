@@ -6,6 +6,7 @@ without renormalising. Only the repetition penalty changes log-probabilities.
 
 import tensorflow as tf
 
+from keras_attn.search.candidates import size_of
 from keras_attn.search.options import is_fixed
 from keras_attn.search.task import NEVER
 from keras_attn.search.task import log_normaliser
@@ -67,7 +68,7 @@ class Rules:
             logits = self._penalise(logits, history, time)
         allowed = None
         if not is_fixed(self._shortest):
-            is_end = tf.one_hot(self._end, logits.shape[-1])
+            is_end = tf.one_hot(self._end, size_of(logits))
             allowed = logits + self._early(time)[:, None, None] * is_end
         if self._ngram:
             allowed = self._ban_repeats(

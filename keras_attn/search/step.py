@@ -52,7 +52,8 @@ class Step:
         """Logits `(batch, N, vocabulary)`, below -1e9 for forbidden tokens."""
         allowed = self.logits if self.allowed is None else self.allowed
         if self.banned:
-            allowed += candidates.penalties(self.banned, allowed.shape[-1])
+            size = candidates.size_of(allowed)
+            allowed += candidates.penalties(self.banned, size)
         return allowed
 
     @functools.cached_property
@@ -79,8 +80,7 @@ class Step:
         """Returns the likeliest token of each hypothesis, `(batch, N)`."""
         given = self.logits, self.scores
         rules = self.banned, self.allowed
-        _, count, vocabulary = self.logits.shape
-        if count > 1 or vocabulary < candidates.LARGE:
+        if self.logits.shape[1] > 1 or candidates.is_small(self.logits):
             scores, tokens = candidates.likeliest(*given, *rules)
         else:
             scores, _, tokens = candidates.extend(*given, 1, *rules)

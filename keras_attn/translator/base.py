@@ -23,10 +23,12 @@ from keras_attn.search import BeamSearch
 from keras_attn.search import Hypotheses
 from keras_attn.search import Search
 from keras_attn.search.trial import try_search
+from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
 from keras_attn.translator import requests
 from keras_attn.translator import saving
 from keras_attn.translator import trial
+from keras_attn.translator.aligned import alignments_of
 from keras_attn.translator.pipeline import Pipeline
 from keras_attn.translator.results import Scores
 from keras_attn.translator.results import Token
@@ -72,6 +74,8 @@ class Translator:
         replace_unknown: Whether the source token with most attention
             replaces an `<unk>` in the output
             ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
+        shortlist: `Shortlist` of the target tokens that a source could mean,
+            for large vocabularies.
 
     Raises:
         ValueError: If a model cannot be cut, or does not fit the texts.
@@ -103,6 +107,7 @@ class Translator:
         jit_compile: bool = False,
         forbidden: Sequence[str] = (),
         replace_unknown: bool = False,
+        shortlist: Shortlist | None = None,
     ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -139,6 +144,11 @@ class Translator:
             replace_unknown,
         )
         self._scorable = False  # until `score` is called and checked
+        self.shortlist = shortlist
+        if shortlist is not None:
+            trial.require_listable(
+                shortlist, sources, target_text, self.search, jit_compile
+            )
         self.pipeline = Pipeline(
             models=self.models,
             cut=cut,
@@ -149,6 +159,7 @@ class Translator:
             forbidden=forbidden_ids,
             replace_unknown=replace_unknown,
             jit_compile=jit_compile,
+            shortlist=shortlist,
         )
         self._functions: dict = {}
         self._watch = Watch(self.models)
@@ -290,6 +301,52 @@ class Translator:
                 truncated[i] = bool(arrays.report.truncated[n])
                 unknown[i] = int(arrays.report.unknown[n])
         return Scores(tokens, token_scores, scores, truncated, unknown)
+
+    @property
+    def attended_text(self) -> Text:
+        """The source `Text` whose tokens are the columns of alignments."""
+        sources = self.pipeline.sources
+        if sources.attended is None:
+            raise ValueError(
+                "`attended_text` needs a model that attends to each token of "
+                "a source text. Received: one that reads features, or whose "
+                "encoder merges positions."
+            )
+        return dict(sources.texts)[sources.attended]
+
+    def alignments_of(
+        self,
+        sources: Any,
+        targets: Sequence[str],
+        batch_size: int = 64,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields how a model aligns given targets to their sources.
+
+        The pairs come in the order of their lengths, not in that of the
+        arguments.
+
+        Args:
+            sources: As in a call.
+            targets: A string for each source.
+            batch_size: Number of pairs that are aligned together.
+
+        Yields:
+            The ids of a source `(source,)`, those of its target `(target,)`,
+            both with the end token, and the weights `(target, source)`.
+        """
+        source_text = self.attended_text
+        rows, _ = self._read(sources, batch_size)
+        count = self.pipeline.sources.count(rows)
+        given = targets_of(targets, count, self.target_text)
+        if given.name != "score":
+            raise ValueError(
+                "`targets` must be strings. Received: `Translation`s. Pass "
+                "`result.text`."
+            )
+        batches = self._batches(rows, batch_size)
+        yield from alignments_of(
+            self.pipeline, source_text, rows, given, batches
+        )
 
     def stream(
         self,

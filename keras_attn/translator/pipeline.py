@@ -19,9 +19,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_attn.search import NEVER
 from keras_attn.search import Hypotheses
 from keras_attn.search import Search
 from keras_attn.search import Task
+from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
@@ -62,6 +64,7 @@ class Pipeline:
     forbidden: tuple = ()  # ids
     replace_unknown: bool = False
     jit_compile: bool = False
+    shortlist: Shortlist | None = None
     # Returns the context in which the models compute. An export with small
     # weights sets it.
     scope: Callable = contextlib.nullcontext
@@ -191,17 +194,53 @@ class Pipeline:
         with self.scope():
             encoded = self.cut.encode(*inputs)
             cut, encoded = self.cut.hoist(encoded, self.jit_compile)
+            columns = None
+            if self.shortlist is not None:
+                listed = self._listed(inputs, request)
+                columns = self.shortlist.columns(*listed)
+                cut, encoded = cut.narrow(encoded, columns.ids)
             pipeline = dataclasses.replace(self, cut=cut)
-            found = self.search(pipeline.task(inputs, encoded, request))
+            task = pipeline.task(inputs, encoded, request)
+            if columns is None:
+                found = self.search(task)
+            else:
+                found = columns.written(self.search(columns.task(task)))
             if self.special.pad != 0:  # with which searches pad
                 real = tf.sequence_mask(found.lengths, found.tokens.shape[2])
                 tokens = tf.where(real, found.tokens, self.special.pad)
                 found = found._replace(tokens=tokens)
-            columns = ()
+            real_columns = ()
             if self.sources.attended is None:
                 width = tf.shape(found.alignments)[3]
-                columns = pipeline.columns(inputs, encoded, width)
-            return Found(found, columns)
+                real_columns = pipeline.columns(inputs, encoded, width)
+            return Found(found, real_columns)
+
+    def _listed(self, inputs, request):
+        """Returns the arguments of a shortlist for a request."""
+        number = self.sources.attended
+        texts = dict(self.sources.texts)
+        if number is None:
+            number = min(texts)
+        prefix = request.get("prefix")
+        rest = self.target_text, self.forbidden, prefix
+        return inputs[number], texts[number], *rest
+
+    def within_list(self, task: Task, inputs: tuple, request: dict) -> Task:
+        """Returns a task that forbids all tokens outside of a shortlist.
+
+        It computes all logits, so it is for steps outside of a search's own
+        loop.
+        """
+        if self.shortlist is None:
+            return task
+        allowed = self.shortlist.allowed(*self._listed(inputs, request))
+        costs = tf.where(allowed, 0.0, NEVER)[:, None]
+
+        def step(tokens, state):
+            logits, alignments, state = task.step(tokens, state)
+            return tf.cast(logits, tf.float32) + costs, alignments, state
+
+        return task._replace(step=step)
 
     def task(self, inputs: tuple, encoded, request: dict) -> Task:
         """Returns the search's `Task`."""

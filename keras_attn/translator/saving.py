@@ -13,11 +13,13 @@ from typing import Any
 import keras
 
 from keras_attn.search import Search
+from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
 from keras_attn.text import files_of_sources
 from keras_attn.translator import model_files
 
 _OPTIONS = "translator.json"
+_SHORTLIST = "shortlist.npz"
 _OURS = "keras_attn>"  # Keras's prefix of the names of our searches
 
 
@@ -42,6 +44,7 @@ def save(translator, directory: pathlib.Path) -> None:
         "jit_compile": translator.jit_compile,
         "forbidden": translator.forbidden,
         "replace_unknown": translator.replace_unknown,
+        "shortlist": translator.shortlist is not None,
     }
     sources, target = translator.pipeline.examples
     with _complete_or_not_at_all(directory) as unfinished:
@@ -51,6 +54,8 @@ def save(translator, directory: pathlib.Path) -> None:
                 model, unfinished / name, [*sources, target]
             )
         translator.target_text.save(unfinished / "target.txt")
+        if translator.shortlist is not None:
+            translator.shortlist.save(unfinished / _SHORTLIST)
         for file, text in files_of_sources(texts).items():
             text.save(unfinished / file)
         path = unfinished / _OPTIONS
@@ -92,7 +97,8 @@ def _is_named_by_us(name):
     return re.fullmatch(
         r"model(-[0-9]+)?\.keras"
         r"|(source(-[0-9]+)?|target)\.txt\.split\..*"
-        r"|source-[0-9]+\.txt(\.json)?",
+        r"|source-[0-9]+\.txt(\.json)?"
+        r"|shortlist\.npz",
         name,
     )
 
@@ -141,6 +147,9 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
     names = options.pop("models", ["model.keras"])
     models = [model_files.read(directory / x, custom_objects) for x in names]
     search = _class_of_search(options.pop("search"), custom_objects or {})
+    shortlist = None
+    if options.pop("shortlist", False):
+        shortlist = Shortlist.load(directory / _SHORTLIST)
     named = options.pop("source_text", True)
     source_text: Any = None
     if isinstance(named, list):
@@ -153,6 +162,7 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
     return options | {
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
+        "shortlist": shortlist,
         "target_text": Text.load(directory / "target.txt", custom_objects),
         "search": search.from_config(options.pop("search_options")),
     }

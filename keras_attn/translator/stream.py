@@ -69,6 +69,7 @@ class Stream:
             self._carried, carried
         )
         task = self._pipeline.task(inputs, encoded, request)
+        task = self._pipeline.within_list(task, inputs, request)
         run, before = self._pipeline.search.begin(task), known.scores
         logits, alignments, state = task.step(known.last, state)
         known, _, (token, alignments) = run.advance(known, logits, alignments)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_attn.arguments import is_ours
+from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
 from keras_attn.translator.several import Several
 from keras_attn.translator.sources import Features
@@ -200,6 +202,32 @@ def require_vocabulary(models, target_text):
                     else ""
                 )
             )
+
+
+def require_listable(shortlist, sources, target_text, search, jit_compile):
+    """Raises `ValueError` unless a translator can use a shortlist."""
+    if not isinstance(shortlist, Shortlist):
+        raise ValueError(
+            "`shortlist` must be a `Shortlist`, or None. Received: "
+            f"shortlist={shortlist!r:.80}. "
+            "`Shortlist.from_alignments(translator, sources, targets)` makes "
+            "one."
+        )
+    if not sources.texts:
+        raise ValueError(
+            "A shortlist has target tokens for source tokens, so the source "
+            "must be text. Received: a model that reads features. Leave "
+            "`shortlist` out."
+        )
+    if jit_compile or not is_ours(type(search)):
+        raise ValueError(
+            "A shortlist needs a search of this package, without XLA: the "
+            "number of tokens varies, and so do their places. Received: "
+            f"search={search!r:.80}, jit_compile={jit_compile}."
+        )
+    texts = dict(sources.texts)
+    attended = min(texts) if sources.attended is None else sources.attended
+    shortlist.require_fits(texts[attended], target_text)
 
 
 def require_joining(source_text, target_text) -> None:

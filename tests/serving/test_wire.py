@@ -126,7 +126,7 @@ def run(code):
     )
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "imports",
     [
