@@ -42,6 +42,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/decoding.py
 	$(RUN) tests/benchmarks/additive.py
 	$(RUN) tests/benchmarks/local.py
+	$(RUN) tests/benchmarks/shortlist.py
 
 clean:
 	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -217,7 +217,8 @@ class Shortlist:
         )
         common = np.zeros(size, bool)
         common[[*self.always, *_first(target_text, forbidden)]] = True
-        return (known[:, :size] > 0) | common
+        found = (known[:, :size] > 0) | common
+        return tf.ensure_shape(found, [source_ids.shape[0], size])
 
     def columns(
         self, source_ids, source_text, target_text, forbidden=(), prefix=None

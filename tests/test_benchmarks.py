@@ -34,3 +34,14 @@ def test_the_time_of_a_decoding_is_split_and_its_growth_drawn(tmp_path):
     for row in ("| greedy 2 |", "| beam 2 |", "| target length | 3 | 6 |"):
         assert row in done.stdout
     assert plot.read_text(encoding="utf-8").rstrip().endswith("</svg>")
+
+
+@pytest.mark.full
+def test_a_shortlist_is_measured_beside_the_whole_vocabulary(tmp_path):
+    command = [sys.executable, RUN.with_name("shortlist.py"), "--smoke"]
+    done = subprocess.run(
+        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| texts | whole vocabulary | shortlist | ratio |" in done.stdout
+    assert "| 2 |" in done.stdout

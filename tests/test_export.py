@@ -308,6 +308,7 @@ def test_hostile_texts_get_the_translator_s_answer(
         np.testing.assert_allclose(answer["score"], expected.scores, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("signature", TEXTS)
 @pytest.mark.parametrize("case", ["scalar", "rank 2"])
 @pytest.mark.parametrize("name", ["pre", "words"])

@@ -266,7 +266,7 @@ def answers(translators, exports, tmp_path_factory):
     return Answers(exports, cases_of)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("signature", SIGNATURES)
 @pytest.mark.parametrize("name", ["greedy", "spectra"])
 def test_merged_requests_are_answered_as_separate_ones(

@@ -303,6 +303,7 @@ def test_features_are_answered_as_the_translator_does(toys, answers):
     assert all(len(x) == 0 for x in answers["spectra", "no rows"].values())
 
 
+@pytest.mark.full
 def test_features_are_never_cut_and_have_no_unknown_tokens(answers):
     for case in ("align", "options", "score"):
         answer = answers["spectra", case]
@@ -310,6 +311,7 @@ def test_features_are_never_cut_and_have_no_unknown_tokens(answers):
         assert answer["unknown"].tolist() == [0] * 4
 
 
+@pytest.mark.full
 def test_options_of_features_go_row_by_row(toys, answers):
     answer = answers["spectra", "options"]
     for i, penalty in enumerate([0, 1.5, 0, 0.5]):
@@ -320,6 +322,7 @@ def test_options_of_features_go_row_by_row(toys, answers):
         assert answer["score"][i] == pytest.approx(expected.score, abs=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(["ensemble", "transformer"], ALWAYS))
 def test_other_models_are_answered_as_by_the_translator(name, toys, answers):
     expected = toys[name](LINES)
@@ -498,6 +501,7 @@ def test_a_client_asks_exports_of_before_as_ever(tmp_path):
             assert not isinstance(caught.value, RowError)
 
 
+@pytest.mark.full
 def test_a_client_is_told_of_bad_rows_and_has_the_others(toys, clients):
     client = clients["spectra"]
     with pytest.raises(RowError) as caught:

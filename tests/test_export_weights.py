@@ -70,6 +70,7 @@ def test_answers_stay_near(exports, weights, near):
     np.testing.assert_allclose(stored, exact, rtol=near)
 
 
+@pytest.mark.full
 def test_search_and_steps_compute_with_the_same_weights(exports):
     """Compares greedy search in the export with a client's loop of steps."""
     loaded = tf.saved_model.load(str(exports["int8"])).signatures

@@ -161,7 +161,7 @@ def test_an_export_answers_as_its_translator_does(name, translators, answers):
         np.testing.assert_allclose(alignments, one.alignment, atol=1e-4)
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(MAKERS, ALWAYS))
 def test_an_export_needs_tensorflow_and_no_more(name, exports):
     data = (exports[name] / "saved_model.pb").read_bytes()

@@ -142,7 +142,7 @@ def check(search, model, made, by_chunks):
     large = 1 if by_chunks else 10**6
     with (
         mock.patch.multiple(candidates, LARGE=large, CHUNK=2),
-        mock.patch.multiple(draws, LARGE=large, CHUNK=2, FIRST=large),
+        mock.patch.multiple(draws, CHUNK=2, FIRST=large),
     ):
         found = search(model.task(**made))
     for row in range(ROWS):

@@ -336,12 +336,14 @@ def test_an_export_reports_prefixes_with_their_sources(answers):
     check_report(answers["NFC", "options"], cut, unknown)
 
 
+@pytest.mark.full
 def test_an_export_reports_prefixes_that_a_row_s_maximum_cut(answers):
     cut, unknown = map(list, zip(*CUT.values(), strict=True))
     cut[2] = True  # three tokens, of which two may come
     check_report(answers["NFC", "options few"], cut, unknown)
 
 
+@pytest.mark.full
 def test_an_export_reports_what_the_translator_does_of_scores(cutting, answers):
     expected = cutting["NFC"].score(list(CUT), TARGETS)
     check_report(answers["NFC", "score"], expected.truncated, expected.unknown)

@@ -37,7 +37,10 @@ def extend(logits, logp, count, banned=(), allowed=None):
     """
     if is_small(logits):
         return _extend_plainly(logits, logp, count, banned, allowed)
-    return _extend_by_chunks(logits, logp, count, banned, allowed)
+    found = _extend_by_chunks(logits, logp, count, banned, allowed)
+    for x in found:  # a loop needs the sizes, which reshaping may forget
+        x.set_shape([logits.shape[0], count])
+    return found
 
 
 def size_of(logits):
