@@ -365,7 +365,7 @@ def test_an_export_for_xla_needs_xla(toys, answers, answers_with_xla):
         ]
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", some([x for x in FURTHER if x != "compiled"], ALWAYS)
 )

@@ -191,6 +191,7 @@ ANY_LINES = st.lists(
 )
 
 
+@pytest.mark.full
 @given(ANY_LINES, st.booleans())
 @settings(max_examples=50)
 def test_any_text_gives_ids_in_range_and_the_same_alone(lines, start):

@@ -103,6 +103,7 @@ def test_saving_exporting_and_asking_look_again(growing, tmp_path):
     assert not [x for x in tmp_path.rglob("*") if x.is_file()]
 
 
+@pytest.mark.full
 def test_unmoved_weights_are_not_looked_at_again(growing, monkeypatch):
     model, _, translator = growing
     looked = []

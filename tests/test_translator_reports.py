@@ -98,6 +98,7 @@ def test_alternatives_are_reported_like_the_best(toys):
             assert (one.truncated, one.unknown) == expected
 
 
+@pytest.mark.full
 def test_batch_order_and_neighbours_change_no_report(cutting):
     toy = cutting["NFC"]
     lines = list(CUT)[::-1] * 2
@@ -134,7 +135,7 @@ def test_scores_report_source_and_target(cutting):
         assert scored.unknown == [unknown for _, unknown in cases.values()]
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_features_are_never_cut_and_have_no_unknown_tokens(name, toys):
     sources = toy_models.sources(name)

@@ -38,6 +38,7 @@ def test_greedy_streams_what_it_returns(toys):
         assert_streams(toy.stream(line), expected)
 
 
+@pytest.mark.full
 def test_a_sample_streams_by_its_seed(toys):
     search = keras_attn.Sampling(max_length=12, temperature=1.5)
     toy = variant(toys["sampling"], search)
