@@ -277,3 +277,63 @@ def test_seeds_set_later_do_no_harm(trained):
     before = trained.ids(LINES).numpy()
     tf.random.set_seed(7)
     np.testing.assert_array_equal(trained.ids(LINES).numpy(), before)
+
+
+SMALL = [b"to be or not to be", b"to see or not to see"] * 3
+
+
+@pytest.fixture(scope="module")
+def small():
+    return subwords.train(SMALL, 40, "bpe", False, {})
+
+
+def test_a_splitter_that_nothing_holds_works(small):
+    found = keras_attn.SentencePiece(small).ids(tf.constant(["to be"]))
+    text = Text(split=keras_attn.SentencePiece(small))
+    assert found.to_list() == [text.ids(["to be"]).numpy()[0, :-1].tolist()]
+
+
+def test_an_unknown_character_reads_unk(small):
+    text = Text(split=keras_attn.SentencePiece(small))
+    found = text.strings(text.ids(["to € be"])).numpy()
+    assert found == [b"to <unk> be"]
+
+
+def test_a_piece_may_be_a_line_break(small, tmp_path):
+    model = subwords._proto(small)
+    model.pieces.add(piece="\n", score=-100.0, type=4)
+    content = model.SerializeToString()
+    text = Text(split=keras_attn.SentencePiece(content))
+    text.save(tmp_path / "text")
+    again = Text.load(tmp_path / "text")
+    assert again.tokens == text.tokens and "\n" in again.tokens
+    assert again.lookup([again.tokens.index("\n")]).numpy() == [b"\n"]
+
+
+@pytest.mark.parametrize("kind", ["char", "word"])
+def test_models_that_cannot_draw_are_refused(kind):
+    options = {"hard_vocab_limit": False}
+    content = subwords.train(SMALL, 40, kind, False, options)
+    with pytest.raises(ValueError, match="unigram and BPE"):
+        Text(split=keras_attn.SentencePiece(content)).sampled()
+
+
+def test_a_merge_is_dropped_with_a_probability(small):
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Text(split=keras_attn.SentencePiece(small)).sampled(alpha=2.0)
+
+
+def test_the_size_counts_the_special_pieces_of_a_trainer():
+    options = {"bos_id": -1, "eos_id": -1}
+    lines = [x.decode() for x in SMALL]
+    for trainer in (None, options, {"pad_id": 3}):
+        text = Text.train(
+            lines, size=24, kind="bpe", byte_fallback=False, trainer=trainer
+        )
+        assert text.size == 24
+
+
+def test_text_is_normalised_once():
+    rule = {"normalization_rule_name": "nfkc"}
+    with pytest.raises(ValueError, match="Leave out one"):
+        Text.train(["to be"], size=20, trainer=rule, normalization="NFC")
