@@ -267,12 +267,10 @@ class Columns(NamedTuple):
 
     def task(self, task: Task) -> Task:
         """Returns a task over these columns, for one over all ids."""
-        costs = tf.where(self.allowed, 0.0, NEVER)[:, None]
+        within = restricted(task.step, self.allowed)
 
         def step(tokens, state):
-            tokens = tf.gather(self.ids, tokens)
-            logits, alignments, state = task.step(tokens, state)
-            return tf.cast(logits, tf.float32) + costs, alignments, state
+            return within(tf.gather(self.ids, tokens), state)
 
         prefix = task.prefix
         if prefix is not None:
@@ -296,6 +294,17 @@ class Columns(NamedTuple):
         real = tf.sequence_mask(hypotheses.lengths, tf.shape(tokens)[2])
         ids = tf.where(real, tf.gather(self.ids, tokens), 0)
         return hypotheses._replace(tokens=ids)
+
+
+def restricted(step, allowed):
+    """Returns a task's step that forbids what is not `allowed (batch, V)`."""
+    costs = tf.where(allowed, 0.0, NEVER)[:, None]
+
+    def only_allowed(tokens, state):
+        logits, alignments, state = step(tokens, state)
+        return tf.cast(logits, tf.float32) + costs, alignments, state
+
+    return only_allowed
 
 
 class _Sums:

@@ -27,7 +27,7 @@ class Measured:
     def __init__(self, features):
         self._features = features
         self.attended, self.texts = features.attended, features.texts
-        self.first = features.first
+        self.first, self.leading = features.first, features.leading
         self._open = open_axes(features.specs)
         self.input_specs = features.input_specs
         if any(x.name == "lengths" for x in features.specs):

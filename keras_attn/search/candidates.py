@@ -49,6 +49,12 @@ def size_of(logits):
     return tf.shape(logits)[-1] if known is None else known
 
 
+def smaller(one, other):
+    """Returns the smaller of two sizes, a tensor if one of them is."""
+    unknown = tf.is_tensor(one) or tf.is_tensor(other)
+    return tf.minimum(one, other) if unknown else min(one, other)
+
+
 def is_small(logits) -> bool:
     """Returns whether chunks would not pay."""
     known = logits.shape[-1]
@@ -124,11 +130,7 @@ def _extend_by_chunks(logits, logp, count, banned, allowed):
 
     # Extra chunks replace those that were chosen for a banned logit.
     spoilt = len({token // CHUNK for token, _ in banned})
-    chosen = count + beams * spoilt
-    if tf.is_tensor(chunks):
-        chosen = tf.minimum(chosen, beams * chunks)
-    else:
-        chosen = min(chosen, beams * chunks)
+    chosen = smaller(count + beams * spoilt, beams * chunks)
     _, best = tf.math.top_k(
         tf.reshape(maxima + offsets, [-1, beams * chunks]), chosen
     )

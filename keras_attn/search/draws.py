@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras_attn.search.candidates import CHUNK
 from keras_attn.search.candidates import is_small
 from keras_attn.search.candidates import size_of
+from keras_attn.search.candidates import smaller
 from keras_attn.search.options import is_fixed
 from keras_attn.search.task import POSSIBLE
 
@@ -92,13 +93,11 @@ def _likely(logits, mass, temperature, top_k, top_p):
         return _bounds(logits, total, size, temperature, top_k, top_p)
 
     if is_fixed(top_k) and top_k > 0:
-        smallest = tf.minimum if tf.is_tensor(vocabulary) else min
-        least, last, _ = bounds(smallest(top_k, vocabulary))
+        least, last, _ = bounds(smaller(top_k, vocabulary))
     elif not tf.is_tensor(vocabulary) and vocabulary <= 2 * FIRST:
         least, last, _ = bounds(vocabulary)
     else:
-        smallest = tf.minimum if tf.is_tensor(vocabulary) else min
-        least, last, found = bounds(smallest(FIRST, vocabulary))
+        least, last, found = bounds(smaller(FIRST, vocabulary))
         least, last = tf.cond(
             tf.reduce_all(found),
             lambda: (least, last),

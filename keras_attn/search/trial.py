@@ -31,7 +31,7 @@ def try_search(search: Search, vocabulary: int) -> None:
     if is_ours(type(search)):
         return
     try:
-        _compare_rows(_shorter(search), vocabulary)
+        _Trial(search, vocabulary).run()
     except Exception as error:
         error.add_note(
             "A `Translator` tries a search of your own on random logits: this "
@@ -40,29 +40,40 @@ def try_search(search: Search, vocabulary: int) -> None:
         raise
 
 
-def _compare_rows(search, vocabulary):
-    """Decodes rows together and alone."""
-    # With more hypotheses the sizes differ, and TensorFlow finds a mistake.
-    rows = max(2, min(search.num_hypotheses, _ROWS))
-    size = rows, _STEPS, _KINDS, vocabulary
-    random = np.random.default_rng(0)
-    logits = 3 * random.standard_normal(size, dtype="float32")
-    requests: list[dict] = [{}]
-    if options := _options(search, rows):
-        requests.append(options)
-    for options in requests:
-        together, again = (
-            search(_task(logits, np.arange(rows), options)) for _ in range(2)
-        )
+class _Trial:
+    """Decodes rows together and alone.
+
+    Args:
+        search: The search.
+        vocabulary: Number of ids.
+    """
+
+    def __init__(self, search: Search, vocabulary: int):
+        self._search = _shorter(search)
+        # With more hypotheses the sizes differ, and TensorFlow finds a mistake.
+        self._rows = max(2, min(search.num_hypotheses, _ROWS))
+        size = self._rows, _STEPS, _KINDS, vocabulary
+        random = np.random.default_rng(0)
+        self._logits = 3 * random.standard_normal(size, dtype="float32")
+
+    def run(self) -> None:
+        """Raises `ValueError` if a row depends on others."""
+        self._compare({})
+        if options := self._options():
+            self._compare(options)
+
+    def _compare(self, options):
+        every = np.arange(self._rows)
+        together, again = (self._decoded(every, options) for _ in range(2))
         if not _same(together, again):
             return  # it draws by itself, so nothing can be compared
-        for row in range(rows):
-            alone = search(_task(logits, np.array([row]), options))
+        for row in range(self._rows):
+            alone = self._decoded(np.array([row]), options)
             if not _same(alone, [x[row : row + 1] for x in together]):
                 raise ValueError(
-                    f"`{type(search).__name__}` must decode each row of a "
-                    "batch by itself. Received: other hypotheses for a source "
-                    "beside others than alone"
+                    f"`{type(self._search).__name__}` must decode each row of "
+                    "a batch by itself. Received: other hypotheses for a "
+                    "source beside others than alone"
                     + (
                         ", where each row of the request sets "
                         f"{', '.join(options)}. An option of a request is a "
@@ -73,6 +84,26 @@ def _compare_rows(search, vocabulary):
                         else ". Let no operation mix the first axis."
                     )
                 )
+
+    def _decoded(self, rows, options):
+        return self._search(_task(self._logits, rows, options))
+
+    def _options(self):
+        """Returns values by row for options of its own in a request."""
+        found, search = {}, self._search
+        for name, dtype in search.request_options.items():
+            if name in Search.__annotations__:
+                continue
+            own = getattr(search, name)
+            allowed = search.request_options.range_of(name)
+            as_number = dtype.as_numpy_dtype
+            # Neighbours differ much, so that few draws tell them apart.
+            values = [
+                as_number(x) for x in (own / 4, 4 * own + 1, own, own + 1)
+            ]
+            values = [x for x in values if allowed.holds(x)]
+            found[name] = np.resize(values or [as_number(own)], self._rows)
+        return found
 
 
 def _shorter(search):
@@ -88,22 +119,6 @@ def _shorter(search):
         object.__setattr__(shorter, name, value)
     shorter.check()  # may derive attributes
     return shorter
-
-
-def _options(search, rows):
-    """Returns values by row for options of its own that a request may set."""
-    found = {}
-    for name, dtype in search.request_options.items():
-        if name in Search.__annotations__:
-            continue
-        own = getattr(search, name)
-        allowed = search.request_options.range_of(name)
-        as_number = dtype.as_numpy_dtype
-        # Neighbours differ much, so that they are told apart by few draws.
-        values = [as_number(x) for x in (own / 4, 4 * own + 1, own, own + 1)]
-        values = [x for x in values if allowed.holds(x)]
-        found[name] = np.resize(values or [as_number(own)], rows)
-    return found
 
 
 def _task(logits, rows, options):

@@ -100,6 +100,8 @@ class Text:
                 "`max_length` counts the tokens of a row and must be an "
                 f"integer, at least 1. Received: max_length={max_length!r}"
             )
+        # The ids of padding, start, end and unknown.
+        self.special = self.splitter.special or SpecialTokens()
         self._likeliest: Text | None = None
         self._normalise = Normalization(normalization, lowercase)
         self.lowercase = lowercase
@@ -114,11 +116,6 @@ class Text:
     def split(self) -> str | Splitter:
         """The short name of the way of splitting, or the `Splitter`."""
         return built_in.name_of(self.splitter) or self.splitter
-
-    @property
-    def special(self) -> SpecialTokens:
-        """The ids of padding, start, end and unknown."""
-        return self.splitter.special or SpecialTokens()
 
     @property
     def _is_of_your_own(self):

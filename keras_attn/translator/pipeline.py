@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_attn.search import NEVER
 from keras_attn.search import Hypotheses
 from keras_attn.search import Search
 from keras_attn.search import Task
 from keras_attn.shortlist import Shortlist
+from keras_attn.shortlist import restricted
 from keras_attn.text import Text
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
@@ -217,13 +217,9 @@ class Pipeline:
 
     def _listed(self, inputs, request):
         """Returns the arguments of a shortlist for a request."""
-        number = self.sources.attended
-        texts = dict(self.sources.texts)
-        if number is None:
-            number = min(texts)
+        number, text = self.sources.leading
         prefix = request.get("prefix")
-        rest = self.target_text, self.forbidden, prefix
-        return inputs[number], texts[number], *rest
+        return inputs[number], text, self.target_text, self.forbidden, prefix
 
     def within_list(self, task: Task, inputs: tuple, request: dict) -> Task:
         """Returns a task that forbids all tokens outside of a shortlist.
@@ -234,13 +230,7 @@ class Pipeline:
         if self.shortlist is None:
             return task
         allowed = self.shortlist.allowed(*self._listed(inputs, request))
-        costs = tf.where(allowed, 0.0, NEVER)[:, None]
-
-        def step(tokens, state):
-            logits, alignments, state = task.step(tokens, state)
-            return tf.cast(logits, tf.float32) + costs, alignments, state
-
-        return task._replace(step=step)
+        return task._replace(step=restricted(task.step, allowed))
 
     def task(self, inputs: tuple, encoded, request: dict) -> Task:
         """Returns the search's `Task`."""
@@ -313,8 +303,8 @@ class Pipeline:
         search = self.search
         if search.max_per_source is None and search.min_per_source is None:
             return None
-        if self.sources.texts:  # the end token counted
-            (number, text), *_ = self.sources.texts
+        if self.sources.leading:  # the end token counted
+            number, text = self.sources.leading
             real = inputs[number] != text.special.pad
             real = real[:, len(text.special.source_start) :]
         else:

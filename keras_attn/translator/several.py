@@ -10,6 +10,7 @@ from keras_attn.translator.results import Report
 from keras_attn.translator.sources import SIZES
 from keras_attn.translator.sources import Features
 from keras_attn.translator.sources import Lines
+from keras_attn.translator.sources import in_order
 from keras_attn.translator.sources import numbers
 
 
@@ -25,6 +26,8 @@ class Several:
 
     Attributes:
         texts: Pairs of the index of an input and its `Text`.
+        leading: The one of them that limits of length and lists go by: the
+            attended text, or else the first.
         first: Number of special tokens with which the attended text begins.
     """
 
@@ -55,6 +58,9 @@ class Several:
         self.input_specs = tuple(
             tf.TensorSpec([None, *x.shape[1:]], x.dtype, name=x.name)
             for x in inputs
+        )
+        self.leading = next(
+            (x for x in self.texts if x[0] == attended), self.texts[0]
         )
         self.first = 0 if attended is None else self._parts[attended].first
 
@@ -92,13 +98,7 @@ class Several:
 
     def collect(self, sources) -> list:
         """Checks a caller's lines and arrays, and returns rows for `take()`."""
-        if isinstance(sources, Mapping):
-            if set(sources) != set(self.names):
-                raise ValueError(
-                    "The sources must have the names of the model's source "
-                    f"inputs, {self.names}. Received: {list(sources)}."
-                )
-            sources = tuple(sources[name] for name in self.names)
+        sources = in_order(sources, self.names)
         if not isinstance(sources, tuple) or len(sources) != len(self.names):
             raise ValueError(
                 "This model has several source inputs, so sources are a "
@@ -122,12 +122,9 @@ class Several:
 
     def batch_of_one(self, source):
         """Returns one source as `collect()` takes it."""
-        if isinstance(source, Mapping):
-            if set(source) != set(self.names):
-                return source  # for `collect` to refuse
-            source = tuple(source[name] for name in self.names)
+        source = in_order(source, self.names)
         if not isinstance(source, tuple) or len(source) != len(self.names):
-            return source
+            return source  # for `collect` to refuse
         return tuple(
             part.batch_of_one(x)
             for part, x in zip(self._parts, source, strict=True)

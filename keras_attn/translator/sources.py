@@ -29,6 +29,7 @@ class Lines:
 
     Attributes:
         texts: Pairs of the index of an input and its `Text`.
+        leading: The one of them that limits of length and lists go by.
         first: Number of special tokens with which each row begins.
     """
 
@@ -36,7 +37,8 @@ class Lines:
 
     def __init__(self, text: Text, attended: int | None = 0):
         self.text = text
-        self.texts = ((0, text),)
+        self.leading = 0, text
+        self.texts = (self.leading,)
         self.attended = attended
         self.first = len(text.special.source_start)
         self.specs = (tf.TensorSpec([None], tf.string, name="text"),)
@@ -128,6 +130,7 @@ class Features:
     reads_text = False
     attended = None
     texts = ()
+    leading = None
     first = 0
 
     def __init__(self, inputs: Sequence):
@@ -142,14 +145,8 @@ class Features:
 
     def collect(self, arrays) -> tuple[np.ndarray, ...]:
         """Checks a caller's arrays and returns rows for `take()`."""
-        if isinstance(arrays, Mapping):
-            if set(arrays) != set(self.names):
-                raise ValueError(
-                    "The arrays must have the names of the model's source "
-                    f"inputs, {self.names}. Received: {list(arrays)}."
-                )
-            arrays = tuple(arrays[name] for name in self.names)
-        elif not isinstance(arrays, tuple):
+        arrays = in_order(arrays, self.names)
+        if not isinstance(arrays, tuple):
             arrays = (arrays,)
         if len(arrays) != len(self.specs):
             raise ValueError(
@@ -170,7 +167,10 @@ class Features:
 
     def batch_of_one(self, arrays):
         """Returns one source's arrays as `collect()` takes them."""
-        return one_of_each(arrays, lambda x: np.asarray(x)[None])
+        arrays = in_order(arrays, self.names)
+        if isinstance(arrays, tuple):
+            return tuple(np.asarray(x)[None] for x in arrays)
+        return np.asarray(arrays)[None]
 
     def order(self, rows) -> list[int]:
         """Returns the rows' indices as they are: all have one size."""
@@ -250,13 +250,19 @@ def numbers(columns, width) -> tuple:
     return tf.where(real, names, ""), columns
 
 
-def one_of_each(arrays, convert):
-    """Converts one array, or each of a tuple or of a dictionary by name."""
-    if isinstance(arrays, Mapping):
-        return {name: convert(x) for name, x in arrays.items()}
-    if isinstance(arrays, tuple):
-        return tuple(convert(x) for x in arrays)
-    return convert(arrays)
+def in_order(sources, names):
+    """Returns sources by name as a tuple in the order of the model's inputs.
+
+    Other sources than a dictionary are returned as they are.
+    """
+    if not isinstance(sources, Mapping):
+        return sources
+    if set(sources) != set(names):
+        raise ValueError(
+            "Sources by name must have the names of the model's source "
+            f"inputs, {names}. Received: {list(sources)}."
+        )
+    return tuple(sources[name] for name in names)
 
 
 def as_array(lines):

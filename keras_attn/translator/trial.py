@@ -225,9 +225,8 @@ def require_listable(shortlist, sources, target_text, search, jit_compile):
             "number of tokens varies, and so do their places. Received: "
             f"search={search!r:.80}, jit_compile={jit_compile}."
         )
-    texts = dict(sources.texts)
-    attended = min(texts) if sources.attended is None else sources.attended
-    shortlist.require_fits(texts[attended], target_text)
+    _, source_text = sources.leading
+    shortlist.require_fits(source_text, target_text)
 
 
 def require_joining(source_text, target_text) -> None:
