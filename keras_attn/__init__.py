@@ -69,10 +69,11 @@ from keras_attn.scores import ScaledDotScore as ScaledDotScore
 from keras_attn.scores import Score as Score
 from keras_attn.special_tokens import SpecialTokens as SpecialTokens
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NEED_TENSORFLOW = {
     "BeamSearch": "search",
+    "BytePair": "text",
     "Bytes": "text",
     "GreedySearch": "search",
     "Hypotheses": "search",

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")
 _SPACE = "▁"  # how SentencePiece marks the begin of a word
 
 
@@ -60,7 +60,7 @@ def _beginnings(tokens):
     elif any(x.endswith("@@") for x in tokens):
         before = ["", *tokens[:-1]]
         new = [not x.endswith("@@") for x in before]
-    elif any(map(_BYTE.fullmatch, tokens)):
+    elif any(map(_BYTES.fullmatch, tokens)):
         new = [x == "<0x20>" for x in tokens]
     else:
         return [True] * len(tokens)
@@ -69,7 +69,7 @@ def _beginnings(tokens):
 
 def _is_special(token):
     named = len(token) > 2 and (token[0] + token[-1]) in ("<>", "[]")
-    return named and not _BYTE.fullmatch(token)
+    return named and not _BYTES.fullmatch(token)
 
 
 def _spelled(parts):
@@ -78,9 +78,8 @@ def _spelled(parts):
         return parts[0]
     written = b""
     for part in parts:
-        byte = _BYTE.fullmatch(part)
-        if byte:
-            written += bytes([int(byte[1], 16)])
+        if _BYTES.fullmatch(part):
+            written += bytes.fromhex(re.sub("<0x|>", "", part))
             continue
         part = part.lstrip(_SPACE)
         part = part.removeprefix("##") if len(part) > 2 else part

@@ -1,14 +1,16 @@
-"""Splitters as a user writes them, outside of the package.
+"""Texts with each kind of splitter, some as a user writes them.
 
 The program that loads their exports, `c_loader.py`, does not import this.
 """
 
+import json
 import pathlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
+import tokenizers
 from keras import layers
 
 import keras_attn
@@ -106,6 +108,28 @@ LINES = [
     "été 日本語 🙂",
     "be  question?!",
 ]
+_SIGNS = (
+    "abc be to ",
+    " \t\n\u00a0\u2028\u3000\x1c\x85",
+    "'s'll.,!?-<>[]#@_▁Ġ￭",
+    "0129٣½",
+    "éßİǰñﬁ日本語ไทย",
+    "🙂👩\u200d👩\ufeff\uffff\x00e\u0301",
+)
+
+
+def fuzz(count, seed=0):
+    """Returns random lines of signs of all kinds, one empty and one long."""
+    random = np.random.default_rng(seed)
+
+    def line(length):
+        kinds = random.integers(len(_SIGNS), size=length)
+        return "".join(random.choice([*_SIGNS[x]]) for x in kinds)
+
+    lines = [line(random.integers(1, 25)) for _ in range(count - 2)]
+    return [*lines, "", "to be " * 400]
+
+
 WORDS = "to be or not that is the question hello world".split()
 
 
@@ -123,12 +147,49 @@ def make(name, folder) -> keras_attn.Text:
     if name == "wordpiece":
         pieces = [*WORDS, *"abcdefgh,.!?", "##s", "##ing"]
         return keras_attn.Text(split=keras_attn.WordPiece(pieces))
+    if name == "every byte":
+        return keras_attn.Text(split=keras_attn.Bytes())
+    lines = [*LINES, " ".join(WORDS)] * 20
+    if name == "byte pairs":
+        return keras_attn.Text(
+            split=keras_attn.BytePair(*byte_pairs(lines, 300))
+        )
+    if name == "unigram":
+        return keras_attn.Text.train(lines, size=310)
     return keras_attn.Text.train(
-        [*LINES, " ".join(WORDS)] * 20,
-        size=61,
-        kind="bpe",
-        byte_fallback=False,
+        lines, size=61, kind="bpe", byte_fallback=False
     )
+
+
+def byte_pairs(lines, size, special=()):
+    """Returns a vocabulary and merges as the library `tokenizers` finds."""
+    tokenizer = byte_pair_tokenizer()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(special),
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [
+        x if isinstance(x, str) else " ".join(x) for x in model["merges"]
+    ]
+
+
+def byte_pair_tokenizer(vocabulary=None, merges=()):
+    """Returns the tokenizer of GPT-2, by the library `tokenizers`."""
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE(
+            vocab=vocabulary or {},
+            merges=[tuple(x.split(" ")) for x in merges],
+        )
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=True
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return tokenizer
 
 
 def translator(source_text, target_text, seed=3, **options):
@@ -153,4 +214,13 @@ def translator(source_text, target_text, seed=3, **options):
 
 
 CUSTOM = {"Bytes": Bytes}
-NAMES = ["marks", "bytes", "listed", "sentencepiece", "wordpiece"]
+NAMES = [
+    "marks",
+    "bytes",
+    "listed",
+    "sentencepiece",
+    "wordpiece",
+    "unigram",
+    "byte pairs",
+    "every byte",
+]

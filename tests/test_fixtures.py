@@ -44,8 +44,9 @@ def test_a_stored_model_computes_what_it_did(stored, expected):
 def test_a_stored_translator_says_what_it_did(path):
     expected = json.loads((path.parent / "expected.json").read_text("utf-8"))
     translator = keras_attn.Translator.load(path)
-    result = translator(expected["lines"])
+    lines = expected["lines"]
     expected = expected.get(path.name, expected)  # 0.1.0 has but one
+    result = translator(expected.get("lines", lines))
     for n, row in enumerate(result):
         hypotheses = (row, *row.alternatives)
         assert [x.text for x in hypotheses] == expected["texts"][n]
@@ -77,4 +78,4 @@ def test_a_stored_export_is_served_as_it_was(stored, expected, tmp_path):
 
 def test_the_fixtures_are_small(stored):
     size = sum(x.stat().st_size for x in stored.rglob("*") if x.is_file())
-    assert size < 600_000
+    assert size < 700_000

@@ -1,6 +1,7 @@
 """Shortlists, against the search over the whole vocabulary."""
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -165,11 +166,55 @@ def test_logits_that_come_from_elsewhere_are_cut(short):
     same(every(toys.LINES[:4]), plain(toys.LINES[:4]))
 
 
+def tied(model, layer):
+    """Returns a model whose logits are those of an embedding."""
+    hidden = model.layers[-1].input
+    layer.build()
+    random = np.random.default_rng(8)
+    layer.set_weights(
+        [random.normal(size=x.shape) for x in layer.get_weights()]
+    )
+    return keras.Model(model.inputs, layer(hidden, reverse=True))
+
+
+TIED = {
+    "tied": keras.layers.ReversibleEmbedding,
+    "capped": lambda *given: keras.layers.ReversibleEmbedding(
+        *given, tie_weights=False, logit_soft_cap=3.0
+    ),
+    "KerasHub's": lambda *given: keras_hub.layers.ReversibleEmbedding(
+        *given, reverse_dtype="float32"
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not support masking")
+@pytest.mark.parametrize("name", TIED)
+def test_tied_embeddings_are_narrowed_too(short, name):
+    model = tied(made(), TIED[name](TARGET.size, 8))
+    search = SEARCHES["greedy"]
+    listed = Translator(model, SOURCE, TARGET, search, shortlist=short)
+    require_narrow(listed)
+    for line, one in zip(toys.LINES, listed(toys.LINES), strict=True):
+        alone, _ = masked(model, short, line)
+        same([one], Translator(alone, SOURCE, TARGET, search)([line]))
+        if name != "tied":
+            break
+
+
 def test_only_the_columns_of_the_list_are_multiplied(model, short):
     listed = Translator(
         model, SOURCE, TARGET, SEARCHES["beam"], shortlist=short
     )
+    function = require_narrow(listed)
     ids = SOURCE.ids(["abc", "d"])
+    found = function(ids)
+    fixed = tf.function(lambda: listed.decode_ids(tf.constant(ids)))()
+    assert (found.tokens == fixed.tokens).numpy().all()
+
+
+def require_narrow(listed):
+    """Requires that no product is as wide as the vocabulary."""
     function = tf.function(listed.decode_ids, autograph=False)
     graph = function.get_concrete_function(
         tf.TensorSpec([None, None], tf.int32)
@@ -181,9 +226,7 @@ def test_only_the_columns_of_the_list_are_multiplied(model, short):
         if op.type in ("MatMul", "BatchMatMulV2")
     }
     assert None in widths and TARGET.size not in widths
-    found = function(ids)
-    fixed = tf.function(lambda: listed.decode_ids(tf.constant(ids)))()
-    assert (found.tokens == fixed.tokens).numpy().all()
+    return function
 
 
 def _inner(graph):

@@ -12,6 +12,7 @@ import pytest
 import splitters
 from splitters import LINES
 from splitters import NAMES
+from splitters import fuzz
 from splitters import translator
 from support.lazily import Answers
 from support.lazily import Lazily
@@ -94,6 +95,8 @@ def test_a_vocabulary_that_is_not_the_part_s_is_refused(texts, tmp_path):
         Text.load(tmp_path / "text.txt")
 
 
+FUZZ = fuzz(60)
+
 # The others are left to `make test-all`.
 ALWAYS = ["sentencepiece"]
 
@@ -109,8 +112,10 @@ def answers(translators, tmp_path_factory):
         return folder / "moved" / "1"
 
     text = {"text": np.array([x.encode() for x in LINES], object)}
+    fuzz = {"text": np.array([_utf8(x) for x in FUZZ], object)}
     cases = {
         "plain": ("serving_default", text),
+        "fuzz": ("align", fuzz),
         "align": ("align", text),
         "score": ("score", text | {"target": text["text"]}),
     }
@@ -131,8 +136,23 @@ def test_an_export_answers_as_the_translator_does(translators, answers, name):
     for i, row in enumerate(result):
         tokens = aligned["source_tokens"][i, : aligned["source_length"][i]]
         assert [x.decode() for x in tokens] == row.source_tokens
+    _require_equal(answers[name, "fuzz"], translators[name](FUZZ))
     scores = translators[name].score(LINES, LINES).scores
     np.testing.assert_allclose(answers[name, "score"]["score"], scores, 1e-4)
+
+
+def _require_equal(answer, result):
+    for i, row in enumerate(result):
+        assert answer["text"][i].decode("utf-8", "replace") == row.text
+        length = answer["source_length"][i]
+        tokens = answer["source_tokens"][i, :length]
+        assert [x.decode() for x in tokens] == row.source_tokens
+        aligned = answer["alignments"][i, : len(row.tokens), :length]
+        np.testing.assert_allclose(aligned, row.alignment, atol=1e-5)
+
+
+def _utf8(line):
+    return line.encode("utf-8")
 
 
 @pytest.mark.full

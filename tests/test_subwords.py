@@ -225,6 +225,11 @@ def test_long_lines_are_learnt_from_too():
     assert UNKNOWN not in text.ids(["xyz"]).numpy()
 
 
+def test_short_lines_are_enough():
+    text = Text.train(["ab", "abab"] * 3, size=8, byte_fallback=False)
+    assert text.strings(text.ids(["ab"])).numpy() == [b"ab"]
+
+
 def test_a_text_that_begins_within_a_word_has_no_mark(made):
     ids = [[4 + PIECES.index("##s"), 4 + PIECES.index("to")]]
     assert made["wordpiece"].strings(ids).numpy()[0] == b"s to"

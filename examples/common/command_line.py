@@ -7,13 +7,16 @@ from pathlib import Path
 import keras_attn
 
 
-def parse(arguments, description: str, output: str, **numbers):
+def parse(
+    arguments, description: str, output: str, add_options=None, **numbers
+):
     """Reads the options of a program that does one thing.
 
     Args:
         arguments: List of strings, or `None` for those of this process.
         description: What the program does, for `--help`.
         output: Default of `--output`.
+        add_options: Function that gets the parser, to add further options.
         **numbers: For each option that is a positive integer, its default and
             its help.
     """
@@ -22,6 +25,8 @@ def parse(arguments, description: str, output: str, **numbers):
         parser.add_argument(
             f"--{name}", type=positive, default=default, help=text
         )
+    if add_options is not None:
+        add_options(parser)
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of data and weights"
     )

@@ -1,6 +1,7 @@
 """Runs the development server of keras-attn-serving on an exported model."""
 
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -27,6 +28,11 @@ def running_server(folder: Path):
     finally:
         server.terminate()
         server.wait()
+
+
+def print_command(folder: Path):
+    """Prints the command that runs a server."""
+    print("\nTo serve it:\n  " + shlex.join(_command(folder, 8500)))
 
 
 def ask(folder: Path, lines: list[str], signature: str = "serving_default"):

@@ -1,9 +1,9 @@
 """Narrows a model's output to some columns of the vocabulary.
 
 A pass from steppers to steppers, as `hoisting`: the new path returns logits
-of some tokens only, in their order. If the logits come from a `Dense` layer,
-only these columns of its kernel are multiplied. Else all logits are computed
-and the others dropped.
+of some tokens only, in their order. If the logits come from a `Dense` layer or
+from a `ReversibleEmbedding`, only their part of the kernel is multiplied. Else
+all logits are computed and the others dropped.
 """
 
 import keras
@@ -30,25 +30,30 @@ def narrow(path, prepared, ids):
     for i, stepper in enumerate(steppers):
         if not any(x is output for x in stepper.outputs):
             continue
-        if _is_plain_dense(stepper) and not _is_read(output, steppers):
-            layer = stepper.layer
-            kernel = ops.take(_cast(layer, layer.kernel), ids, axis=1)
-            bias = ()
-            if layer.use_bias:
-                bias = ops.take(_cast(layer, layer.bias), ids, axis=0)
-            steppers[i], needs[i] = _NarrowDense(stepper), (kernel, bias)
+        narrow_layer = _narrow_layer(stepper)
+        if narrow_layer is not None and not _is_read(output, steppers):
+            steppers[i] = narrow_layer(stepper.call)
+            needs[i] = steppers[i].columns(ids)
             return path.with_steppers(steppers), tuple(needs)
     return path.with_outputs(lambda x: ops.take(x, ids, axis=-1)), prepared
 
 
-def _is_plain_dense(stepper):
-    return (
+def _narrow_layer(stepper):
+    """Returns the class of steppers that narrows this one, or `None`."""
+    layer = stepper.layer
+    plain = (
         type(stepper) is PositionWiseStepper
-        and type(stepper.layer) is layers.Dense
-        and "call" not in vars(stepper.layer)
-        and stepper.layer.activation is keras.activations.linear
-        and stepper.layer.quantization_mode is None
+        and "call" not in vars(layer)
+        and getattr(layer, "quantization_mode", None) is None
     )
+    if not plain:
+        return None
+    if type(layer) is layers.Dense:
+        linear = layer.activation is keras.activations.linear
+        return _NarrowDense if linear else None
+    embedding = layers.ReversibleEmbedding  # KerasHub's is a subclass
+    own_call = getattr(type(layer), "call", None) is not embedding.call
+    return None if own_call else _NarrowEmbedding
 
 
 def _is_read(tensor, steppers):
@@ -65,11 +70,38 @@ def _cast(layer, variable):
 class _NarrowDense(PositionWiseStepper):
     """Multiplies by some columns of a `Dense` layer's kernel."""
 
-    def __init__(self, stepper):
-        super().__init__(stepper.call)
+    def columns(self, ids):
+        """Returns what `step()` needs: kernel and bias of some tokens."""
+        kernel = ops.take(_cast(self.layer, self.layer.kernel), ids, axis=1)
+        if not self.layer.use_bias:
+            return kernel, ()
+        return kernel, ops.take(_cast(self.layer, self.layer.bias), ids, axis=0)
 
     def step(self, inputs, prepared, state, position):
         (x,) = inputs.values()
         kernel, bias = prepared
         x = ops.matmul(ops.cast(x, kernel.dtype), kernel)
         return (x + bias if self.layer.use_bias else x), None, state
+
+
+class _NarrowEmbedding(PositionWiseStepper):
+    """Multiplies by some rows of the embeddings, which are the kernel."""
+
+    def columns(self, ids):
+        """Returns what `step()` needs: the kernel of some tokens."""
+        layer = self.layer
+        if layer.tie_weights:
+            rows = ops.take(_cast(layer, layer.embeddings), ids, axis=0)
+            kernel = ops.transpose(rows)
+        else:
+            kernel = _cast(layer, layer.reverse_embeddings)
+            kernel = ops.take(kernel, ids, axis=1)
+        return ops.cast(kernel, layer.reverse_dtype or layer.compute_dtype)
+
+    def step(self, inputs, prepared, state, position):
+        (x,) = inputs.values()
+        logits = ops.matmul(ops.cast(x, prepared.dtype), prepared)
+        cap = self.layer.logit_soft_cap
+        if cap is not None:
+            logits = ops.tanh(logits / cap) * cap
+        return logits, None, state

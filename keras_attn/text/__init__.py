@@ -24,6 +24,7 @@ from keras_attn.special_tokens import UNKNOWN as UNKNOWN
 from keras_attn.text.base import Text as Text
 from keras_attn.text.built_in import Characters as Characters
 from keras_attn.text.built_in import Whitespace as Whitespace
+from keras_attn.text.byte_pair import BytePair as BytePair
 from keras_attn.text.files import files_of_sources as files_of_sources
 from keras_attn.text.growing import Growing as Growing
 from keras_attn.text.lines import encode_lines as encode_lines

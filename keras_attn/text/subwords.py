@@ -334,8 +334,8 @@ def train(
         "normalization_rule_name": _AS_IT_IS,
         # The result depends on the number of threads, but not on cores.
         "num_threads": 16,
-        # Longer lines would be left out.
-        "max_sentence_length": max(map(len, lines)) + 1,
+        # Longer lines would be left out. It must be at least 10.
+        "max_sentence_length": max(10, *map(len, lines)) + 1,
         "minloglevel": 2,
     }
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_attn.search import GreedySearch
 
-_STEPS = 16  # lengths are rounded up to multiples, so that graphs are few
+_STEPS = 16  # lengths are rounded up to this times a power of 2: few graphs
 
 
 def alignments_of(
@@ -26,7 +26,9 @@ def alignments_of(
     graphs: dict = {}
     for batch in batches:
         ids = text.ids(targets.take(batch))
-        steps = -(-ids.shape[1] // _STEPS) * _STEPS
+        steps = _STEPS
+        while steps < ids.shape[1]:
+            steps *= 2
         if pipeline.cut.longest:
             longest = pipeline.cut.longest - len(text.special.start) + 1
             steps = min(steps, longest)

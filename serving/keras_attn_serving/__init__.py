@@ -10,4 +10,4 @@ from keras_attn_serving.results import Result as Result
 from keras_attn_serving.results import RowError as RowError
 from keras_attn_serving.results import ServingError as ServingError
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -1,0 +1,183 @@
+"""
+Title: Translating with subwords and attention
+Date created: 2026/11/22
+Description: English to French: train, shortlist, score, export, serve, draw.
+
+Languages have too many words for an id each, so translators read and write
+subwords: "unformatted" becomes "un", "format", "ted". This program learns both
+languages' subwords, trains a recurrent translator with Bahdanau's attention on
+the sentences of LibreOffice's help, and scores it by BLEU. Its export takes and
+gives sentences: subwords, beam search and shortlist are inside.
+
+    python examples/translate.py                  # all of it
+    python examples/translate.py --tokens words   # the same with words
+    python examples/translate.py --files my.en my.fr    # your own sentences
+
+It needs keras-attn with its extra `examples`, and keras-attn-serving with its
+extra `server`. What all examples share is in `common/`.
+"""
+
+import time
+
+import common  # before Keras, as it silences TensorFlow's notes
+import keras
+from common import bleu
+from common import sentences
+from common.words import Words
+from keras import layers
+
+import keras_attn
+
+"""
+## Subwords or words
+
+`Text.train` learns subwords from sentences. The most frequent words stay whole,
+rare ones become several pieces, and any character can be written. The other way
+is a vocabulary of the most frequent words and signs; the rest is unknown. How
+sentences are split into these is a `Splitter` of this program's own.
+"""
+
+
+def make_text(lines: list[str], tokens: str, size: int):
+    if tokens == "words":
+        return keras_attn.Text.from_lines(lines, Words(), max_size=size)
+    return keras_attn.Text.train(lines, size)
+
+
+"""
+## The model
+
+An ordinary functional model. The encoder is a GRU in each direction, whose
+outputs are the memory. The decoder is a GRU that attends to it. The layer
+before the output is narrow: with 8,000 tokens the output layer costs more than
+all the rest.
+
+A wide start of the embeddings (0.1) and a warm-up of the learning rate matter:
+without them a model of this size may learn to repeat the most frequent words,
+and stay there for epochs.
+"""
+
+DROPOUT = 0.2
+
+
+def embed(ids, text, size: int):
+    start = keras.initializers.RandomNormal(stddev=0.1)
+    x = layers.Embedding(text.size, size, start, mask_zero=True)(ids)
+    return layers.Dropout(DROPOUT)(x)
+
+
+def build_model(source_text, target_text, units: int):
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    encoder = layers.Bidirectional(
+        layers.GRU(units // 2, return_sequences=True, return_state=True)
+    )
+    memory, *last = encoder(embed(source, source_text, units // 2))
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(units),
+        keras_attn.BahdanauAttention(units // 2),
+        emit="concatenated",  # state and context
+        bridge="dense",  # makes the first state of the encoder's last ones
+    )
+    words = embed(target, target_text, units // 2)
+    memory = layers.Dropout(DROPOUT)(memory)
+    decoded = decoder(words, memory, initial_state=last)
+    joined = layers.Concatenate()([decoded, words])
+    narrow = layers.Dense(3 * units // 4, activation="tanh")(joined)
+    logits = layers.Dense(target_text.size)(layers.Dropout(DROPOUT)(narrow))
+    return keras.Model([source, target], logits)
+
+
+def fit(split, options):
+    keras.utils.set_random_seed(options.seed)
+    texts = [make_text(x, options.tokens, options.size) for x in split.train]
+    model = build_model(*texts, options.units)
+    data = keras_attn.pairs(
+        *split.train, *texts, batch_size=64, seed=options.seed
+    )
+    steps = options.epochs * len(data)
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, steps, warmup_target=1.5e-3, warmup_steps=min(400, steps // 4)
+    )
+    model.compile(
+        keras.optimizers.Adam(rate, global_clipnorm=5.0),
+        loss=keras_attn.SequenceCrossentropy(),
+    )
+    keras_attn.check(model, data)  # mistakes show now, not after training
+    model.fit(  # `pairs` shuffles
+        data,
+        epochs=options.epochs,
+        shuffle=False,
+        callbacks=[bleu.Progress(split, *texts)],
+        verbose=0,
+    )
+    search = keras_attn.BeamSearch(5, length_penalty=1.0, max_length=100)
+    return keras_attn.Translator(
+        model, *texts, search, replace_unknown=options.tokens == "words"
+    )
+
+
+"""
+## A shortlist
+
+No French sentence uses all of the 8,000 tokens. With a shortlist the output
+layer computes those that the sentence at hand could need: for each source token
+the 20 that attended to it most, and the 100 most frequent. The training pairs
+tell which, by the attention of the trained model.
+"""
+
+
+def add_shortlist(translator, train):
+    shortlist = keras_attn.Shortlist.from_alignments(translator, *train)
+    return keras_attn.Translator(
+        translator.model,
+        translator.source_text,
+        translator.target_text,
+        translator.search,
+        replace_unknown=translator.replace_unknown,
+        shortlist=shortlist,
+    )
+
+
+"""
+## All steps in turn
+"""
+
+
+def main(arguments: list[str] | None = None):
+    options = common.command_line.parse(
+        arguments,
+        "Learns to translate, exports what it learned, serves it and draws "
+        "what it attends to.",
+        output="build/translate",
+        add_options=sentences.add_options,
+        epochs=(8, "passes over the sentences"),
+        size=(8000, "tokens of each language"),
+        units=(256, "width of the model"),
+        sentences=(None, "use only so many, for a quick trial"),
+    )
+    pairs = sentences.read(options.files)
+    split = sentences.split_by_hash(pairs.first(options.sentences))
+    started = time.monotonic()
+    translator = fit(split, options)
+    print(f"\nTrained in {time.monotonic() - started:.0f} s.")
+    bleu.report(translator, split.test, "the whole vocabulary")
+    translator = add_shortlist(translator, split.train)
+    bleu.report(translator, split.test, "the shortlist")
+    bleu.show(translator, split.test.shown())
+    translator.save(options.output / "translator")
+
+    folder = options.output / "models/translate"
+    print(f"\nExported to {translator.export(folder)}. The server says:")
+    shown = options.draw or split.test.shown().sources[0]
+    print(f"  {shown}")
+    print(f"  -> {common.serving.ask(folder, [shown])['text'][0]}")
+    picture = options.output / "attention.png"
+    figure = keras_attn.plot_attention(translator([shown])[0], words=True)
+    figure.savefig(picture)
+    print(f"Its attention is drawn in {picture}.")
+    common.serving.print_command(folder)
+
+
+if __name__ == "__main__":
+    main()
