@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 
+from keras_attn_serving.limits import Limits
+
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the flags, named as TensorFlow Serving's."""
@@ -14,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m keras_attn_serving",
         description="Serves the newest version of a SavedModel over gRPC, as "
         "TensorFlow Serving would. Flags are TensorFlow Serving's, except "
-        "--host.",
+        "--host and those that begin with --max.",
         allow_abbrev=False,
     )
     result.add_argument(
@@ -62,6 +64,20 @@ def parser() -> argparse.ArgumentParser:
             help="allow functions saved with jit_compile=True (default: "
             "false, and they fail)",
         )
+    limits = Limits()
+    for flag, default, text in (
+        ("rows", limits.rows, "rows of a request"),
+        ("text_bytes", limits.text_bytes, "bytes of a text"),
+        ("message_bytes", limits.message_bytes, "bytes of a request"),
+        ("run_seconds", limits.run_seconds, "seconds of a run of the model"),
+        ("queued_calls", limits.queued_calls, "calls that wait for a thread"),
+    ):
+        result.add_argument(
+            f"--max_{flag}",
+            type=_positive(type(default)),
+            default=default,
+            help=f"most {text} (default: %(default)s)",
+        )
     return result
 
 
@@ -87,6 +103,9 @@ def main(arguments: list[str] | None = None) -> int:
             host=flags.host,
             warm_up=flags.enable_model_warmup,
             threads=flags.grpc_max_threads,
+            limits=Limits(
+                *(getattr(flags, f"max_{name}") for name in Limits._fields)
+            ),
         )
     except (LoadError, OSError) as error:
         return _failed(error)
@@ -120,6 +139,17 @@ def _disable_xla():
 def _failed(error):
     print(f"error: {error}", file=sys.stderr)
     return 1
+
+
+def _positive(kind):
+    def read(text):
+        number = kind(text)
+        if not number > 0:
+            raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+        return number
+
+    read.__name__ = kind.__name__  # for argparse's message
+    return read
 
 
 def _boolean(text):

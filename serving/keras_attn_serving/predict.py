@@ -11,24 +11,32 @@ from keras_attn_serving import protocol
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.limits import Limits
 from keras_attn_serving.model import DEFAULT_SIGNATURE
 from keras_attn_serving.model import Model
+from keras_attn_serving.signatures import Signature
 
 
 def predict(
     model: Model,
     request: predict_pb2.PredictRequest,
     timeout: float | None = None,
+    limits: Limits | None = None,
 ) -> predict_pb2.PredictResponse:
     """Answers a request, whatever its model name and version.
+
+    Args:
+        model: The model that runs it.
+        request: The request.
+        timeout: Seconds until the run is cancelled.
+        limits: What the request may ask; `None` for anything.
 
     Raises:
         StatusError: If the request is at fault or its run fails.
     """
     signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
-    values = model.run(
-        signature, Arrays(request.inputs), request.output_filter, timeout
-    )
+    arrays = Arrays(request.inputs, model.signatures.get(signature), limits)
+    values = model.run(signature, arrays, request.output_filter, timeout)
     response = predict_pb2.PredictResponse()
     response.model_spec.name = model.name
     response.model_spec.signature_name = signature
@@ -48,14 +56,40 @@ class Arrays(Mapping):
     """The arrays of `TensorProto` messages by name, decoded on access.
 
     So a request with a wrong name is refused for its name before its tensors
-    are decoded, as in TensorFlow Serving.
+    are decoded, as in TensorFlow Serving. A tensor of the wrong dtype or rank
+    is not decoded either: in its place comes an array of that dtype and shape
+    that needs no memory.
+
+    Args:
+        tensors: The messages.
+        signature: Their `Signature`, or `None` if there is none.
+        limits: What a request may ask; `None` for anything.
     """
 
-    def __init__(self, tensors: Mapping):
+    def __init__(
+        self,
+        tensors: Mapping,
+        signature: Signature | None = None,
+        limits: Limits | None = None,
+    ):
         self._tensors = tensors
+        self._wanted = signature.inputs if signature else {}
+        self._limits = limits
 
     def __getitem__(self, alias: str) -> np.ndarray:
-        tensor = self._tensors[alias]
+        tensor, wanted = self._tensors[alias], self._wanted.get(alias)
+        known = tensor.dtype in protocol.KINDS and not _is_unknown(tensor)
+        if known and wanted is not None:
+            if not _has_dtype_and_rank(tensor, wanted):
+                return _stand_in(alias, tensor)
+            if self._limits is not None:
+                self._limits.require_header(alias, tensor, wanted)
+        array = self._decoded(alias, tensor)
+        if self._limits is not None:
+            self._limits.require_texts(alias, array)
+        return array
+
+    def _decoded(self, alias, tensor):
         try:
             array = protocol.decode(tensor)
         except ValueError as error:
@@ -74,3 +108,26 @@ class Arrays(Mapping):
 
     def __len__(self) -> int:
         return len(self._tensors)
+
+
+def _is_unknown(tensor):
+    """Returns whether a message does not say how large its tensor is."""
+    shape = tensor.tensor_shape
+    return shape.unknown_rank or any(dim.size < 0 for dim in shape.dim)
+
+
+def _has_dtype_and_rank(tensor, wanted):
+    if wanted.dtype is None or tensor.dtype != wanted.dtype.as_datatype_enum:
+        return False
+    rank = len(tensor.tensor_shape.dim)
+    return wanted.shape is None or rank == len(wanted.shape)
+
+
+def _stand_in(alias, tensor):
+    """Returns an array of a message's dtype and shape, without its values."""
+    dtype = tf.as_dtype(tensor.dtype).as_numpy_dtype
+    shape = [dim.size for dim in tensor.tensor_shape.dim]
+    try:
+        return np.broadcast_to(np.zeros((), dtype), shape)
+    except ValueError as error:  # more than an array can have
+        raise invalid_argument(f"tensor parsing error: {alias}") from error

@@ -3,10 +3,14 @@
 It answers with TensorFlow Serving's codes, texts and encodings, so that a
 client that works here works there. It loads one version, the newest, when it
 starts, and does not batch, reload or answer REST.
+
+An event loop in a thread of its own receives the calls; see `workers` for what
+runs them.
 """
 
+import asyncio
 import os
-from concurrent import futures
+import threading
 
 import grpc
 
@@ -15,22 +19,29 @@ try:
     from grpc_health.v1 import health_pb2
     from grpc_health.v1 import health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
+    from tensorflow_serving.apis import model_service_pb2
     from tensorflow_serving.apis import model_service_pb2_grpc
+    from tensorflow_serving.apis import prediction_service_pb2
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+    from keras_attn_serving.limits import Limits
     from keras_attn_serving.model import LoadError as LoadError
     from keras_attn_serving.model import Model
     from keras_attn_serving.service import ModelService
     from keras_attn_serving.service import PredictionService
     from keras_attn_serving.warm_up import warm_up as replay
+    from keras_attn_serving.workers import Workers
 except ModuleNotFoundError as error:
     raise ImportError(
         f"The server needs {error.name!r}, which is not installed. Install the "
         "extra `server`: pip install 'keras-attn-serving[server]'."
     ) from error
 
-_PREDICTION = "tensorflow.serving.PredictionService"
-_MODEL = "tensorflow.serving.ModelService"
+# Importing their modules also lets reflection describe the services.
+_PREDICTION = prediction_service_pb2.DESCRIPTOR.services_by_name[
+    "PredictionService"
+].full_name
+_MODEL = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 # TensorFlow Serving's health service also knows the short names.
 _HEALTH_NAMES = ("", "PredictionService", "ModelService", _PREDICTION, _MODEL)
@@ -56,6 +67,7 @@ class Server:
         warm_up: Whether to replay the export's warm-up requests.
         threads: Number of calls that run at a time; others wait. Defaults to
             4 for each core, as in TensorFlow Serving.
+        limits: What a request may ask. Defaults to `Limits()`.
 
     Attributes:
         port: The port it listens on.
@@ -76,7 +88,9 @@ class Server:
         host: str = "localhost",
         warm_up: bool = True,
         threads: int | None = None,
+        limits: Limits | None = None,
     ):
+        self._limits = limits or Limits()
         self._model = Model(model_name, os.fspath(model_base_path))
         if warm_up:
             try:
@@ -84,26 +98,59 @@ class Server:
             except BaseException:
                 self._model.close()
                 raise
-        self._health = health.HealthServicer()
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(
-                threads or 4 * (os.cpu_count() or 1),
-                thread_name_prefix="keras_attn_serving",
-            ),
+        self._workers = Workers(
+            threads or 4 * (os.cpu_count() or 1),
+            self._limits.queued_calls,
+            self._limits.run_seconds,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever,
+            name="keras_attn_serving",
+            daemon=True,
+        )
+        self._thread.start()
+        try:
+            self.port = self._wait_for(self._start(host, port))
+        except BaseException:
+            self._close()
+            raise
+        self.address = f"{_reachable(host)}:{self.port}"
+        self.version = self._model.version
+
+    def stop(self, grace: float = 10.0) -> None:
+        """Refuses new calls, finishes those in flight, and closes.
+
+        Args:
+            grace: Seconds after which calls still running are cancelled.
+        """
+        if self._thread.is_alive():
+            self._wait_for(self._stop(grace))
+            self._close()
+
+    def _wait_for(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _start(self, host, port):
+        """Opens the port and returns it."""
+        most = self._limits.message_bytes
+        self._server = grpc.aio.server(
             options=[
+                ("grpc.max_receive_message_length", most),
                 # -1 is gRPC's largest, 2**31 - 1 bytes.
-                ("grpc.max_receive_message_length", -1),
                 ("grpc.max_send_message_length", -1),
                 # Otherwise two servers could share a port and take turns.
                 ("grpc.so_reuseport", 0),
             ],
         )
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            PredictionService(self._model), self._server
+            PredictionService(self._model, self._workers, self._limits),
+            self._server,
         )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
             ModelService(self._model), self._server
         )
+        self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (
@@ -114,25 +161,22 @@ class Server:
             ),
             self._server,
         )
-        try:
-            self.port = _bind(self._server, host, port)
-        except BaseException:
-            self._model.close()
-            raise
-        self.address = f"{_reachable(host)}:{self.port}"
-        self.version = self._model.version
+        port = _bind(self._server, host, port)
         for name in _HEALTH_NAMES:
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        self._server.start()
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+        return port
 
-    def stop(self, grace: float = 10.0) -> None:
-        """Refuses new calls, finishes those in flight, and closes.
+    async def _stop(self, grace):
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
 
-        Args:
-            grace: Seconds after which calls still running are cancelled.
-        """
-        self._health.enter_graceful_shutdown()
-        self._server.stop(grace).wait()
+    def _close(self):
+        """Ends the event loop and the threads, and frees the model."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._workers.close()
+        self._loop.close()
         self._model.close()
 
     def __enter__(self) -> "Server":

@@ -1,4 +1,7 @@
-"""TensorFlow Serving's gRPC services, answered by one loaded model."""
+"""TensorFlow Serving's gRPC services, answered by one loaded model.
+
+The methods run in the server's event loop; `Workers` runs the model.
+"""
 
 import functools
 from collections.abc import Callable
@@ -13,8 +16,10 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.limits import Limits
 from keras_attn_serving.model import Model
 from keras_attn_serving.predict import predict
+from keras_attn_serving.workers import Workers
 
 # gRPC sends the text in a header, so TensorFlow Serving cuts it.
 _LONGEST = 1024
@@ -25,11 +30,11 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 def _answering(method: Callable) -> Callable:
     # Converts a servicer's `StatusError` to a gRPC status for the client.
     @functools.wraps(method)
-    def call(self, request, context):
+    async def call(self, request, context):
         try:
-            return method(self, request, context)
+            return await method(self, request, context)
         except StatusError as error:
-            context.abort(_CODES[error.code], cut(error.details))
+            await context.abort(_CODES[error.code], cut(error.details))
 
     return call
 
@@ -43,8 +48,8 @@ def cut(details: str) -> str:
 
 
 def _refusing(name: str, advice: str) -> Callable:
-    def refuse(self, request, context):
-        context.abort(
+    async def refuse(self, request, context):
+        await context.abort(
             grpc.StatusCode.UNIMPLEMENTED,
             f"The development server does not answer {name}. {advice}",
         )
@@ -58,18 +63,26 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     Args:
         model: The model to serve.
+        workers: The threads that run it.
+        limits: What a request may ask.
     """
 
-    def __init__(self, model: Model):
-        self._model = model
+    def __init__(self, model: Model, workers: Workers, limits: Limits):
+        self._model, self._workers, self._limits = model, workers, limits
 
     @_answering
-    def Predict(self, request: Any, context: grpc.ServicerContext):
+    async def Predict(self, request: Any, context: grpc.aio.ServicerContext):
         _check_spec(self._model, request)
-        return predict(self._model, request, _timeout(context))
+
+        def run(seconds):
+            return predict(self._model, request, seconds, self._limits)
+
+        return await self._workers.run(run, _timeout(context))
 
     @_answering
-    def GetModelMetadata(self, request: Any, context: grpc.ServicerContext):
+    async def GetModelMetadata(
+        self, request: Any, context: grpc.aio.ServicerContext
+    ):
         _require_spec(request)
         if not request.metadata_field:
             raise invalid_argument(
@@ -108,7 +121,9 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
         self._model = model
 
     @_answering
-    def GetModelStatus(self, request: Any, context: grpc.ServicerContext):
+    async def GetModelStatus(
+        self, request: Any, context: grpc.aio.ServicerContext
+    ):
         # As in TensorFlow Serving, an empty name is NOT_FOUND here, and a
         # label is ignored.
         _require_spec(request)

@@ -6,6 +6,7 @@ No container engine runs them here; see serving/README.md.
 import json
 import pathlib
 import re
+import subprocess
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -108,7 +109,42 @@ def test_both_services_build_the_image_of_the_dockerfile():
     assert set(re.findall(r"target: (serving)\b", compose)) <= set(stages)
     images = re.findall(r"SERVING_IMAGE: (\S+)", compose)
     assert images == [
-        "tensorflow/serving:2.21.0",
-        "tensorflow/serving:2.20.0-gpu",
+        "${SERVING_IMAGE:-tensorflow/serving:latest}",
+        "${SERVING_IMAGE:-tensorflow/serving:latest-gpu}",
     ]
-    assert f"ARG SERVING_IMAGE={images[0]}\n" in read("Dockerfile")
+    assert "ARG SERVING_IMAGE=tensorflow/serving:latest\n" in read("Dockerfile")
+
+
+def test_the_ports_are_those_of_this_machine_alone():
+    ports = re.findall(r'^ +- "(.*:\d+)"', read("compose.yaml"), re.MULTILINE)
+    assert len(ports) == 2
+    assert all(x.startswith("${HOST:-127.0.0.1}:") for x in ports)
+
+
+# As TensorFlow Serving writes them.
+STATES = {
+    "AVAILABLE": 0,
+    "UNAVAILABLE": 1,
+    "LOADING": 1,
+    "END": 1,
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_health_check_knows_the_state(state):
+    (command,) = re.findall(
+        r"^HEALTHCHECK .* CMD \\\n +(\[.*\])$", read("Dockerfile"), re.MULTILINE
+    )
+    *_, script = json.loads(command)
+    asks, _, grep = script.partition("grep ")
+    assert "GET /v1/models/%s HTTP/1.0" in asks
+    answer = (
+        'HTTP/1.0 200 OK\r\n\r\n{\n "model_version_status": [\n  {\n   '
+        f'"version": "1",\n   "state": "{state}",\n   "status": {{\n    '
+        '"error_code": "OK",\n    "error_message": ""\n   }\n  }\n ]\n}\n'
+    )
+    done = subprocess.run(
+        ["bash", "-c", "grep " + grep.replace("<&3", "")],
+        input=answer.encode(),
+    )
+    assert done.returncode == STATES[state]

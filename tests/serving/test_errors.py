@@ -215,8 +215,10 @@ def test_a_few_bytes_cannot_claim_a_huge_tensor(ours, prediction):
     request = spec(predict_pb2.PredictRequest(), SPEC)
     tensor = request.inputs["text"]
     tensor.dtype = TEXT.dtype
-    for _ in range(2):
-        tensor.tensor_shape.dim.add(size=2**20)
+    tensor.tensor_shape.dim.add(size=2**60)
+    code, _ = refusal(prediction.Predict, request)
+    assert code == INVALID
+    tensor.tensor_shape.dim.add(size=2**60)
     assert refusal(prediction.Predict, request) == (
         INVALID,
         "tensor parsing error: text",

@@ -138,7 +138,7 @@ def test_an_empty_batch_gets_an_empty_answer(client):
         b"\xff\xfe cat",
         "a\0b cat",
         "\n\t cat",
-        "x" * 100_000 + " cat",
+        "x" * 10_000 + " cat",
         "日本 cat",
     ],
     ids=["invalid UTF-8", "NUL", "blanks", "long", "other script"],
@@ -166,9 +166,10 @@ def test_messages_of_more_than_four_mebibytes_come_back(client):
         for each in toy_model.DTYPES
         if each != tf.string
     }
-    text = "x" * 5 * 2**20
-    result = client.predict({**inputs, "string": [text]}, "echo", ["string"])
-    assert result["string"] == [text]
+    many = np.arange(2**21, dtype="float32")  # 8 MiB
+    given = {**inputs, "string": ["x"], "float32": many}
+    result = client.predict(given, "echo", ["float32"])
+    np.testing.assert_array_equal(result["float32"], many)
 
 
 def test_threads_share_a_client_and_get_their_own_answers(client):

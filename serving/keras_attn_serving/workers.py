@@ -1,0 +1,137 @@
+"""`Workers`: the threads that run the model, and the calls that wait for one.
+
+The server answers in an event loop. Only runs of the model take a thread, so
+no number of open streams or waiting calls keeps health checks from an answer.
+"""
+
+import asyncio
+import collections
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any
+
+from keras_attn_serving.errors import Code
+from keras_attn_serving.errors import StatusError
+
+_SHARE = 0.2  # how much the last run counts for the mean time of one
+_CAUTION = 3.0  # spreads that a call may take longer than the mean
+
+
+class Workers:
+    """Runs functions in a few threads, in the order in which they came.
+
+    All methods but `close()` are called in one event loop. A call that is
+    cancelled while it waits never runs. A call that would be answered after
+    its deadline is refused at once, so that under overload the time goes to
+    calls that can still be answered.
+
+    Args:
+        threads: Number of functions that run at a time.
+        queued: Number of calls that may wait; further ones are refused.
+        run_seconds: Time limit of each run.
+    """
+
+    def __init__(self, threads: int, queued: int, run_seconds: float):
+        self._pool = futures.ThreadPoolExecutor(
+            threads, thread_name_prefix="keras_attn_serving"
+        )
+        self._threads = self._free = threads
+        self._queued, self._run_seconds = queued, run_seconds
+        self._waiting: collections.deque = collections.deque()
+        # Seconds of a run and how far runs are from that, moving means.
+        self._mean = self._spread = 0.0
+
+    async def run(
+        self, function: Callable[[float], Any], remaining: float | None
+    ) -> Any:
+        """Runs a function in a thread.
+
+        Args:
+            function: It takes the seconds that it may use.
+            remaining: Seconds until the call's deadline, or `None`.
+
+        Raises:
+            StatusError: UNAVAILABLE if too many calls wait, or too many for
+                this one's deadline.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if remaining is None else loop.time() + remaining
+        await self._turn(deadline)
+        started = loop.time()
+        seconds = self._run_seconds
+        if deadline is not None:
+            seconds = min(seconds, deadline - started)
+        job = self._pool.submit(function, seconds)
+        job.add_done_callback(
+            lambda _: loop.call_soon_threadsafe(self._ended, started)
+        )
+        # If this is cancelled the thread goes on, and is free when it ends.
+        return await asyncio.wrap_future(job)
+
+    def close(self) -> None:
+        """Waits for the runs, and ends the threads."""
+        self._pool.shutdown()
+
+    async def _turn(self, deadline):
+        """Returns when a thread is free for this call."""
+        if self._free:
+            self._free -= 1
+            return
+        if len(self._waiting) >= self._queued:
+            raise _unavailable(
+                f"its queue of {len(self._waiting)} calls is full"
+            )
+        self._require_time(deadline, len(self._waiting) + 1)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(turn)
+            else:  # its turn had just come
+                self._give()
+            raise
+        try:
+            self._require_time(deadline, 0)
+        except StatusError:
+            self._give()
+            raise
+
+    def _require_time(self, deadline, before):
+        """Raises unless a call ends in time after `before` others."""
+        if deadline is None:
+            return
+        expected = self._mean * (1 + before / self._threads)
+        expected += _CAUTION * self._spread
+        if asyncio.get_running_loop().time() + expected > deadline:
+            raise _unavailable(
+                "it would be answered after its deadline, as a run takes "
+                f"{self._mean:.2g} s and {len(self._waiting)} calls are in "
+                "the queue"
+            )
+
+    def _ended(self, started):
+        seconds = asyncio.get_running_loop().time() - started
+        share = _SHARE if self._mean else 1.0
+        away = abs(seconds - self._mean) if self._mean else 0.0
+        self._mean += share * (seconds - self._mean)
+        self._spread += share * (away - self._spread)
+        self._give()
+
+    def _give(self):
+        """Gives a thread to the call that waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+def _unavailable(why):
+    return StatusError(
+        Code.UNAVAILABLE,
+        f"The server has too much to do for this call: {why}. Send it again "
+        "later, or with a longer deadline.",
+    )

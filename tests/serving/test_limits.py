@@ -1,0 +1,358 @@
+"""No request stops the server: limits, open streams, calls that wait."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+import toy_model
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2_grpc
+from keras_attn_serving import Client
+from keras_attn_serving import ServingError
+from keras_attn_serving.errors import Code
+from keras_attn_serving.errors import StatusError
+from keras_attn_serving.limits import Limits
+from keras_attn_serving.predict import Arrays
+from keras_attn_serving.server import Server
+from keras_attn_serving.signatures import Signature
+from keras_attn_serving.signatures import Tensor
+from keras_attn_serving.workers import Workers
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+FOREVER = {"steps": [10**15]}  # counting this far takes days
+
+
+def header(dtype, *sizes, **values):
+    """A message that declares a shape and has a few values."""
+    shape = {"dim": [{"size": x} for x in sizes]}
+    return tf.make_tensor_proto([b"x"]).__class__(
+        dtype=dtype.as_datatype_enum, tensor_shape=shape, **values
+    )
+
+
+def read(message, limits=None, **wanted):
+    """Decodes a message as the input `text` of a signature."""
+    tensor = Tensor(
+        **({"name": "x", "dtype": tf.string, "shape": (None,)} | wanted)
+    )
+    signature = Signature({"text": tensor}, {}, {})
+    return Arrays({"text": message}, signature, limits or Limits())["text"]
+
+
+# What a request may ask
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        # 36 bytes that took 40 s and 6.5 GB.
+        (
+            header(tf.string, 100_000, string_val=[b"a"]),
+            "at most 128 rows. Received: 100000. Send them in several",
+        ),
+        (
+            header(tf.string, 1, string_val=[b"a" * 20_000]),
+            "at most 16384 bytes",
+        ),
+        (
+            tf.make_tensor_proto([b"a", b"b" * 16_385]),
+            "Received: 16385 bytes. Split it, or start the server with a",
+        ),
+    ],
+)
+def test_rows_and_texts_have_a_limit(message, said):
+    with pytest.raises(StatusError) as caught:
+        read(message)
+    assert caught.value.code == Code.INVALID_ARGUMENT
+    assert said in caught.value.details
+    several = Limits(rows=200_000, text_bytes=30_000)
+    assert len(read(message, several)) >= 1
+
+
+def test_bytes_have_a_limit_where_rows_are_no_rows():
+    message = header(tf.float32, 5_000_000, float_val=[0.0])
+    echo = {"dtype": tf.float32, "shape": None}
+    with pytest.raises(StatusError, match="at most 16777216 bytes"):
+        read(message, **echo)
+    assert read(message, Limits(message_bytes=2**25), **echo).shape == (
+        5_000_000,
+    )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        # 34 bytes that took 18 s and 4.9 GB.
+        header(tf.float32, 250_000_000, float_val=[1.0]),
+        header(tf.string, 10**6, 10**6, string_val=[b"a"]),
+    ],
+)
+def test_what_has_the_wrong_type_or_rank_is_not_decoded(message):
+    found = read(message)
+    assert found.strides == (0,) * found.ndim  # it has no values
+    assert found.shape == tuple(x.size for x in message.tensor_shape.dim)
+
+
+def test_a_few_bytes_are_answered_by_a_line(ours, prediction):
+    for message in (
+        header(tf.string, 100_000, string_val=[b"a"]),
+        header(tf.float32, 250_000_000, float_val=[1.0]),
+        header(tf.string, 2**20, 2**20, string_val=[b"a"]),
+    ):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = toy_model.NAME
+        request.inputs["text"].CopyFrom(message)
+        assert request.ByteSize() < 100
+        with pytest.raises(grpc.RpcError) as caught:
+            prediction.Predict(request, timeout=20)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_message_has_a_limit(toy_path):
+    limits = Limits(message_bytes=10_000)
+    with (
+        Server(
+            toy_path.parent, toy_model.NAME, port=0, limits=limits
+        ) as server,
+        Client(server.address, toy_model.NAME) as client,
+    ):
+        with pytest.raises(ServingError) as caught:
+            client.predict(["a" * 10_000] * 2)
+        assert caught.value.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.predict(["cat"])["text"] == ["chat"]
+
+
+def test_a_run_has_a_time_limit_without_a_deadline(toy_path):
+    limits = Limits(run_seconds=0.3)
+    with (
+        Server(
+            toy_path.parent, toy_model.NAME, port=0, threads=1, limits=limits
+        ) as server,
+        Client(server.address, toy_model.NAME, timeout=None) as client,
+    ):
+        with pytest.raises(ServingError) as caught:
+            client.predict(FOREVER, "slow")
+        assert caught.value.code == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert client.predict(["cat"])["text"] == ["chat"]
+
+
+# Streams and load
+
+
+@pytest.fixture(scope="module")
+def one_thread(toy_path):
+    with Server(toy_path.parent, toy_model.NAME, port=0, threads=1) as server:
+        yield server.address
+
+
+def test_open_streams_take_no_thread(ours, one_thread):
+    end = threading.Event()
+
+    def wait():
+        end.wait(60)
+        yield from ()
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(end.set)
+        for _ in range(50):
+            channel = stack.enter_context(grpc.insecure_channel(one_thread))
+            reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+            stack.callback(reflection.ServerReflectionInfo(wait()).cancel)
+            health = health_pb2_grpc.HealthStub(channel)
+            watch = health.Watch(health_pb2.HealthCheckRequest())
+            assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+            stack.callback(watch.cancel)
+        with Client(one_thread, toy_model.NAME, timeout=20) as client:
+            assert client.predict(["cat"])["text"] == ["chat"]
+
+
+def test_health_answers_while_all_threads_run_the_model(ours, one_thread):
+    with (
+        Client(one_thread, toy_model.NAME, timeout=5) as client,
+        grpc.insecure_channel(one_thread) as channel,
+        concurrent.futures.ThreadPoolExecutor(3) as pool,
+    ):
+        runs = [pool.submit(client.predict, FOREVER, "slow") for _ in range(3)]
+        stub = health_pb2_grpc.HealthStub(channel)
+        for _ in range(20):
+            found = stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
+            assert found.status == health_pb2.HealthCheckResponse.SERVING
+        assert not any(run.done() for run in runs[:1])
+        for run in runs:
+            with pytest.raises(ServingError) as caught:
+                run.result()
+            assert caught.value.code in (
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                grpc.StatusCode.UNAVAILABLE,
+            )
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        "tensorflow.serving.PredictionService",
+        "tensorflow.serving.ModelService",
+        "grpc.health.v1.Health",
+    ],
+)
+def test_reflection_describes_the_services(ours, channel, service):
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    request = reflection_pb2.ServerReflectionRequest(
+        file_containing_symbol=service
+    )
+    (found,) = stub.ServerReflectionInfo(iter([request]))
+    files = found.file_descriptor_response.file_descriptor_proto
+    assert files and service.split(".")[-1].encode() in files[0]
+
+
+def test_calls_beyond_the_queue_are_refused_at_once(toy_path):
+    limits = Limits(queued_calls=2)
+    with (
+        Server(
+            toy_path.parent, toy_model.NAME, port=0, threads=1, limits=limits
+        ) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = toy_model.NAME
+        request.model_spec.signature_name = "slow"
+        request.inputs["steps"].CopyFrom(
+            tf.make_tensor_proto(FOREVER["steps"], tf.int64)
+        )
+        calls = [stub.Predict.future(request, timeout=30) for _ in range(9)]
+        # One runs, two wait.
+        for _ in range(3000):
+            refused = [x for x in calls if x.done()]
+            if len(refused) >= 6:
+                break
+            time.sleep(0.01)
+        assert len(refused) == 6
+        for call in refused:
+            assert call.code() == grpc.StatusCode.UNAVAILABLE
+            assert "its queue of 2 calls is full" in call.details()
+        for call in calls:
+            call.cancel()
+        # The one that runs ends with the server's grace.
+        server.stop(grace=0.1)
+
+
+# Workers
+
+
+def in_a_loop(test):
+    """Runs a coroutine with workers of one thread, and ends them."""
+
+    async def run():
+        gate = threading.Event()
+        workers = Workers(threads=1, queued=3, run_seconds=60.0)
+        try:
+            await asyncio.wait_for(test(workers, gate), 30)
+        finally:
+            gate.set()
+            workers.close()
+
+    asyncio.run(run())
+
+
+def job(names, name, gate=None):
+    """Returns a function that writes its name, and waits."""
+
+    def run(seconds):
+        names.append(name)
+        if gate is not None:
+            gate.wait(30)
+        return name
+
+    return run
+
+
+async def started(names, count):
+    while len(names) < count:
+        await asyncio.sleep(0.01)
+
+
+def test_who_left_while_waiting_never_runs():
+    async def test(workers, gate):
+        ran = []
+        first = asyncio.create_task(workers.run(job(ran, "a", gate), None))
+        await started(ran, 1)
+        waiting = [
+            asyncio.create_task(workers.run(job(ran, x), None)) for x in "bcd"
+        ]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        waiting[2].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        assert await first == "a" and await waiting[1] == "c"
+        assert await workers.run(job(ran, "e"), None) == "e"
+        assert ran == ["a", "c", "e"]
+
+    in_a_loop(test)
+
+
+def test_who_left_while_running_keeps_its_thread_until_it_ends():
+    async def test(workers, gate):
+        ran = []
+        first = asyncio.create_task(workers.run(job(ran, "a", gate), None))
+        await started(ran, 1)
+        first.cancel()
+        second = asyncio.create_task(workers.run(job(ran, "b"), None))
+        await asyncio.sleep(0.1)
+        assert ran == ["a"]
+        gate.set()
+        assert await second == "b"
+
+    in_a_loop(test)
+
+
+def test_a_call_that_would_be_late_is_refused():
+    async def test(workers, gate):
+        ran = []
+        workers._mean = 2.0  # seconds, as runs before took
+        first = asyncio.create_task(workers.run(job(ran, "a", gate), 1.0))
+        await started(ran, 1)  # a free thread tries it all the same
+        with pytest.raises(StatusError, match="answered after its deadline"):
+            await workers.run(job(ran, "b"), 3.0)
+        late = asyncio.create_task(workers.run(job(ran, "c"), 4.1))
+        await asyncio.sleep(0)
+        workers._mean = 9.0
+        gate.set()
+        assert await first == "a"
+        with pytest.raises(StatusError) as caught:
+            await late
+        assert caught.value.code == Code.UNAVAILABLE
+        assert await workers.run(job(ran, "d"), None) == "d"
+        assert ran == ["a", "d"]
+
+    in_a_loop(test)
+
+
+def test_errors_pass_and_free_the_thread():
+    async def test(workers, gate):
+        def fail(seconds):
+            raise StatusError(Code.NOT_FOUND, "no")
+
+        for _ in range(3):
+            with pytest.raises(StatusError, match="no"):
+                await workers.run(fail, None)
+        seconds = await workers.run(lambda seconds: seconds, 20.0)
+        assert 19 < seconds <= 20
+        assert await workers.run(lambda seconds: seconds, None) == 60.0
+
+    in_a_loop(test)
+
+
+def test_values_are_those_of_the_message():
+    message = tf.make_tensor_proto([b"a", b"b"])
+    np.testing.assert_array_equal(read(message), [b"a", b"b"])
