@@ -61,7 +61,8 @@ def pairs(
         >>> target_in.numpy().tolist(), target_out.numpy().tolist()
         ([[1, 5, 4], [1, 4, 0]], [[5, 4, 2], [4, 2, 0]])
     """
-    if isinstance(sources, str) or isinstance(targets, str):
+    alone = sources.values() if isinstance(sources, Mapping) else (sources,)
+    if any(isinstance(x, str) for x in (*alone, targets)):
         raise ValueError(
             "`sources` and `targets` must be lists of lines. Received: a "
             "single string. Pass a list of one line."
@@ -136,7 +137,7 @@ def _by_name(sources, source_text):
     several = isinstance(sources, Mapping), isinstance(source_text, Mapping)
     if not any(several):
         return {"sources": sources}, {"source_text": source_text}
-    if not all(several) or list(sources) != list(source_text):
+    if not all(several) or not sources or list(sources) != list(source_text):
         raise ValueError(
             "Several sources are a dictionary of lines, and their texts a "
             "dictionary with the same names in the same order, which is that "

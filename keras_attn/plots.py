@@ -53,7 +53,9 @@ def plot_attention(
         words: Whether subwords are joined to words: the attention to those of
             a source word is summed, that of those of a target word averaged.
             Where words begin is told from the marks of SentencePiece (`▁`),
-            WordPiece (`##`) and subword-nmt (`@@`), and from bytes.
+            WordPiece (`##`) and subword-nmt (`@@`), and from bytes. Pieces
+            without such marks stay apart: a single word of `BytePair` has
+            none.
 
     Returns:
         The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.

@@ -59,7 +59,10 @@ class Shortlist:
         self.table = np.array(table, "int32")
         self.always = np.unique(np.array(always, "int32").reshape([-1]))
         lowest = min(self.table.min(initial=0) + 1, self.always.min(initial=0))
-        if self.table.ndim != 2 or lowest < 0:
+        whole = np.array_equal(self.table, table) and np.array_equal(
+            self.always, np.unique(np.array(always).reshape([-1]))
+        )
+        if self.table.ndim != 2 or lowest < 0 or not whole:
             raise ValueError(
                 "`table` must be integers (source ids, best), at least -1, "
                 "and `always` ids. Received: a table of shape "
@@ -148,6 +151,11 @@ class Shortlist:
             counts += np.bincount(target, minlength=size)
             keys = source[None] * np.int64(size) + target[:, None]
             evidence.add(keys.ravel(), weights.ravel())
+        if not counts.any():
+            raise ValueError(
+                "A shortlist from alignments needs pairs. Received: no pair. "
+                "Pass sources and targets of the training data."
+            )
         rows: Any = collections.defaultdict(list)
         silent = {*source_text.special.silent}
         for key in evidence.by_falling_sum():
@@ -265,12 +273,19 @@ class Columns(NamedTuple):
     places: Any  # (vocabulary,): the column of an id, 0 for those without
     place_of: dict  # the columns of special tokens
 
+    @property
+    def costs(self) -> tf.Tensor:
+        """What keeps a row to its own list, float32 `(batch, columns)`."""
+        return tf.where(self.allowed, 0.0, NEVER)
+
     def task(self, task: Task) -> Task:
-        """Returns a task over these columns, for one over all ids."""
-        within = restricted(task.step, self.allowed)
+        """Returns a task over these columns, for one over all ids.
+
+        Its step must return logits of these columns already.
+        """
 
         def step(tokens, state):
-            return within(tf.gather(self.ids, tokens), state)
+            return task.step(tf.gather(self.ids, tokens), state)
 
         prefix = task.prefix
         if prefix is not None:
@@ -294,17 +309,6 @@ class Columns(NamedTuple):
         real = tf.sequence_mask(hypotheses.lengths, tf.shape(tokens)[2])
         ids = tf.where(real, tf.gather(self.ids, tokens), 0)
         return hypotheses._replace(tokens=ids)
-
-
-def restricted(step, allowed):
-    """Returns a task's step that forbids what is not `allowed (batch, V)`."""
-    costs = tf.where(allowed, 0.0, NEVER)[:, None]
-
-    def only_allowed(tokens, state):
-        logits, alignments, state = step(tokens, state)
-        return tf.cast(logits, tf.float32) + costs, alignments, state
-
-    return only_allowed
 
 
 class _Sums:

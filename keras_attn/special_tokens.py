@@ -5,7 +5,9 @@ framework.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from collections.abc import Mapping
+from numbers import Integral
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
@@ -47,8 +49,10 @@ class SpecialTokens:
     source_start: tuple[int, ...] = ()
 
     def __post_init__(self):
-        for name in ("start", "source_start"):
-            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        for name, given in vars(self).copy().items():
+            several = name in ("start", "source_start")
+            found = _as_tuple(given) if several else _as_integer(given)
+            object.__setattr__(self, name, found)
         apart = [self.pad, self.end, self.unknown]
         ids = [self.pad, self.end, *self.start, *self.source_start]
         whole = all(
@@ -61,10 +65,10 @@ class SpecialTokens:
                 "integers of at least 0, with one `start` at least; `unknown` "
                 f"may be -1. Received: {self}"
             )
-        if len(set(apart)) < len(apart):
+        if len(set(apart)) < len(apart) or self.unknown in ids:
             raise ValueError(
-                "Padding, end and unknown must be different tokens. Received: "
-                f"{self}"
+                "Padding, end and unknown must be different tokens, and no "
+                f"text begins with unknown. Received: {self}"
             )
 
     @classmethod
@@ -98,4 +102,11 @@ class SpecialTokens:
 
 
 def _as_tuple(ids):
-    return (ids,) if isinstance(ids, int) else tuple(ids)
+    several = isinstance(ids, Iterable) and not isinstance(ids, str)
+    return tuple(map(_as_integer, ids if several else (ids,)))
+
+
+def _as_integer(given):
+    """Returns a number of numpy as Python's, anything else as it is."""
+    is_bool = isinstance(given, bool)
+    return int(given) if isinstance(given, Integral) and not is_bool else given

@@ -149,6 +149,66 @@ def test_the_files_of_a_network_are_read(files, part, tmp_path):
     assert read.get_config() == part.get_config()
 
 
+def test_the_same_sign_many_times_is_merged_in_a_few_passes():
+    merges = ["- -", "-- --", "---- ----"]
+    vocabulary = {"-" * 2**i: i for i in range(4)}
+    part = keras_attn.BytePair(vocabulary, merges)
+    lines = ["-" * n for n in (0, 1, 2, 3, 7, 8, 9, 31, 20_003)]
+    found = part.split(tf.constant(lines)).to_list()
+    other = byte_pair_tokenizer(vocabulary, merges).encode_batch(lines)
+    assert [[x.decode() for x in row] for row in found] == [
+        x.tokens for x in other
+    ]
+
+
+def test_bytes_that_are_unknown_are_joined_to_text():
+    part = keras_attn.BytePair({"a": 0, "b": 1, "ab": 2}, ["a b"])
+    pieces = part.split(tf.constant(["abéa"]))
+    assert part.join(pieces).numpy()[0].decode() == "abéa"
+    replaced = tf.ragged.constant([["ab", "▁word"]])
+    assert part.join(replaced).numpy() == [b"ab word"]
+
+
+def test_bytes_alone_are_a_vocabulary():
+    vocabulary, _ = splitters.byte_pairs([], 256)
+    text = Text(split=keras_attn.BytePair(vocabulary, []))
+    assert text.strings(text.ids(["é a"])).numpy()[0].decode() == "é a"
+
+
+def test_names_that_are_taken_are_given_to_no_other_token():
+    vocabulary = {
+        "<0x0A>": 0,
+        "Ċ": 1,
+        "<": 2,
+        "s": 3,
+        ">": 4,
+        "<s": 5,
+        "<s>": 6,
+    }
+    merges = [["<", "s"], ["<s", ">"]]  # pairs, as some files have them
+    part = keras_attn.BytePair(vocabulary, merges)
+    assert Text(split=part).tokens[-1] == "<0x3C><0x73><0x3E>"
+    special = SpecialTokens(0, start=(0,), end=2, unknown=4)
+    part = keras_attn.BytePair(vocabulary, merges, special)
+    assert len({*part.tokens}) == len(part.tokens) == 7
+    assert part.tokens[:2] == ["<0x0A>", "<0x0A>#0"]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "message"),
+    [
+        ({"a": 0, "b": 0}, [], "2 tokens with 1 ids"),
+        ({"a": 0, "b": -1}, [], "at least 0, for each"),
+        ({}, [], "must have a token at least"),
+        ({"▁": 0, "t": 1, "▁t": 2}, ["▁ t"], "`SentencePiece` reads these"),
+        ({"a": 0, "b</w>": 1, "ab</w>": 2}, ["a b</w>"], "ends of words"),
+    ],
+)
+def test_vocabularies_of_another_kind_are_refused(vocabulary, merges, message):
+    with pytest.raises(ValueError, match=message):
+        keras_attn.BytePair(vocabulary, merges)
+
+
 @pytest.mark.parametrize("merge", ["a c", "ab", "a b c", "b a"])
 def test_a_merge_of_no_tokens_is_refused(merge):
     with pytest.raises(ValueError, match="must name two tokens of the vocab"):

@@ -30,7 +30,7 @@ SEARCHES = {
 }
 
 
-def made(seed=3, size=TARGET.size, weights=False):
+def made(seed=3, size=TARGET.size, weights=False, mask=True):
     """Returns a model of logits, or with the same weights of alignments."""
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
@@ -40,7 +40,7 @@ def made(seed=3, size=TARGET.size, weights=False):
     hidden, attended = keras_attn.AttentionDecoder(
         keras.layers.GRUCell(8), keras_attn.BahdanauAttention(5)
     )(
-        keras.layers.Embedding(size, 6, mask_zero=True)(target),
+        keras.layers.Embedding(size, 6, mask_zero=mask)(target),
         memory,
         return_attention_scores=True,
     )
@@ -155,6 +155,66 @@ def test_an_ensemble_has_it_for_each_model(model, short):
     together = listed(toys.LINES)
     for line, one in zip(toys.LINES, together, strict=True):
         same([one], listed([line]))
+
+
+def test_an_ensemble_s_penalties_are_those_of_each_row(model, short):
+    search = keras_attn.GreedySearch(max_length=7, repetition_penalty=1.5)
+    models = [model, made(seed=4)]
+    listed = Translator(models, SOURCE, TARGET, search, shortlist=short)
+    together = listed(toys.LINES)
+    same(together[:1], listed(toys.LINES[:1]))
+    for line, one in list(zip(toys.LINES, together, strict=True))[:3]:
+        alone = [masked(x, short, line)[0] for x in models]
+        expected = Translator(alone, SOURCE, TARGET, search)([line])
+        same([one], expected)
+        told = listed.stream(line)
+        assert "".join(x.text for x in told) == one.text
+
+
+def test_draws_stream_where_special_tokens_are_the_last_ones(short):
+    pieces = [f"w{i}" for i in range(40)]
+    special = keras_attn.SpecialTokens(40, start=(41,), end=42, unknown=43)
+    named = ["[PAD]", "[CLS]", "[END]", "[UNK]"]
+    text = Text(split=keras_attn.WordPiece([*pieces, *named], special))
+    search = keras_attn.Sampling(max_length=5)
+    every = Shortlist(np.full([SOURCE.size, 1], -1), always=np.arange(0, 40, 2))
+    translator = Translator(
+        made(size=text.size, mask=False), SOURCE, text, search, shortlist=every
+    )
+    for seed, line in enumerate(toys.LINES[:5]):
+        called = translator([line], seed=seed)[0].text
+        told = "".join(x.text for x in translator.stream(line, seed=seed))
+        assert called == told
+
+
+def test_a_list_that_is_too_short_is_named(model):
+    few = Shortlist(np.full([SOURCE.size, 1], -1))
+    search = keras_attn.GreedySearch(max_length=7, min_length=3)
+    translator = Translator(
+        model, SOURCE, TARGET, search, shortlist=few, forbidden=["<unk>"]
+    )
+    with pytest.raises(ValueError, match="shortlist with fewer tokens than"):
+        translator(["abc"])
+
+
+def test_alignments_need_attention():
+    model = made()
+    source, target = model.inputs
+    state = keras.layers.GRU(8)(
+        keras.layers.Embedding(SOURCE.size, 6, mask_zero=True)(source)
+    )
+    hidden = keras.layers.GRU(8, return_sequences=True)(
+        keras.layers.Embedding(TARGET.size, 6, mask_zero=True)(target),
+        initial_state=state,
+    )
+    plain = keras.Model(
+        [source, target], keras.layers.Dense(TARGET.size)(hidden)
+    )
+    translator = Translator(plain, SOURCE, TARGET)
+    with pytest.raises(ValueError, match="a model that attends to its source"):
+        Shortlist.from_alignments(translator, ["abc"], ["w001"])
+    with pytest.raises(ValueError, match="Received: no pair"):
+        Shortlist.from_alignments(Translator(model, SOURCE, TARGET), [], [])
 
 
 @pytest.mark.full
@@ -334,11 +394,22 @@ def test_wrong_shortlists_are_refused(model, wrong, message):
         lambda: Shortlist([1, 2]),
         lambda: Shortlist([[-2]]),
         lambda: Shortlist([[1]], always=[-1]),
+        lambda: Shortlist([[1.7]]),
+        lambda: Shortlist([[1]], always=[2.5]),
         lambda: Shortlist.from_tokens(SOURCE, TARGET, {"z": ["w001"]}),
         lambda: Shortlist.from_tokens(SOURCE, TARGET, {"a": ["z"]}),
         lambda: Shortlist.from_tokens(SOURCE, TARGET, {}, always=["z"]),
     ],
-    ids=["one axis", "below -1", "always", "source", "target", "frequent"],
+    ids=[
+        "one axis",
+        "below -1",
+        "always",
+        "float",
+        "half",
+        "source",
+        "target",
+        "frequent",
+    ],
 )
 def test_wrong_tables_are_refused(make):
     with pytest.raises(ValueError, match="Received"):

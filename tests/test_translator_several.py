@@ -301,3 +301,43 @@ def test_pairs_of_several_sources_train_a_model(tmp_path):
 def test_pairs_of_wrong_sources_are_refused(sources, texts, message):
     with pytest.raises(ValueError, match=message):
         keras_attn.pairs(sources, ["B"] * 5, texts, toys.TARGET)
+
+
+def test_an_ensemble_in_another_order_is_refused():
+    model = made()
+    question, hint, target = model.inputs
+    other = keras.Model([hint, question, target], model.outputs)
+    with pytest.raises(ValueError, match="in one order"):
+        Translator([model, other], TEXTS, toys.TARGET)
+
+
+@pytest.mark.parametrize("width", [6, 7])  # 7 is that of the texts tried
+def test_features_that_are_attended_to_are_numbered(width):
+    question = keras.Input((None,), dtype="int32", name="question")
+    week = keras.Input((width, 4), name="week")
+    target = keras.Input((None,), dtype="int32", name="target")
+    state = layers.GRU(8)(
+        layers.Embedding(toys.SOURCE.size, 6, mask_zero=True)(question)
+    )
+    hidden = keras_attn.AttentionDecoder(
+        layers.GRUCell(8), keras_attn.BahdanauAttention(5)
+    )(
+        layers.Embedding(toys.TARGET.size, 6, mask_zero=True)(target),
+        layers.Dense(5)(week),
+        initial_state=state,
+    )
+    model = keras.Model(
+        [question, week, target], layers.Dense(toys.TARGET.size)(hidden)
+    )
+    translator = Translator(model, {"question": toys.SOURCE}, toys.TARGET)
+    given = {"question": ["abc"], "week": np.zeros([1, width, 4], "float32")}
+    (found,) = translator(given)
+    assert found.source_tokens == [str(i) for i in range(width)]
+    assert found.alignment.shape[1] == width
+    with pytest.raises(ValueError, match="attend to each token of it"):
+        Translator(
+            model,
+            {"question": toys.SOURCE},
+            toys.TARGET,
+            replace_unknown=True,
+        )

@@ -101,7 +101,7 @@ def of_found(hypotheses) -> tf.Tensor:
         hypotheses.lengths[:, 0] == 0,
         "A search needs finite logits from the model. Received: a source for "
         "which it found no hypothesis. Inputs or weights that are not finite "
-        "cause this.",
+        "cause this, or a shortlist with too few tokens for the search.",
     )
 
 

@@ -93,6 +93,7 @@ class Incremental:
         self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
         self._path = Path(model.inputs, model.outputs, follows)
+        self._costs = None  # added to the logits
         if self._path.position_wise:
             raise ValueError(
                 "The model has no `AttentionDecoder`, recurrent layer or "
@@ -157,19 +158,21 @@ class Incremental:
         cut._path, prepared = hoist(self._path, encoded.prepared, compiled)
         return cut, Encoded(prepared)
 
-    def narrow(self, encoded: Encoded, ids) -> tuple:
+    def narrow(self, encoded: Encoded, ids, costs) -> tuple:
         """Leaves out the logits of all tokens but some.
 
         Args:
             encoded: Result of `encode()`.
             ids: Ids of the tokens that stay, `(columns,)`.
+            costs: What is added to their logits, float32 `(batch, columns)`.
 
         Returns:
             An `Incremental` whose steps return logits `(batch, beams,
-            columns)`, and its `Encoded`. Both are valid only in the
+            columns)`, float32, and its `Encoded`. Both are valid only in the
             TensorFlow function that called this, and for these sources.
         """
         cut = copy.copy(self)
+        cut._costs = costs
         cut._path, prepared = narrow(self._path, encoded.prepared, ids)
         return cut, Encoded(prepared)
 
@@ -240,6 +243,8 @@ class Incremental:
         (logits,), alignments, states = self._path.step(
             [tokens], encoded.prepared, states, number
         )
+        if self._costs is not None:
+            logits = ops.cast(logits, "float32") + self._costs[:, None]
         return logits, alignments, State(position, states)
 
     def reorder(self, state: tuple, parents) -> tuple:

@@ -79,10 +79,14 @@ class Ensemble:
         members, encoded = zip(*pairs, strict=True)
         return Ensemble(members), encoded
 
-    def narrow(self, encoded: tuple, ids) -> tuple:
-        """Leaves out the logits of all tokens but some, for each model."""
+    def narrow(self, encoded: tuple, ids, costs) -> tuple:
+        """Leaves out the logits of all tokens but some, for each model.
+
+        Each model's log-probabilities are those among a row's own tokens, so
+        they do not depend on the other rows.
+        """
         pairs = [
-            x.narrow(one, ids)
+            x.narrow(one, ids, costs)
             for x, one in zip(self.members, encoded, strict=True)
         ]
         members, encoded = zip(*pairs, strict=True)

@@ -1,6 +1,7 @@
 """`BytePair`: byte-level byte-pair encoding, as of GPT-2 and BART."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import re
@@ -81,15 +82,8 @@ class BytePair(Splitter):
         special: SpecialTokens | None = None,
     ):
         super().__init__()
-        given: Any = vocabulary
-        if isinstance(vocabulary, (str, pathlib.Path)):
-            given = json.loads(pathlib.Path(vocabulary).read_text("utf-8"))
-        if isinstance(merges, (str, pathlib.Path)):
-            merges = pathlib.Path(merges).read_text("utf-8").split("\n")
-        self._ids_of: dict[str, int] = dict(given)
-        self._merges = [
-            x for x in merges if x.strip() and not x.startswith("#version")
-        ]
+        self._ids_of = _read_vocabulary(vocabulary)
+        self._merges = _read_merges(merges)
         self.special = SpecialTokens.of(special)
         pairs = [self._pair(x) for x in self._merges]
         self._are_in_order = _are_in_order(pairs)
@@ -107,7 +101,7 @@ class BytePair(Splitter):
         # A byte that the vocabulary lacks has an id below 0.
         self._bytes = [x if x >= 0 else -1 - i for i, x in enumerate(letters)]
         self._size = max(self._ids_of.values(), default=0) + 1
-        ranks: dict[int, int] = {}
+        ranks: dict[int, int] = {-2: 0}  # no pair's; a table has an entry
         for rank, (left, right) in enumerate(pairs):
             key = self._key(self._ids_of[left], self._ids_of[right])
             ranks.setdefault(key, rank)
@@ -118,28 +112,33 @@ class BytePair(Splitter):
                 ),
                 len(pairs),
             )
+        merged = {*made}
         # Bytes, or the string of a special token.
         contents: list = [f"<{i}>" for i in range(self._size)]
         for token, i in self._ids_of.items():
-            known = i in made or token in _BYTE_OF
+            known = i in merged or token in _BYTE_OF
             contents[i] = _content(token) if known else token
         if self.special is None:
             kept = sorted({*made, *letters} - {-1})
             self._own_ids = [UNKNOWN] * self._size
             for i, own in enumerate(kept):
                 self._own_ids[own] = _FIRST + i
-            self.tokens = _readable([contents[i] for i in kept])
-            self._tokens = [*SPECIAL_TOKENS, *self.tokens]
+            few = [contents[i] for i in kept]
+            self._tokens = _readable([*SPECIAL_TOKENS, *few])
+            self.tokens = self._tokens[_FIRST:]
             self._contents = [*SPECIAL_TOKENS, *(contents[i] for i in kept)]
         else:
             self._own_ids = [*range(self._size)]
             self.tokens = self._tokens = _readable(contents)
             self._contents = contents
         self._contents = [tf.compat.as_bytes(x) for x in self._contents]
+        # `split()` also writes the bytes that the vocabulary lacks.
+        written = dict(zip(_readable(_SINGLE), _SINGLE, strict=True))
+        written |= dict(zip(self._tokens, self._contents, strict=True))
         with tf.init_scope():
             self._content_of = tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
-                    self._tokens, self._contents
+                    [*written], [*written.values()]
                 ),
                 "",
             )
@@ -148,7 +147,7 @@ class BytePair(Splitter):
         found = self._merged(strings)
         flat = found.flat_values
         pieces = tf.gather(tf.constant(self._tokens), self._own(flat))
-        bytes_ = tf.constant(_readable([bytes([i]) for i in range(256)]))
+        bytes_ = tf.constant(_readable(_SINGLE))
         single = tf.gather(bytes_, tf.maximum(-1 - flat, 0))
         return found.with_flat_values(tf.where(flat < 0, single, pieces))
 
@@ -220,8 +219,7 @@ class BytePair(Splitter):
             best = tf.math.unsorted_segment_min(ranks, row, count + 1)
             here = (ranks < none) & (ranks == tf.gather(best, row))
             if self._are_in_order:
-                # All that do not overlap: the first one of a run.
-                here &= ~tf.concat([[False], here], axis=0)[:-1]
+                here = _apart(here)
             else:
                 places = tf.where(here, tf.range(tf.size(here)), tf.int32.max)
                 first = tf.math.unsorted_segment_min(places, row, count + 1)
@@ -297,6 +295,20 @@ def _words(strings) -> tf.RaggedTensor:
     )
 
 
+def _apart(here) -> tf.Tensor:
+    """Returns those of some places that do not overlap their successor.
+
+    Of a run, these are the first place, the third and so on.
+    """
+    number = tf.range(tf.size(here))
+    begins = here & ~tf.concat([[False], here], axis=0)[:-1]
+    first = tf.boolean_mask(number, begins)
+    run = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+    if_any = tf.concat([first, [0]], axis=0)
+    begin = tf.gather(if_any, tf.maximum(run, 0))
+    return here & ((number - begin) % 2 == 0)
+
+
 def _are_in_order(pairs) -> bool:
     """Returns whether each token is made once, before it is merged further.
 
@@ -317,20 +329,58 @@ def _joined(contents) -> tf.Tensor:
     return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8")
 
 
+def _read_vocabulary(given) -> dict[str, int]:
+    """Returns ids by token, from a file or a dictionary."""
+    if isinstance(given, (str, pathlib.Path)):
+        given = json.loads(pathlib.Path(given).read_text("utf-8"))
+    ids_of = {token: int(i) for token, i in dict(given).items()}
+    if min(ids_of.values(), default=-1) < 0 or len({*ids_of.values()}) < len(
+        ids_of
+    ):
+        raise ValueError(
+            "A vocabulary must have a token at least, and an id of its own, "
+            f"at least 0, for each. Received: {len(ids_of)} tokens with "
+            f"{len({*ids_of.values()})} ids from "
+            f"{min(ids_of.values(), default=None)} on."
+        )
+    return ids_of
+
+
+def _read_merges(given) -> list[str]:
+    """Returns lines such as `"Ġ t"`, from a file, lines or pairs."""
+    if isinstance(given, (str, pathlib.Path)):
+        given = pathlib.Path(given).read_text("utf-8").split("\n")
+    lines = [x if isinstance(x, str) else " ".join(x) for x in given]
+    return [x for x in lines if x.strip() and not x.startswith("#version")]
+
+
 def _content(token: str) -> bytes:
     """Returns the bytes that a token's letters stand for."""
+    strange = [x for x in token if x not in _BYTE_OF]
+    if strange or token.endswith("</w>"):
+        raise ValueError(
+            "`BytePair` reads byte-level vocabularies, as of GPT-2, BART and "
+            "Whisper: each letter stands for a byte, and `Ġ` for a space. "
+            f"Received: the token {token!r}, which has another alphabet or "
+            "marks the ends of words. Is it a model of SentencePiece? "
+            "`SentencePiece` reads these."
+        )
     return bytes(_BYTE_OF[letter] for letter in token)
 
 
 def _readable(contents: list) -> list[str]:
     """Returns tokens for contents, which are bytes, or strings as they are."""
-    given = {x for x in contents if isinstance(x, str)}
+    known = {x for x in contents if isinstance(x, str)}
     tokens = []
     for content in contents:
-        token = content if isinstance(content, str) else _text_of(content)
-        if isinstance(content, bytes) and token in given:
-            token = _as_bytes(content)
-        given.add(token)
+        token = content
+        if isinstance(content, bytes):
+            several = _text_of(content), _as_bytes(content)
+            numbered = (f"{several[1]}#{i}" for i in itertools.count())
+            token = next(
+                x for x in itertools.chain(several, numbered) if x not in known
+            )
+        known.add(token)
         tokens.append(token)
     return tokens
 
@@ -366,3 +416,4 @@ def _bytes_of_letters() -> dict[str, int]:
 
 
 _BYTE_OF = _bytes_of_letters()
+_SINGLE = [bytes([i]) for i in range(256)]

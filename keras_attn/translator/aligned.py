@@ -37,6 +37,12 @@ def alignments_of(
             graphs[steps] = _graph(pipeline, steps)
         given = pipeline.sources.inputs(pipeline.sources.take(rows, batch))
         weights = graphs[steps](given, ids)[:, 0].numpy()
+        if not weights.any():
+            raise ValueError(
+                "Alignments need a model that attends to its source. "
+                "Received: a model without attention, or whose weights are "
+                "all 0. Make a shortlist by `Shortlist.from_tokens`."
+            )
         sources, ids = given[attended].numpy(), ids.numpy()
         pad = source_text.special.pad
         for source, target, weight in zip(sources, ids, weights, strict=True):

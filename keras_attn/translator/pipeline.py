@@ -23,7 +23,6 @@ from keras_attn.search import Hypotheses
 from keras_attn.search import Search
 from keras_attn.search import Task
 from keras_attn.shortlist import Shortlist
-from keras_attn.shortlist import restricted
 from keras_attn.text import Text
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
@@ -194,12 +193,10 @@ class Pipeline:
         with self.scope():
             encoded = self.cut.encode(*inputs)
             cut, encoded = self.cut.hoist(encoded, self.jit_compile)
-            columns = None
-            if self.shortlist is not None:
-                listed = self._listed(inputs, request)
-                columns = self.shortlist.columns(*listed)
-                cut, encoded = cut.narrow(encoded, columns.ids)
             pipeline = dataclasses.replace(self, cut=cut)
+            pipeline, encoded, columns = pipeline.narrowed(
+                inputs, encoded, request
+            )
             task = pipeline.task(inputs, encoded, request)
             if columns is None:
                 found = self.search(task)
@@ -215,22 +212,27 @@ class Pipeline:
                 real_columns = pipeline.columns(inputs, encoded, width)
             return Found(found, real_columns)
 
-    def _listed(self, inputs, request):
-        """Returns the arguments of a shortlist for a request."""
-        number, text = self.sources.leading
-        prefix = request.get("prefix")
-        return inputs[number], text, self.target_text, self.forbidden, prefix
+    def narrowed(self, inputs: tuple, encoded, request: dict) -> tuple:
+        """Keeps to the shortlist, if there is one.
 
-    def within_list(self, task: Task, inputs: tuple, request: dict) -> Task:
-        """Returns a task that forbids all tokens outside of a shortlist.
-
-        It computes all logits, so it is for steps outside of a search's own
-        loop.
+        Returns:
+            A pipeline whose steps return logits of some columns, what its
+            models need for that, and these `Columns`. Without a shortlist,
+            the pipeline itself, `encoded`, and `None`.
         """
         if self.shortlist is None:
-            return task
-        allowed = self.shortlist.allowed(*self._listed(inputs, request))
-        return task._replace(step=restricted(task.step, allowed))
+            return self, encoded, None
+        leading: Any = self.sources.leading  # there is a text, as was checked
+        number, text = leading
+        columns = self.shortlist.columns(
+            inputs[number],
+            text,
+            self.target_text,
+            self.forbidden,
+            request.get("prefix"),
+        )
+        cut, encoded = self.cut.narrow(encoded, columns.ids, columns.costs)
+        return dataclasses.replace(self, cut=cut), encoded, columns
 
     def task(self, inputs: tuple, encoded, request: dict) -> Task:
         """Returns the search's `Task`."""

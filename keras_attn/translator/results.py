@@ -188,7 +188,8 @@ def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
             raise ValueError(
                 "A search needs finite logits from the model. Received: a "
                 "source for which it found no hypothesis. Did training "
-                "diverge? Weights that became NaN cause this."
+                "diverge? Weights that became NaN cause this, and so does a "
+                "shortlist with fewer tokens than the search needs."
             )
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)

@@ -54,7 +54,7 @@ class Stream:
         encoded = pipeline.cut.encode(*inputs)
         width = pipeline.width(inputs, encoded)
         columns = pipeline.columns(inputs, encoded, width)
-        task = pipeline.task(inputs, encoded, request)
+        _, task = self._task(inputs, encoded, request)
         run = pipeline.search.begin(task)
         known, state = run.first(), task.start(run.beams)
         self._carried = inputs, encoded, request, known, state
@@ -68,19 +68,33 @@ class Stream:
         inputs, encoded, request, known, state = structures.pack(
             self._carried, carried
         )
-        task = self._pipeline.task(inputs, encoded, request)
-        task = self._pipeline.within_list(task, inputs, request)
+        written, task = self._task(inputs, encoded, request)
         run, before = self._pipeline.search.begin(task), known.scores
         logits, alignments, state = task.step(known.last, state)
         known, _, (token, alignments) = run.advance(known, logits, alignments)
         carried = structures.flatten((inputs, encoded, request, known, state))
         return (
-            token[0, 0],
+            written(token[0, 0]),
             known.scores[0, 0] - before[0, 0],
             alignments[0, 0],
             known.done,
             carried,
         )
+
+    def _task(self, inputs, encoded, request):
+        """Returns a function from a search's tokens to ids, and the task."""
+        pipeline, encoded, columns = self._pipeline.narrowed(
+            inputs, encoded, request
+        )
+        task = pipeline.task(inputs, encoded, request)
+        if columns is None:
+            return tf.identity, task
+
+        def written(token):
+            ids = tf.gather(columns.ids, tf.maximum(token, 0))
+            return tf.where(token == CUT, CUT, ids)
+
+        return written, columns.task(task)
 
 
 def require_streamable(search) -> None:

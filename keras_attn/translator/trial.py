@@ -67,6 +67,7 @@ def sources_of(models, source_text) -> Lines | Features | Several:
                 f"Received: model 1 with {[_spec(x) for x in inputs]}, model "
                 f"{number} with {[_spec(x) for x in theirs]}."
             )
+        _require_order(number, inputs, theirs, source_text)
     if source_text is None:
         return Features(inputs)
     if isinstance(source_text, Mapping):
@@ -82,6 +83,19 @@ def sources_of(models, source_text) -> Lines | Features | Several:
             "read text."
         )
     return Lines(source_text)
+
+
+def _require_order(number, inputs, theirs, source_text):
+    """Raises `ValueError` if a model names its inputs in another order."""
+    names, others = ([x.name for x in some] for some in (inputs, theirs))
+    moved = names != others and sorted(names) == sorted(others)
+    if moved or (names != others and isinstance(source_text, Mapping)):
+        raise ValueError(
+            "The models of an ensemble must have the same source inputs, in "
+            f"one order. Received: model 1 with {names}, model {number} with "
+            f"{others}. Make it again with its inputs in the order of model "
+            "1, `keras.Model([...], model.outputs)`, or name them alike."
+        )
 
 
 def _texts_of(inputs, source_text):
@@ -165,6 +179,11 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     )
     width = None if alignments is None else alignments.shape[2]
     sources = sources.with_columns(inputs, width)
+    if width is not None and sources.attended is not None:
+        # A width of the model's own may be that of these texts by chance.
+        longer = _longer(inputs, sources.texts)
+        if _width(cut, longer, target) != longer[sources.attended].shape[1]:
+            sources = sources.with_columns(inputs, -1)
     if replace_unknown and (sources.attended is None or alignments is None):
         raise ValueError(
             "`replace_unknown` takes the source token with most attention, so "
@@ -182,6 +201,23 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
             + " `forbidden=['<unk>']` keeps `<unk>` out of any output."
         )
     return sources
+
+
+def _longer(inputs, texts):
+    """Returns inputs whose texts have three tokens more."""
+    longer = list(inputs)
+    for number, _ in texts:
+        ids = inputs[number]
+        longer[number] = np.concatenate([ids, ids[:, -3:]], axis=1)
+    return longer
+
+
+def _width(cut, inputs, target):
+    """Returns the number of columns of the alignments."""
+    encoded = cut.encode(*inputs)
+    state = cut.start(encoded, max_length=target.shape[1])
+    _, alignments, _ = cut.step(target[:, :1], state, encoded)
+    return alignments.shape[2]
 
 
 def require_vocabulary(models, target_text):
