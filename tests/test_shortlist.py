@@ -76,7 +76,7 @@ def same(found, expected):
         same(one.alternatives, other.alternatives)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_list_of_the_whole_vocabulary_changes_nothing(model, name):
     search = SEARCHES[name]
@@ -157,6 +157,7 @@ def test_an_ensemble_has_it_for_each_model(model, short):
         same([one], listed([line]))
 
 
+@pytest.mark.full
 def test_an_ensemble_s_penalties_are_those_of_each_row(model, short):
     search = keras_attn.GreedySearch(max_length=7, repetition_penalty=1.5)
     models = [model, made(seed=4)]
@@ -249,6 +250,7 @@ TIED = {
 
 
 @pytest.mark.filterwarnings("ignore:.*does not support masking")
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", TIED)
 def test_tied_embeddings_are_narrowed_too(short, name):
     model = tied(made(), TIED[name](TARGET.size, 8))

@@ -282,6 +282,7 @@ def greedy(made, text, line, longest):
     return ids[2:], logp
 
 
+@pytest.mark.full
 def test_several_start_tokens_are_read_before_the_search(content, tmp_path):
     text = two_starts(content)
     assert text.source_ids(["to"]).numpy()[0, 0] == 3

@@ -311,7 +311,8 @@ def test_an_ensemble_in_another_order_is_refused():
         Translator([model, other], TEXTS, toys.TARGET)
 
 
-@pytest.mark.parametrize("width", [6, 7])  # 7 is that of the texts tried
+@pytest.mark.few(1)
+@pytest.mark.parametrize("width", [7, 6])  # 7 is that of the texts tried
 def test_features_that_are_attended_to_are_numbered(width):
     question = keras.Input((None,), dtype="int32", name="question")
     week = keras.Input((width, 4), name="week")
