@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--port",
-        type=int,
+        type=_number(int, most=65535, least=0),
         default=8500,
         help="port for gRPC, 0 for any free one (default: %(default)s)",
     )
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--grpc_max_threads",
-        type=int,
+        type=_number(int, most=10_000),
         help="calls that run at a time (default: 4 for each core)",
     )
     result.add_argument(
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     ):
         result.add_argument(
             f"--max_{flag}",
-            type=_positive(type(default)),
+            type=_number(type(default), most=2**31 - 1),
             default=default,
             help=f"most {text} (default: %(default)s)",
         )
@@ -141,11 +141,15 @@ def _failed(error):
     return 1
 
 
-def _positive(kind):
+def _number(kind, most, least=None):
     def read(text):
         number = kind(text)
-        if not number > 0:
-            raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+        low = number > 0 if least is None else number >= least
+        if not (low and number <= most):
+            allowed = "above 0" if least is None else f"at least {least}"
+            raise argparse.ArgumentTypeError(
+                f"must be {allowed} and at most {most}, not {text}"
+            )
         return number
 
     read.__name__ = kind.__name__  # for argparse's message

@@ -26,7 +26,8 @@ class Limits(NamedTuple):
         message_bytes: Most bytes of a message, and of a tensor when decoded.
         run_seconds: Seconds after which a run is cancelled, whatever the
             client's deadline.
-        queued_calls: Most calls that wait for a thread.
+        queued_calls: Most calls that wait for a thread. Together they may
+            have four times `message_bytes`.
     """
 
     rows: int = 128
@@ -65,10 +66,18 @@ class Limits(NamedTuple):
             )
 
     def require_texts(self, alias: str, array: np.ndarray) -> None:
-        """Raises `StatusError` if a string of an array is too long."""
+        """Raises `StatusError` if strings are too long, alone or together."""
         if array.dtype != object:
             return
         longest = max(map(len, array.flat), default=0)
+        total = sum(map(len, array.flat))
+        if total > self.message_bytes:
+            raise invalid_argument(
+                f'The texts of input "{alias}" may have at most '
+                f"{self.message_bytes} bytes together. Received: {total} "
+                "bytes. Send them in several requests, or start the server "
+                "with a larger --max_message_bytes."
+            )
         if longest > self.text_bytes:
             raise invalid_argument(
                 f'A text of input "{alias}" may have at most '

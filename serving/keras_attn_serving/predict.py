@@ -78,8 +78,8 @@ class Arrays(Mapping):
 
     def __getitem__(self, alias: str) -> np.ndarray:
         tensor, wanted = self._tensors[alias], self._wanted.get(alias)
-        known = tensor.dtype in protocol.KINDS and not _is_unknown(tensor)
-        if known and wanted is not None:
+        readable = tensor.dtype in protocol.KINDS and _has_a_shape(tensor)
+        if readable and wanted is not None:
             if not _has_dtype_and_rank(tensor, wanted):
                 return _stand_in(alias, tensor)
             if self._limits is not None:
@@ -110,10 +110,10 @@ class Arrays(Mapping):
         return len(self._tensors)
 
 
-def _is_unknown(tensor):
-    """Returns whether a message does not say how large its tensor is."""
-    shape = tensor.tensor_shape
-    return shape.unknown_rank or any(dim.size < 0 for dim in shape.dim)
+def _has_a_shape(tensor):
+    """Returns whether `protocol.decode` accepts the shape of a message."""
+    dims = tensor.tensor_shape.dim
+    return len(dims) <= protocol.MAX_RANK and all(x.size >= 0 for x in dims)
 
 
 def _has_dtype_and_rank(tensor, wanted):

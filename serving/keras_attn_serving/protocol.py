@@ -22,6 +22,7 @@ from keras_attn_serving import wire_pb2 as wire
 # A message of a few bytes can declare any shape, which its last value fills by
 # repetition. A tensor larger than any gRPC message is refused.
 MAX_TENSOR_BYTES = 2**31 - 1
+MAX_RANK = 254  # TensorFlow's own limit
 
 
 class Kind(NamedTuple):
@@ -218,6 +219,11 @@ def _as_field(flat, dtype):
 
 def _read_shape(shape):
     # `unknown_rank` is ignored, as in C++.
+    if len(shape.dim) > MAX_RANK:
+        raise ValueError(
+            f"A tensor may have at most {MAX_RANK} axes. Received: "
+            f"{len(shape.dim)}."
+        )
     sizes = tuple(dim.size for dim in shape.dim)
     if any(size < 0 for size in sizes):
         raise ValueError(f"A tensor's shape must be known. Received: {sizes}.")

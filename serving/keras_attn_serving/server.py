@@ -102,7 +102,9 @@ class Server:
             threads or 4 * (os.cpu_count() or 1),
             self._limits.queued_calls,
             self._limits.run_seconds,
+            4 * self._limits.message_bytes,
         )
+        self._stopping = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever,
@@ -124,9 +126,10 @@ class Server:
         Args:
             grace: Seconds after which calls still running are cancelled.
         """
-        if self._thread.is_alive():
-            self._wait_for(self._stop(grace))
-            self._close()
+        with self._stopping:
+            if self._thread.is_alive():
+                self._wait_for(self._stop(grace))
+                self._close()
 
     def _wait_for(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -143,9 +146,14 @@ class Server:
                 ("grpc.so_reuseport", 0),
             ],
         )
+        service = PredictionService(self._model, self._workers, self._limits)
+        # The first handler of a method counts: `Predict` takes bytes.
+        raw = {"Predict": grpc.unary_unary_rpc_method_handler(service.Predict)}
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_PREDICTION, raw),)
+        )
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            PredictionService(self._model, self._workers, self._limits),
-            self._server,
+            service, self._server
         )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
             ModelService(self._model), self._server
@@ -175,9 +183,9 @@ class Server:
         """Ends the event loop and the threads, and frees the model."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._model.close()  # ends runs that no call waits for
         self._workers.close()
         self._loop.close()
-        self._model.close()
 
     def __enter__(self) -> "Server":
         return self

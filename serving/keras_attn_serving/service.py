@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
+from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from keras_attn_serving.errors import Code
@@ -71,13 +73,22 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         self._model, self._workers, self._limits = model, workers, limits
 
     @_answering
-    async def Predict(self, request: Any, context: grpc.aio.ServicerContext):
+    async def Predict(self, request: bytes, context: grpc.aio.ServicerContext):
+        # Bytes in and out: a thread reads and writes the messages, so that
+        # large ones keep no other call from an answer.
+        run = functools.partial(self._answer, request)
+        return await self._workers.run(run, _timeout(context), len(request))
+
+    def _answer(self, raw: bytes, seconds: float) -> bytes:
+        try:
+            request = predict_pb2.PredictRequest.FromString(raw)
+        except DecodeError as error:
+            raise StatusError(
+                Code.INTERNAL, f"The request is no PredictRequest: {error}"
+            ) from error
         _check_spec(self._model, request)
-
-        def run(seconds):
-            return predict(self._model, request, seconds, self._limits)
-
-        return await self._workers.run(run, _timeout(context))
+        response = predict(self._model, request, seconds, self._limits)
+        return response.SerializeToString()
 
     @_answering
     async def GetModelMetadata(

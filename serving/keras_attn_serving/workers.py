@@ -6,6 +6,8 @@ no number of open streams or waiting calls keeps health checks from an answer.
 
 import asyncio
 import collections
+import contextlib
+import math
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any
@@ -29,26 +31,38 @@ class Workers:
         threads: Number of functions that run at a time.
         queued: Number of calls that may wait; further ones are refused.
         run_seconds: Time limit of each run.
+        queued_bytes: Bytes of the requests that may wait.
     """
 
-    def __init__(self, threads: int, queued: int, run_seconds: float):
+    def __init__(
+        self,
+        threads: int,
+        queued: int,
+        run_seconds: float,
+        queued_bytes: float = math.inf,
+    ):
         self._pool = futures.ThreadPoolExecutor(
             threads, thread_name_prefix="keras_attn_serving"
         )
         self._threads = self._free = threads
         self._queued, self._run_seconds = queued, run_seconds
+        self._queued_bytes, self._bytes = queued_bytes, 0
         self._waiting: collections.deque = collections.deque()
         # Seconds of a run and how far runs are from that, moving means.
         self._mean = self._spread = 0.0
 
     async def run(
-        self, function: Callable[[float], Any], remaining: float | None
+        self,
+        function: Callable[[float], Any],
+        remaining: float | None,
+        size: int = 0,
     ) -> Any:
         """Runs a function in a thread.
 
         Args:
             function: It takes the seconds that it may use.
             remaining: Seconds until the call's deadline, or `None`.
+            size: Bytes of the request.
 
         Raises:
             StatusError: UNAVAILABLE if too many calls wait, or too many for
@@ -56,12 +70,16 @@ class Workers:
         """
         loop = asyncio.get_running_loop()
         deadline = None if remaining is None else loop.time() + remaining
-        await self._turn(deadline)
+        await self._turn(deadline, size)
         started = loop.time()
         seconds = self._run_seconds
         if deadline is not None:
             seconds = min(seconds, deadline - started)
-        job = self._pool.submit(function, seconds)
+        try:
+            job = self._pool.submit(function, seconds)
+        except BaseException:
+            self._give()
+            raise
         job.add_done_callback(
             lambda _: loop.call_soon_threadsafe(self._ended, started)
         )
@@ -72,43 +90,44 @@ class Workers:
         """Waits for the runs, and ends the threads."""
         self._pool.shutdown()
 
-    async def _turn(self, deadline):
+    async def _turn(self, deadline, size):
         """Returns when a thread is free for this call."""
         if self._free:
             self._free -= 1
             return
-        if len(self._waiting) >= self._queued:
+        full = self._bytes + size > self._queued_bytes
+        if len(self._waiting) >= self._queued or full:
             raise _unavailable(
                 f"its queue of {len(self._waiting)} calls is full"
             )
-        self._require_time(deadline, len(self._waiting) + 1)
+        self._require_time(deadline)
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
+        self._bytes += size
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._waiting.remove(turn)
+                with contextlib.suppress(ValueError):  # `_give` was faster
+                    self._waiting.remove(turn)
             else:  # its turn had just come
                 self._give()
             raise
-        try:
-            self._require_time(deadline, 0)
-        except StatusError:
-            self._give()
-            raise
+        finally:
+            self._bytes -= size
 
-    def _require_time(self, deadline, before):
-        """Raises unless a call ends in time after `before` others."""
+    def _require_time(self, deadline):
+        """Raises unless a call ends in time after those that wait."""
         if deadline is None:
             return
+        before = len(self._waiting) + 1
         expected = self._mean * (1 + before / self._threads)
         expected += _CAUTION * self._spread
         if asyncio.get_running_loop().time() + expected > deadline:
             raise _unavailable(
-                "it would be answered after its deadline, as a run takes "
-                f"{self._mean:.2g} s and {len(self._waiting)} calls are in "
-                "the queue"
+                "it would be answered after its deadline, as a run takes up "
+                f"to {self._mean + _CAUTION * self._spread:.2g} s and "
+                f"{len(self._waiting)} calls are in the queue"
             )
 
     def _ended(self, started):

@@ -78,6 +78,29 @@ def test_rows_and_texts_have_a_limit(message, said):
     assert len(read(message, several)) >= 1
 
 
+def test_a_shape_that_is_said_to_be_unknown_has_the_same_limits():
+    message = header(tf.string, 100_000, string_val=[b"a"])
+    message.tensor_shape.unknown_rank = True
+    with pytest.raises(StatusError, match="at most 128 rows"):
+        read(message)
+    message = header(tf.float32, 30_000_000, float_val=[1.0])
+    message.tensor_shape.unknown_rank = True
+    assert read(message).strides == (0,)
+
+
+@pytest.mark.parametrize("shape", [None, (None,)])
+def test_a_tensor_has_a_limit_of_axes(shape):
+    message = header(tf.string, *[2**62] * 20_000, string_val=[b"a"])
+    with pytest.raises(StatusError, match="tensor parsing error: text"):
+        read(message, shape=shape)
+
+
+def test_texts_have_a_limit_together():
+    message = header(tf.string, 150_000, string_val=[b"a" * 16_000])
+    with pytest.raises(StatusError, match="16777216 bytes together"):
+        read(message, shape=None)
+
+
 def test_bytes_have_a_limit_where_rows_are_no_rows():
     message = header(tf.float32, 5_000_000, float_val=[0.0])
     echo = {"dtype": tf.float32, "shape": None}
@@ -143,6 +166,29 @@ def test_a_run_has_a_time_limit_without_a_deadline(toy_path):
             client.predict(FOREVER, "slow")
         assert caught.value.code == grpc.StatusCode.DEADLINE_EXCEEDED
         assert client.predict(["cat"])["text"] == ["chat"]
+
+
+def test_a_server_that_stops_ends_runs_that_no_call_waits_for(toy_path):
+    server = Server(toy_path.parent, toy_model.NAME, port=0, threads=1)
+    with Client(server.address, toy_model.NAME, timeout=60) as client:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            call = pool.submit(client.predict, FOREVER, "slow")
+            while server._workers._free:
+                time.sleep(0.01)
+            begun = time.monotonic()
+            stops = [pool.submit(server.stop, 0.1) for _ in range(3)]
+            for stop in stops:
+                stop.result()
+            assert time.monotonic() - begun < 30  # not the 60 s of a run
+            with pytest.raises(ServingError):
+                call.result()
+
+
+def test_a_message_that_is_none_is_refused(ours, channel):
+    method = "/tensorflow.serving.PredictionService/Predict"
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(method)(b"\xff\xff", timeout=20)
+    assert caught.value.code() == grpc.StatusCode.INTERNAL
 
 
 # Streams and load
@@ -324,16 +370,54 @@ def test_a_call_that_would_be_late_is_refused():
         await started(ran, 1)  # a free thread tries it all the same
         with pytest.raises(StatusError, match="answered after its deadline"):
             await workers.run(job(ran, "b"), 3.0)
-        late = asyncio.create_task(workers.run(job(ran, "c"), 4.1))
+        taken = asyncio.create_task(workers.run(job(ran, "c"), 4.1))
         await asyncio.sleep(0)
-        workers._mean = 9.0
+        workers._mean = 9.0  # whose turn comes is tried too
         gate.set()
-        assert await first == "a"
-        with pytest.raises(StatusError) as caught:
-            await late
-        assert caught.value.code == Code.UNAVAILABLE
-        assert await workers.run(job(ran, "d"), None) == "d"
-        assert ran == ["a", "d"]
+        assert await first == "a" and await taken == "c"
+        assert ran == ["a", "c"]
+
+    in_a_loop(test)
+
+
+def test_the_bytes_that_wait_have_a_limit():
+    async def test(workers, gate):
+        ran = []
+        workers._queued_bytes = 10
+        first = asyncio.create_task(workers.run(job(ran, "a", gate), None, 99))
+        await started(ran, 1)
+        second = asyncio.create_task(workers.run(job(ran, "b"), None, 6))
+        await asyncio.sleep(0)
+        with pytest.raises(StatusError, match="queue of 1 calls is full"):
+            await workers.run(job(ran, "c"), None, 5)
+        third = asyncio.create_task(workers.run(job(ran, "d"), None, 4))
+        await asyncio.sleep(0)
+        third.cancel()
+        gate.set()
+        assert await first == "a" and await second == "b"
+        assert workers._bytes == 0
+
+    in_a_loop(test)
+
+
+def test_cancelled_at_any_moment_no_thread_is_lost():
+    async def test(workers, gate):
+        gate.set()
+        random = np.random.default_rng(0)
+        tasks = []
+        for number in range(300):
+            coroutine = workers.run(job([], number), None)
+            tasks.append(asyncio.create_task(coroutine))
+            for _ in range(random.integers(3)):
+                await asyncio.sleep(0)
+            random.choice(tasks).cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        kinds = {type(x) for x in found}
+        assert kinds <= {int, asyncio.CancelledError, StatusError}
+        assert await workers.run(job([], "last"), None) == "last"
+        while not workers._free:
+            await asyncio.sleep(0.01)
+        assert workers._free == 1 and not workers._waiting
 
     in_a_loop(test)
 

@@ -354,6 +354,24 @@ def test_the_command_serves_until_it_is_told_to_end(toy_path):
         process.communicate()
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--max_rows=0",
+        "--max_run_seconds=inf",
+        "--max_run_seconds=nan",
+        "--max_message_bytes=9999999999",
+        "--grpc_max_threads=-2",
+        "--port=99999",
+        "--port=-1",
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(flag, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--model_base_path=x", flag])
+    assert "must be" in capsys.readouterr().err
+
+
 def test_the_command_explains_its_flags_without_tensorflow():
     result = subprocess.run(
         [
