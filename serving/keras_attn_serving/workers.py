@@ -100,7 +100,9 @@ class Workers:
             raise _unavailable(
                 f"its queue of {len(self._waiting)} calls is full"
             )
-        self._require_time(deadline)
+        before = len(self._waiting) + 1
+        expected = self._mean * (1 + before / self._threads)
+        self._require_time(deadline, expected + _CAUTION * self._spread)
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._bytes += size
@@ -115,14 +117,16 @@ class Workers:
             raise
         finally:
             self._bytes -= size
+        try:  # not even a short run would end in time
+            self._require_time(deadline, self._mean - self._spread)
+        except StatusError:
+            self._give()
+            raise
 
-    def _require_time(self, deadline):
-        """Raises unless a call ends in time after those that wait."""
+    def _require_time(self, deadline, expected):
+        """Raises unless a call is expected to end in time."""
         if deadline is None:
             return
-        before = len(self._waiting) + 1
-        expected = self._mean * (1 + before / self._threads)
-        expected += _CAUTION * self._spread
         if asyncio.get_running_loop().time() + expected > deadline:
             raise _unavailable(
                 "it would be answered after its deadline, as a run takes up "

@@ -372,9 +372,29 @@ def test_a_call_that_would_be_late_is_refused():
             await workers.run(job(ran, "b"), 3.0)
         taken = asyncio.create_task(workers.run(job(ran, "c"), 4.1))
         await asyncio.sleep(0)
-        workers._mean = 9.0  # whose turn comes is tried too
+        # Some runs are long and others short: whose turn comes is tried.
+        workers._mean = workers._spread = 9.0
+        late = asyncio.create_task(workers.run(job(ran, "d"), 1e9))
+        await asyncio.sleep(0)
         gate.set()
-        assert await first == "a" and await taken == "c"
+        assert await first == "a" and await taken == "c" and await late == "d"
+        assert ran == ["a", "c", "d"]
+
+
+def test_whose_time_is_over_when_its_turn_comes_is_refused():
+    async def test(workers, gate):
+        ran = []
+        first = asyncio.create_task(workers.run(job(ran, "a", gate), None))
+        await started(ran, 1)
+        late = asyncio.create_task(workers.run(job(ran, "b"), 4.0))
+        await asyncio.sleep(0)
+        workers._mean = 9.0  # all runs take so long
+        gate.set()
+        assert await first == "a"
+        with pytest.raises(StatusError) as caught:
+            await late
+        assert caught.value.code == Code.UNAVAILABLE
+        assert await workers.run(job(ran, "c"), 1.0) == "c"
         assert ran == ["a", "c"]
 
     in_a_loop(test)
