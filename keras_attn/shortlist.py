@@ -275,7 +275,7 @@ class Columns(NamedTuple):
 
     @property
     def costs(self) -> tf.Tensor:
-        """What keeps a row to its own list, float32 `(batch, columns)`."""
+        """Costs that keep a row to its own list, float32 `(batch, columns)`."""
         return tf.where(self.allowed, 0.0, NEVER)
 
     def task(self, task: Task) -> Task:

@@ -173,18 +173,14 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
             padded = list(inputs)
             padded[number] = _padded(inputs[number], pad)
             _check_padding(model, cut, padded, target, alone)
-    encoded = cut.encode(*inputs)
-    _, alignments, _ = cut.step(
-        target[:, :1], cut.start(encoded, max_length=target.shape[1]), encoded
-    )
-    width = None if alignments is None else alignments.shape[2]
+    width = _width(cut, inputs, target)
     sources = sources.with_columns(inputs, width)
     if width is not None and sources.attended is not None:
         # A width of the model's own may be that of these texts by chance.
         longer = _longer(inputs, sources.texts)
         if _width(cut, longer, target) != longer[sources.attended].shape[1]:
             sources = sources.with_columns(inputs, -1)
-    if replace_unknown and (sources.attended is None or alignments is None):
+    if replace_unknown and (sources.attended is None or width is None):
         raise ValueError(
             "`replace_unknown` takes the source token with most attention, so "
             "the model must read text and attend to each token of it. "
@@ -192,7 +188,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
             + (
                 "a model without attention to the source, whose output "
                 f"depends on {_between(cut)}."
-                if alignments is None
+                if width is None
                 else f"a model that attends to {width} positions of a text of "
                 f"{inputs[sources.texts[0][0]].shape[1]} tokens."
                 if sources.texts
@@ -213,11 +209,11 @@ def _longer(inputs, texts):
 
 
 def _width(cut, inputs, target):
-    """Returns the number of columns of the alignments."""
+    """Returns the number of columns of the alignments, if there are any."""
     encoded = cut.encode(*inputs)
     state = cut.start(encoded, max_length=target.shape[1])
     _, alignments, _ = cut.step(target[:, :1], state, encoded)
-    return alignments.shape[2]
+    return None if alignments is None else alignments.shape[2]
 
 
 def require_vocabulary(models, target_text):
