@@ -1,127 +1,100 @@
-"""Serves a model during development: `python -m keras_attn_serving --help`."""
+"""Serves models during development: `python -m keras_attn_serving --help`."""
 
-import argparse
 import logging
 import os
 import signal
 import sys
 import threading
 
+from keras_attn_serving import flags as command_line
 from keras_attn_serving.limits import Limits
 
-
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the flags, named as TensorFlow Serving's."""
-    result = argparse.ArgumentParser(
-        prog="python -m keras_attn_serving",
-        description="Serves the newest version of a SavedModel over gRPC, as "
-        "TensorFlow Serving would. Flags are TensorFlow Serving's, except "
-        "--host and those that begin with --max.",
-        allow_abbrev=False,
-    )
-    result.add_argument(
-        "--model_base_path",
-        required=True,
-        help="directory of the model's versions, such as models/pronounce "
-        "with models/pronounce/1 in it",
-    )
-    result.add_argument(
-        "--model_name",
-        default="default",
-        help="name the model is served under (default: %(default)s)",
-    )
-    result.add_argument(
-        "--port",
-        type=_number(int, most=65535, least=0),
-        default=8500,
-        help="port for gRPC, 0 for any free one (default: %(default)s)",
-    )
-    result.add_argument(
-        "--host",
-        default="localhost",
-        help="interface to listen on, 0.0.0.0 for all (default: %(default)s)",
-    )
-    result.add_argument(
-        "--grpc_max_threads",
-        type=_number(int, most=10_000),
-        help="calls that run at a time (default: 4 for each core)",
-    )
-    result.add_argument(
-        "--enable_model_warmup",
-        type=_boolean,
-        nargs="?",
-        const=True,
-        default=True,
-        help="replay the export's warm-up requests first (default: true)",
-    )
-    for device in ("cpu", "gpu"):
-        result.add_argument(
-            f"--xla_{device}_compilation_enabled",
-            type=_boolean,
-            nargs="?",
-            const=True,
-            default=False,
-            help="allow functions saved with jit_compile=True (default: "
-            "false, and they fail)",
-        )
-    limits = Limits()
-    for flag, default, text in (
-        ("rows", limits.rows, "rows of a request"),
-        ("text_bytes", limits.text_bytes, "bytes of a text"),
-        ("message_bytes", limits.message_bytes, "bytes of a request"),
-        ("run_seconds", limits.run_seconds, "seconds of a run of the model"),
-        ("queued_calls", limits.queued_calls, "calls that wait for a thread"),
-    ):
-        result.add_argument(
-            f"--max_{flag}",
-            type=_number(type(default), most=2**31 - 1),
-            default=default,
-            help=f"most {text} (default: %(default)s)",
-        )
-    return result
+_LOG = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status."""
-    flags = parser().parse_args(arguments)
+    flags = command_line.read(arguments)
     # Hides TensorFlow's start-up notes and deprecations, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
+        from keras_attn_serving import settings
+        from keras_attn_serving.server import ConfigError
         from keras_attn_serving.server import LoadError
         from keras_attn_serving.server import Server
     except ImportError as error:
         return _failed(error)
+    if flags.version:
+        print(settings.versions())
+        return 0
     xla = flags.xla_cpu_compilation_enabled or flags.xla_gpu_compilation_enabled
     if not xla:
         _disable_xla()
     try:
+        models = settings.models(flags)
         server = Server(
-            flags.model_base_path,
-            flags.model_name,
-            flags.port,
+            port=flags.port,
             host=flags.host,
-            warm_up=flags.enable_model_warmup,
+            models=models,
+            rest=settings.rest(flags),
+            socket_path=flags.grpc_socket_path,
+            tls=settings.tls(flags),
+            batching=settings.batching(flags),
+            loading=settings.loading(flags),
             threads=flags.grpc_max_threads,
             limits=Limits(
                 *(getattr(flags, f"max_{name}") for name in Limits._fields)
             ),
+            channel_arguments=flags.grpc_channel_arguments,
         )
-    except (LoadError, OSError) as error:
+    except (ConfigError, LoadError, OSError) as error:
         return _failed(error)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    print(
-        f"serving model {flags.model_name} version {server.version} at "
-        f"{flags.host}:{server.port}",
-        flush=True,
-    )
+    _announce(flags, models, server)
+    seconds = flags.model_config_file_poll_wait_seconds
     # With a timeout: on Windows an endless wait would miss the signal.
-    while not stop.wait(1.0):
-        pass
+    while not stop.wait(seconds or 1.0):
+        if seconds:
+            models = _reload(flags, models, server)
     server.stop()
     return 0
+
+
+def _announce(flags, models, server):
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s level=%(levelname)s %(message)s",
+    )
+    # The HTTP server's own notes add nothing.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    what = (
+        f"model {models[0].name} version {server.version}"
+        if flags.model_base_path
+        else f"models {' '.join(each.name for each in models)}"
+    )
+    where = f"{flags.host}:{server.port}"
+    if server.rest_port is not None:
+        where = f"{where} (REST: {flags.host}:{server.rest_port})"
+    print(f"serving {what} at {where}", flush=True)
+
+
+def _reload(flags, models, server):
+    """Serves what the config file says now; returns it."""
+    from keras_attn_serving import settings
+    from keras_attn_serving.errors import StatusError
+    from keras_attn_serving.server import ConfigError
+
+    try:
+        new = settings.models(flags)
+        if new != models:
+            server.reload(new)
+    except (ConfigError, OSError, StatusError) as error:
+        _LOG.error("%s is not served: %s", flags.model_config_file, error)
+        return models
+    return new
 
 
 def _disable_xla():
@@ -139,31 +112,6 @@ def _disable_xla():
 def _failed(error):
     print(f"error: {error}", file=sys.stderr)
     return 1
-
-
-def _number(kind, most, least=None):
-    def read(text):
-        number = kind(text)
-        low = number > 0 if least is None else number >= least
-        if not (low and number <= most):
-            allowed = "above 0" if least is None else f"at least {least}"
-            raise argparse.ArgumentTypeError(
-                f"must be {allowed} and at most {most}, not {text}"
-            )
-        return number
-
-    read.__name__ = kind.__name__  # for argparse's message
-    return read
-
-
-def _boolean(text):
-    known = {"true": True, "1": True, "false": False, "0": False}
-    try:
-        return known[text.lower()]
-    except KeyError:
-        raise argparse.ArgumentTypeError(
-            f"must be true or false, not {text!r}"
-        ) from None
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ exports that TensorFlow Serving refuses.
 
 import threading
 from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,11 +24,24 @@ from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 
 
+class Session(NamedTuple):
+    """How TensorFlow runs a model.
+
+    Attributes:
+        tags: Tags of the graph to load, of those in the SavedModel.
+        config: A `ConfigProto`, or `None` for TensorFlow's defaults.
+    """
+
+    tags: tuple[str, ...] = (tf.saved_model.SERVING,)
+    config: Any = None
+
+
 class Engine:
     """Holds a session of one SavedModel. Threads may share it.
 
     Args:
         path: The version's directory, with `saved_model.pb` in it.
+        session: How to run it.
 
     Attributes:
         signatures: Each `Signature` by its name.
@@ -37,18 +52,20 @@ class Engine:
         StatusError: If the SavedModel cannot be loaded.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, session: Session):
         self._graph = tf.Graph()
         self._runs: dict = {}
         self._lock = threading.Lock()
-        config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # Leaves GPU memory to other processes.
-        config.gpu_options.allow_growth = True
+        config = session.config
+        if config is None:
+            config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+            # Leaves GPU memory to other processes.
+            config.gpu_options.allow_growth = True
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         try:
             with self._graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.load(
-                    self._session, [tf.saved_model.SERVING], path
+                    self._session, list(session.tags), path
                 )
         except tf.errors.OpError as error:
             self.close()

@@ -48,13 +48,7 @@ class Limits(NamedTuple):
             StatusError: If it has too many rows or bytes.
         """
         sizes = [dim.size for dim in tensor.tensor_shape.dim]
-        by_rows = wanted.shape is not None and wanted.shape[:1] == (None,)
-        if by_rows and sizes[0] > self.rows:
-            raise invalid_argument(
-                f'Input "{alias}" may have at most {self.rows} rows. Received: '
-                f"{sizes[0]}. Send them in several requests, or start the "
-                "server with a larger --max_rows."
-            )
+        self._require_rows(alias, sizes, wanted)
         kind = protocol.KINDS[tensor.dtype]
         size = 8 if kind.stored is None else kind.stored.itemsize
         if math.prod(sizes) * size > self.message_bytes:
@@ -63,6 +57,22 @@ class Limits(NamedTuple):
                 f"Received: shape {sizes} of {kind.name}. Send it in several "
                 "requests, or start the server with a larger "
                 "--max_message_bytes."
+            )
+
+    def require_array(
+        self, alias: str, array: np.ndarray, wanted: "Tensor"
+    ) -> None:
+        """Raises `StatusError` if an array has too many rows or bytes."""
+        self._require_rows(alias, array.shape, wanted)
+        self.require_texts(alias, array)
+
+    def _require_rows(self, alias, sizes, wanted):
+        by_rows = wanted.shape is not None and wanted.shape[:1] == (None,)
+        if by_rows and len(sizes) and sizes[0] > self.rows:
+            raise invalid_argument(
+                f'Input "{alias}" may have at most {self.rows} rows. Received: '
+                f"{sizes[0]}. Send them in several requests, or start the "
+                "server with a larger --max_rows."
             )
 
     def require_texts(self, alias: str, array: np.ndarray) -> None:

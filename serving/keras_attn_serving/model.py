@@ -7,7 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn_serving.engine import Engine
+from keras_attn_serving.engine import Session
 from keras_attn_serving.errors import StatusError
+from keras_attn_serving.validation import Plan
 from keras_attn_serving.validation import plan
 
 DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -21,36 +23,79 @@ class Model:
     """A loaded version of a model.
 
     It takes and returns arrays and knows no protocol: `predict` converts the
-    messages of gRPC.
+    messages of gRPC, `rest` those of HTTP.
 
     Args:
         name: The name under which the model is served.
-        base_path: Directory of its versions: subdirectories whose names are
-            integers. The newest, the largest number, is loaded.
+        version: Number of the version.
+        path: Its directory, with `saved_model.pb` in it.
+        session: How TensorFlow runs it. Defaults to `Session()`.
 
     Attributes:
-        version: Number of the version.
-        path: Its directory.
         signatures: Each `Signature` by its name.
         definitions: The signatures as `SignatureDef` messages by name, as
             the SavedModel stores them.
 
     Raises:
-        LoadError: If there is no version to load, or the newest fails to load.
+        LoadError: If it fails to load.
     """
 
-    def __init__(self, name: str, base_path: str):
-        self.name = name
-        self.version, self.path = newest_version(base_path)
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        path: str,
+        session: Session | None = None,
+    ):
+        self.name, self.version, self.path = name, version, path
         try:
-            self._engine = Engine(self.path)
+            self._engine = Engine(path, session or Session())
         except (StatusError, OSError, RuntimeError, ValueError) as error:
             raise LoadError(
-                f"Version {self.version} of model {name!r} at {self.path} "
-                f"cannot be loaded: {error}"
+                f"Version {version} of model {name!r} at {path} cannot be "
+                f"loaded: {error}"
             ) from error
         self.signatures = self._engine.signatures
         self.definitions = self._engine.definitions
+
+    def plan(
+        self,
+        signature: str,
+        arrays: Mapping[str, np.ndarray],
+        outputs: Iterable[str] = (),
+    ) -> Plan:
+        """Checks a request.
+
+        Args:
+            signature: Name of the signature, such as `DEFAULT_SIGNATURE`.
+            arrays: Arrays by the names of its inputs, of exactly their
+                dtypes: strings as `bytes` or `str` in an object array.
+            outputs: Names of the outputs to return; none for all.
+
+        Raises:
+            StatusError: If the request is at fault, with TensorFlow Serving's
+                code and words.
+        """
+        return plan(self.signatures, signature, arrays, outputs)
+
+    def execute(
+        self, plan: Plan, timeout: float | None = None
+    ) -> dict[str, np.ndarray]:
+        """Runs a plan. Several threads may call it at once.
+
+        Args:
+            plan: What `plan` returned.
+            timeout: Seconds until the run is cancelled.
+
+        Returns:
+            Arrays by the names of the outputs, strings as `bytes`.
+
+        Raises:
+            StatusError: If the run fails.
+        """
+        fetches = tuple(plan.outputs.values())
+        values = self._engine.run(plan.feeds, fetches, timeout)
+        return dict(zip(plan.outputs, values, strict=True))
 
     def run(
         self,
@@ -59,60 +104,43 @@ class Model:
         outputs: Iterable[str] = (),
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Runs a signature. Several threads may call it at once.
-
-        Args:
-            signature: Its name, such as `DEFAULT_SIGNATURE`.
-            arrays: Arrays by the names of its inputs, of exactly their
-                dtypes: strings as `bytes` or `str` in an object array.
-            outputs: Names of the outputs to return; none for all.
-            timeout: Seconds until the run is cancelled.
-
-        Returns:
-            Arrays by the names of the outputs, strings as `bytes`.
-
-        Raises:
-            StatusError: If the request is at fault or the run fails, with
-                TensorFlow Serving's code and words.
-        """
-        feeds, fetches = plan(self.signatures, signature, arrays, outputs)
-        values = self._engine.run(feeds, tuple(fetches.values()), timeout)
-        return dict(zip(fetches, values, strict=True))
+        """Calls `plan`, then `execute`."""
+        return self.execute(self.plan(signature, arrays, outputs), timeout)
 
     def close(self) -> None:
-        """Frees the model."""
+        """Frees the model. Calls still running end with an error."""
         self._engine.close()
 
 
-def newest_version(base_path: str) -> tuple[int, str]:
-    """Returns the largest version number under `base_path`, and its directory.
+def versions_at(base_path: str) -> dict[int, str]:
+    """Returns the directories of a model's versions by their numbers.
+
+    A version is a directory whose name is a number and that has a
+    `saved_model.pb`. Exporters write that file last or rename the directory
+    when it is complete, so one half written is no version yet.
 
     Raises:
-        LoadError: If there is none.
+        LoadError: If the base path is no directory, or is itself a version.
     """
+    join, exists = tf.io.gfile.join, tf.io.gfile.exists
     if not tf.io.gfile.isdir(base_path):
         raise LoadError(
             f"The model's base path must be a directory of versions. "
             f"Received: {base_path!r}, which is not a directory."
         )
-    if tf.io.gfile.exists(tf.io.gfile.join(base_path, "saved_model.pb")):
+    if exists(join(base_path, "saved_model.pb")):
         raise LoadError(
             "The model's base path must be the directory above the versions. "
             f"Received: {base_path!r}, which is itself a SavedModel. Move it "
             "to a subdirectory named by its version, such as "
-            f"{tf.io.gfile.join(base_path, '1')!r}, or, if it is in one, "
-            "pass the directory above."
+            f"{join(base_path, '1')!r}, or, if it is in one, pass the "
+            "directory above."
         )
     versions = {}
-    for entry in tf.io.gfile.listdir(base_path):
+    for entry in sorted(tf.io.gfile.listdir(base_path)):
         entry = entry.rstrip("/")  # object stores append it to directories
-        path = tf.io.gfile.join(base_path, entry)
-        if entry.isascii() and entry.isdigit() and tf.io.gfile.isdir(path):
+        path = join(base_path, entry)
+        number = entry.isascii() and entry.isdigit()
+        if number and exists(join(path, "saved_model.pb")):
             versions[int(entry)] = path
-    if not versions:
-        raise LoadError(
-            "The model's base path must hold a directory for each version, "
-            f"named by an integer, such as {base_path}/1. Received: "
-            f"{base_path!r}, which has none."
-        )
-    return max(versions.items())
+    return versions

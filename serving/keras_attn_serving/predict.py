@@ -1,13 +1,20 @@
-"""Converts `PredictRequest` and `PredictResponse` for `Model.run`."""
+"""`PredictCall`: reads a `PredictRequest` and writes a `PredictResponse`."""
 
+import contextlib
 from collections.abc import Iterator
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2
 
 from keras_attn_serving import protocol
+from keras_attn_serving.calls import Call
+from keras_attn_serving.calls import Job
+from keras_attn_serving.catalog import Catalog
+from keras_attn_serving.catalog import Spec
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
@@ -17,39 +24,94 @@ from keras_attn_serving.model import Model
 from keras_attn_serving.signatures import Signature
 
 
-def predict(
-    model: Model,
-    request: predict_pb2.PredictRequest,
-    timeout: float | None = None,
-    limits: Limits | None = None,
-) -> predict_pb2.PredictResponse:
-    """Answers a request, whatever its model name and version.
+class PredictCall(Call):
+    """A `PredictRequest` as bytes, answered by a `PredictResponse`.
 
     Args:
-        model: The model that runs it.
-        request: The request.
-        timeout: Seconds until the run is cancelled.
-        limits: What the request may ask; `None` for anything.
+        raw: The message.
+        catalog: The models that are served.
+        limits: What a request may ask; `None` for anything.
+
+    Attributes:
+        name: Name of the model, once the request has been read.
+    """
+
+    def __init__(self, raw: bytes, catalog: Catalog, limits: Limits | None):
+        self._raw, self._catalog, self._limits = raw, catalog, limits
+        self.name, self.size = "", len(raw)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Job]:
+        try:
+            request = predict_pb2.PredictRequest.FromString(self._raw)
+        except DecodeError as error:
+            raise StatusError(
+                Code.INTERNAL, f"The request is no PredictRequest: {error}"
+            ) from error
+        spec = read_spec(request)
+        self.name = spec.name
+        with self._catalog.lend(spec) as model:
+            yield job(model, request, self._limits)
+
+    def answer(self, job: Job, values: Mapping[str, np.ndarray]) -> bytes:
+        return response(job, values).SerializeToString()
+
+
+def predict(
+    model: Model, request: predict_pb2.PredictRequest
+) -> predict_pb2.PredictResponse:
+    """Answers a request, whatever its model name and version.
 
     Raises:
         StatusError: If the request is at fault or its run fails.
     """
-    signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
-    arrays = Arrays(request.inputs, model.signatures.get(signature), limits)
-    values = model.run(signature, arrays, request.output_filter, timeout)
-    response = predict_pb2.PredictResponse()
-    response.model_spec.name = model.name
-    response.model_spec.signature_name = signature
-    response.model_spec.version.value = model.version
+    wanted = job(model, request, None)
+    return response(wanted, model.execute(wanted.plan))
+
+
+def read_spec(request: Any) -> Spec:
+    """Returns which model a gRPC request wants.
+
+    Raises:
+        StatusError: If it does not say.
+    """
+    if not request.HasField("model_spec"):
+        raise invalid_argument("Missing ModelSpec")
+    spec = request.model_spec
+    choice = spec.WhichOneof("version_choice")
+    return Spec(
+        spec.name,
+        spec.version.value if choice == "version" else None,
+        spec.version_label if choice == "version_label" else None,
+    )
+
+
+def job(
+    model: Model, request: predict_pb2.PredictRequest, limits: Limits | None
+) -> Job:
+    """Returns what a request asks of a model."""
+    name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+    arrays = Arrays(request.inputs, model.signatures.get(name), limits)
+    return Job(model, name, model.plan(name, arrays, request.output_filter))
+
+
+def response(
+    job: Job, values: Mapping[str, np.ndarray]
+) -> predict_pb2.PredictResponse:
+    """Returns the message of an answer."""
+    result = predict_pb2.PredictResponse()
+    result.model_spec.name = job.model.name
+    result.model_spec.signature_name = job.signature
+    result.model_spec.version.value = job.model.version
     for alias, value in values.items():
         try:
-            protocol.encode(value, response.outputs[alias])
+            protocol.encode(value, result.outputs[alias])
         except ValueError as error:
             raise StatusError(
                 Code.UNIMPLEMENTED,
                 f'Output "{alias}" cannot be sent: {error}',
             ) from error
-    return response
+    return result
 
 
 class Arrays(Mapping):

@@ -1,20 +1,24 @@
-"""The development server: one model behind TensorFlow Serving's gRPC services.
+"""The development server: models behind TensorFlow Serving's gRPC and REST.
 
 It answers with TensorFlow Serving's codes, texts and encodings, so that a
-client that works here works there. It loads one version, the newest, when it
-starts, and does not batch, reload or answer REST.
+client that works here works there.
 
-An event loop in a thread of its own receives the calls; see `workers` for what
-runs them.
+An event loop in a thread of its own receives the calls; an `Executor` runs
+them in others. `Catalog` loads and unloads versions in a third.
 """
 
 import asyncio
 import os
+import socket
 import threading
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
 
 import grpc
 
 try:
+    import uvicorn
     from grpc_health.v1 import health
     from grpc_health.v1 import health_pb2
     from grpc_health.v1 import health_pb2_grpc
@@ -24,9 +28,20 @@ try:
     from tensorflow_serving.apis import prediction_service_pb2
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+    from keras_attn_serving.batching import Batches
+    from keras_attn_serving.calls import Alone
+    from keras_attn_serving.calls import Executor
+    from keras_attn_serving.catalog import Catalog
+    from keras_attn_serving.config import Batching
+    from keras_attn_serving.config import ConfigError as ConfigError
+    from keras_attn_serving.config import ModelConfig
+    from keras_attn_serving.config import Tls
+    from keras_attn_serving.engine import Session
     from keras_attn_serving.limits import Limits
+    from keras_attn_serving.metrics import Metrics
     from keras_attn_serving.model import LoadError as LoadError
     from keras_attn_serving.model import Model
+    from keras_attn_serving.rest import RestApi
     from keras_attn_serving.service import ModelService
     from keras_attn_serving.service import PredictionService
     from keras_attn_serving.warm_up import warm_up as replay
@@ -47,10 +62,65 @@ _MODEL = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 _HEALTH_NAMES = ("", "PredictionService", "ModelService", _PREDICTION, _MODEL)
 
 
-class Server:
-    """Serves the newest version of a model.
+# After the last run has ended, for its answer to leave.
+_LAST_SECONDS = 0.5
 
-    The model is loaded and warmed up first; then the port opens.
+
+class Loading(NamedTuple):
+    """How versions are found and loaded.
+
+    Attributes:
+        warm_up: Whether to replay an export's warm-up requests.
+        warm_up_iterations: How often to replay each.
+        poll_seconds: Seconds between looks at the directories; 0 for one
+            look, at the start.
+        retries: How often loading a new version is tried again.
+        retry_seconds: Seconds between two tries.
+        early_labels: Whether a new label may name a version that is not
+            loaded yet.
+        session: How TensorFlow runs the models.
+    """
+
+    warm_up: bool = True
+    warm_up_iterations: int = 1
+    poll_seconds: float = 1.0
+    retries: int = 5
+    retry_seconds: float = 60.0
+    early_labels: bool = False
+    session: Session = Session()
+
+    def load(self, name: str, version: int, path: str) -> Model:
+        """Loads a version and warms it up."""
+        model = Model(name, version, path, self.session)
+        if self.warm_up:
+            try:
+                replay(model, self.warm_up_iterations)
+            except BaseException:
+                model.close()
+                raise
+        return model
+
+
+class Rest(NamedTuple):
+    """The REST API.
+
+    Attributes:
+        port: Port to listen on; 0 for any free one.
+        timeout: Seconds until a request is cancelled; `None` for never.
+        cors: Whether web pages of other origins may ask.
+        metrics_path: Path under which Prometheus finds metrics, or `None`.
+    """
+
+    port: int = 0
+    timeout: float | None = 30.0
+    cors: bool = False
+    metrics_path: str | None = None
+
+
+class Server:
+    """Serves models, and new versions of them as they appear.
+
+    The models are loaded and warmed up first; then the ports open.
 
     Example:
         ```python
@@ -59,51 +129,78 @@ class Server:
         ```
 
     Args:
-        model_base_path: Directory of the model's versions.
+        model_base_path: Directory of the model's versions; `None` with
+            `models`.
         model_name: Name under which the model is served.
-        port: Port to listen on; 0 for any free one.
+        port: Port to listen on for gRPC; 0 for any free one.
         host: Interface to listen on. Defaults to this machine only;
             `"0.0.0.0"`, TensorFlow Serving's choice, for all.
-        warm_up: Whether to replay the export's warm-up requests.
+        models: Several models, instead of the one above.
+        rest: The REST API. Defaults to none.
+        socket_path: A Unix socket that answers gRPC too.
+        tls: Keys and certificates for the gRPC port. Defaults to no
+            encryption.
+        batching: How requests are joined. Defaults to running each alone.
+        loading: How versions are found and loaded. Defaults to `Loading()`.
         threads: Number of calls that run at a time; others wait. Defaults to
-            4 for each core, as in TensorFlow Serving.
+            4 for each core, as in TensorFlow Serving. With `batching`, calls
+            that are taken at a time; others are refused, and there is no
+            default.
         limits: What a request may ask. Defaults to `Limits()`.
+        channel_arguments: Further arguments of gRPC's server.
 
     Attributes:
-        port: The port it listens on.
+        port: The port it listens on for gRPC.
         address: `host:port`, for a client on this machine.
-        version: The version it serves.
+        rest_port: The port of the REST API, or `None`.
+        rest_address: `host:port` of the REST API, or `None`.
 
     Raises:
-        LoadError: If the model cannot be loaded or fails its warm-up.
-        OSError: If the port is taken.
+        LoadError: If a model cannot be loaded or fails its warm-up.
+        ConfigError: If a label names a version that is not loaded.
+        OSError: If a port is taken.
     """
 
     def __init__(
         self,
-        model_base_path: str | os.PathLike,
+        model_base_path: str | os.PathLike | None = None,
         model_name: str = "default",
         port: int = 8500,
         *,
         host: str = "localhost",
-        warm_up: bool = True,
+        models: Sequence[ModelConfig] | None = None,
+        rest: Rest | None = None,
+        socket_path: str | None = None,
+        tls: Tls | None = None,
+        batching: Batching | None = None,
+        loading: Loading | None = None,
         threads: int | None = None,
         limits: Limits | None = None,
+        channel_arguments: Sequence[tuple[str, Any]] = (),
     ):
+        if (model_base_path is None) == (models is None):
+            raise ValueError(
+                "A server needs either `model_base_path` or `models`. "
+                f"Received: {model_base_path!r} and {models!r}"
+            )
+        if models is None:
+            assert model_base_path is not None
+            models = [ModelConfig(model_name, os.fspath(model_base_path))]
+        loading = loading or Loading()
         self._limits = limits or Limits()
-        self._model = Model(model_name, os.fspath(model_base_path))
-        if warm_up:
-            try:
-                replay(self._model)
-            except BaseException:
-                self._model.close()
-                raise
-        self._workers = Workers(
-            threads or 4 * (os.cpu_count() or 1),
-            self._limits.queued_calls,
-            self._limits.run_seconds,
-            4 * self._limits.message_bytes,
+        self._metrics = Metrics()
+        self._first = models[0].name if models else model_name
+        self._tls, self._channel_arguments = tls, list(channel_arguments)
+        self._catalog = Catalog(
+            models,
+            loading.load,
+            poll_seconds=loading.poll_seconds,
+            retries=loading.retries,
+            retry_seconds=loading.retry_seconds,
+            early_labels=loading.early_labels,
         )
+        self._catalog.start()
+        self._executor: Executor | None = None
         self._stopping = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -112,13 +209,37 @@ class Server:
             daemon=True,
         )
         self._thread.start()
+        self._http: _Http | None = None
+        self.rest_port: int | None = None
+        self.rest_address: str | None = None
         try:
-            self.port = self._wait_for(self._start(host, port))
+            self.port = self._wait_for(
+                self._start(host, port, socket_path, batching, threads)
+            )
+            self.address = f"{_reachable(host)}:{self.port}"
+            if rest is not None:
+                self.rest_port = self._wait_for(self._start_rest(host, rest))
+                self.rest_address = f"{_reachable(host)}:{self.rest_port}"
+            self._wait_for(self._announce())
         except BaseException:
+            self._wait_for(self._end(0.0))
             self._close()
             raise
-        self.address = f"{_reachable(host)}:{self.port}"
-        self.version = self._model.version
+
+    @property
+    def version(self) -> int:
+        """The newest version that it serves, of the first model."""
+        return self._catalog.newest(self._first)
+
+    def reload(self, models: Sequence[ModelConfig]) -> None:
+        """Serves other models, versions or labels from now on.
+
+        Raises:
+            StatusError: If a label names a version that is not available, or
+                a new model has no version: nothing changes then. Or if a new
+                model fails to load, which is tried again later.
+        """
+        self._catalog.reload(models)
 
     def stop(self, grace: float = 10.0) -> None:
         """Refuses new calls, finishes those in flight, and closes.
@@ -128,14 +249,27 @@ class Server:
         """
         with self._stopping:
             if self._thread.is_alive():
-                self._wait_for(self._stop(grace))
+                self._wait_for(self._end(grace))
                 self._close()
 
     def _wait_for(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    async def _start(self, host, port):
-        """Opens the port and returns it."""
+    async def _start(self, host, port, socket_path, batching, threads):
+        """Opens the port for gRPC and returns it."""
+        if batching is None:
+            self._executor = Alone(
+                Workers(
+                    threads or 4 * (os.cpu_count() or 1),
+                    self._limits.queued_calls,
+                    self._limits.run_seconds,
+                    4 * self._limits.message_bytes,
+                )
+            )
+        else:
+            self._executor = Batches(
+                batching, self._limits, self._metrics, threads
+            )
         most = self._limits.message_bytes
         self._server = grpc.aio.server(
             options=[
@@ -144,9 +278,12 @@ class Server:
                 ("grpc.max_send_message_length", -1),
                 # Otherwise two servers could share a port and take turns.
                 ("grpc.so_reuseport", 0),
+                *self._channel_arguments,
             ],
         )
-        service = PredictionService(self._model, self._workers, self._limits)
+        service = PredictionService(
+            self._catalog, self._executor, self._limits, self._metrics
+        )
         # The first handler of a method counts: `Predict` takes bytes.
         raw = {"Predict": grpc.unary_unary_rpc_method_handler(service.Predict)}
         self._server.add_generic_rpc_handlers(
@@ -156,7 +293,7 @@ class Server:
             service, self._server
         )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelService(self._model), self._server
+            ModelService(self._catalog), self._server
         )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -169,22 +306,56 @@ class Server:
             ),
             self._server,
         )
-        port = _bind(self._server, host, port)
+        bound = _bind(self._server, host, port, self._tls)
+        if socket_path is not None:
+            _bind_unix(self._server, socket_path)
+        return bound
+
+    async def _start_rest(self, host, rest):
+        """Opens the port for REST and returns it."""
+        api = RestApi(
+            self._catalog,
+            self._executor,
+            self._limits,
+            self._metrics,
+            timeout=rest.timeout,
+            cors=rest.cors,
+            metrics_path=rest.metrics_path,
+        )
+        self._http = _Http(api, host, rest.port)
+        return self._http.port
+
+    async def _announce(self):
         for name in _HEALTH_NAMES:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
-        return port
+        if self._http is not None:
+            self._http.start()
 
-    async def _stop(self, grace):
+    async def _end(self, grace):
+        if self._executor is None:  # it never started
+            return
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace)
+        stopping = asyncio.ensure_future(self._server.stop(grace))
+        ending = self._http.stop(grace) if self._http else None
+        # Streams of health or reflection that stay open are not waited for.
+        idle = asyncio.ensure_future(self._executor.idle())
+        await asyncio.wait(
+            [stopping, idle], return_when=asyncio.FIRST_COMPLETED
+        )
+        idle.cancel()
+        await self._server.stop(min(grace, _LAST_SECONDS))
+        await stopping
+        if ending is not None:
+            await ending
 
     def _close(self):
-        """Ends the event loop and the threads, and frees the model."""
+        """Ends the event loop and the threads, and frees the models."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._model.close()  # ends runs that no call waits for
-        self._workers.close()
+        self._catalog.close()  # ends runs that no call waits for
+        if self._executor is not None:
+            self._executor.close()
         self._loop.close()
 
     def __enter__(self) -> "Server":
@@ -194,19 +365,110 @@ class Server:
         self.stop()
 
 
-def _bind(server, host, port):
-    address = f"{host}:{port}"
+class _Http:
+    """An ASGI application behind a port, in the running event loop."""
+
+    def __init__(self, app, host, port):
+        self._sockets = _sockets(host, port)
+        self.port = self._sockets[0].getsockname()[1]
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+            )
+        )
+        self._serving = None
+
+    def start(self):
+        self._serving = asyncio.ensure_future(
+            self._server.serve(sockets=self._sockets)
+        )
+
+    async def stop(self, grace):
+        """Finishes the requests in flight, for some seconds."""
+        if self._serving is None:
+            for each in self._sockets:
+                each.close()
+            return
+        self._server.should_exit = True
+        _, late = await asyncio.wait([self._serving], timeout=grace)
+        if late:
+            self._server.force_exit = True
+            await self._serving
+
+
+def _sockets(host, port):
+    """Opens a port on every address of a host, both IPv4 and IPv6."""
+    sockets: list[socket.socket] = []
     try:
-        bound = server.add_insecure_port(address)
+        for family, kind, proto, _, address in socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM
+        ):
+            each = socket.socket(family, kind, proto)
+            sockets.append(each)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if len(sockets) > 1:  # the port that the first has got
+                found = sockets[0].getsockname()[1]
+                address = address[0], found, *address[2:]
+            try:
+                each.bind(address)
+                each.listen()
+            except OSError:
+                # Of several addresses, one may not exist here.
+                if len(sockets) == 1 or port:
+                    raise
+                sockets.pop().close()
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        raise _taken(f"{host}:{port}") from error
+    return sockets
+
+
+def _bind(server, host, port, tls):
+    address = f"{host}:{port}"
+    if port:  # gRPC would be content with one of IPv4 and IPv6
+        for each in _sockets(host, port):
+            each.close()
+    try:
+        if tls is None:
+            bound = server.add_insecure_port(address)
+        else:
+            credentials = grpc.ssl_server_credentials(
+                [(tls.key, tls.certificate)],
+                tls.authority,
+                tls.verify_client,
+            )
+            bound = server.add_secure_port(address, credentials)
     except RuntimeError:
         bound = 0
     if not bound:
-        raise OSError(
-            "The server needs a free port and cannot listen on another. "
-            f"Received: {address}. Is another server running there? Choose "
-            "another port, or 0 for any free one."
-        )
+        raise _taken(address)
     return bound
+
+
+def _bind_unix(server, path):
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise OSError(
+            "The server needs a path for its Unix socket at which no other "
+            f"listens and where it may write. Received: {path!r}"
+        ) from error
+
+
+def _taken(address):
+    return OSError(
+        "The server needs a free port and cannot listen on another. "
+        f"Received: {address}. Is another server running there? Choose "
+        "another port, or 0 for any free one."
+    )
 
 
 def _reachable(host):

@@ -1,27 +1,31 @@
-"""TensorFlow Serving's gRPC services, answered by one loaded model.
+"""TensorFlow Serving's gRPC services.
 
-The methods run in the server's event loop; `Workers` runs the model.
+The methods run in the server's event loop; the executor runs the models.
 """
 
+import asyncio
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
-from tensorflow_serving.apis import get_model_metadata_pb2
-from tensorflow_serving.apis import get_model_status_pb2
+from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
-from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+from keras_attn_serving import config
+from keras_attn_serving import descriptions
+from keras_attn_serving import examples
+from keras_attn_serving.calls import Executor
+from keras_attn_serving.catalog import Catalog
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.limits import Limits
-from keras_attn_serving.model import Model
-from keras_attn_serving.predict import predict
-from keras_attn_serving.workers import Workers
+from keras_attn_serving.metrics import Metrics
+from keras_attn_serving.predict import PredictCall
+from keras_attn_serving.predict import read_spec
 
 # gRPC sends the text in a header, so TensorFlow Serving cuts it.
 _LONGEST = 1024
@@ -36,6 +40,8 @@ def _answering(method: Callable) -> Callable:
         try:
             return await method(self, request, context)
         except StatusError as error:
+            if context.cancelled():  # no one waits for the status
+                return None
             await context.abort(_CODES[error.code], cut(error.details))
 
     return call
@@ -49,52 +55,47 @@ def cut(details: str) -> str:
     return raw[:_LONGEST].decode("utf-8", "ignore") + "...TRUNCATED"
 
 
-def _refusing(name: str, advice: str) -> Callable:
-    async def refuse(self, request, context):
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED,
-            f"The development server does not answer {name}. {advice}",
-        )
-
-    refuse.__name__ = name
-    return refuse
-
-
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     """Answers `tensorflow.serving.PredictionService`.
 
     Args:
-        model: The model to serve.
-        workers: The threads that run it.
+        catalog: The models that are served.
+        executor: What runs the calls.
         limits: What a request may ask.
+        metrics: Counts requests.
     """
 
-    def __init__(self, model: Model, workers: Workers, limits: Limits):
-        self._model, self._workers, self._limits = model, workers, limits
+    def __init__(
+        self,
+        catalog: Catalog,
+        executor: Executor,
+        limits: Limits,
+        metrics: Metrics,
+    ):
+        self._catalog, self._executor = catalog, executor
+        self._limits, self._metrics = limits, metrics
 
     @_answering
     async def Predict(self, request: bytes, context: grpc.aio.ServicerContext):
-        # Bytes in and out: a thread reads and writes the messages, so that
-        # large ones keep no other call from an answer.
-        run = functools.partial(self._answer, request)
-        return await self._workers.run(run, _timeout(context), len(request))
-
-    def _answer(self, raw: bytes, seconds: float) -> bytes:
+        # Bytes in and out: the executor says who reads and writes them.
+        call = PredictCall(request, self._catalog, self._limits)
+        started, code = time.perf_counter(), Code.OK
         try:
-            request = predict_pb2.PredictRequest.FromString(raw)
-        except DecodeError as error:
-            raise StatusError(
-                Code.INTERNAL, f"The request is no PredictRequest: {error}"
-            ) from error
-        _check_spec(self._model, request)
-        response = predict(self._model, request, seconds, self._limits)
-        return response.SerializeToString()
+            return await self._executor.answer(call, _timeout(context))
+        except StatusError as error:
+            code = error.code
+            raise
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.request(
+                self._catalog.known(call.name), "Predict", "GRPC", code, seconds
+            )
 
     @_answering
     async def GetModelMetadata(
         self, request: Any, context: grpc.aio.ServicerContext
     ):
-        _require_spec(request)
+        spec = read_spec(request)
         if not request.metadata_field:
             raise invalid_argument(
                 "GetModelMetadataRequest must specify at least one "
@@ -105,97 +106,64 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 raise invalid_argument(
                     f"Metadata field {field} is not supported"
                 )
-        _check_spec(self._model, request)
-        signatures = get_model_metadata_pb2.SignatureDefMap()
-        for name, signature in self._model.definitions.items():
-            signatures.signature_def[name].CopyFrom(signature)
-        response = get_model_metadata_pb2.GetModelMetadataResponse()
-        response.model_spec.name = self._model.name
-        response.model_spec.version.value = self._model.version
-        response.metadata["signature_def"].Pack(signatures)
-        return response
+        return descriptions.metadata(self._catalog, spec)
 
-    _use_predict = "Use Predict, which takes strings and tensors directly."
-    Classify = _refusing("Classify", _use_predict)
-    Regress = _refusing("Regress", _use_predict)
-    MultiInference = _refusing("MultiInference", _use_predict)
+    @_answering
+    async def Classify(self, request: Any, context: grpc.aio.ServicerContext):
+        self._refuse(request, "classify")
+
+    @_answering
+    async def Regress(self, request: Any, context: grpc.aio.ServicerContext):
+        self._refuse(request, "regress")
+
+    @_answering
+    async def MultiInference(
+        self, request: Any, context: grpc.aio.ServicerContext
+    ):
+        specs = [read_spec(task) for task in request.tasks]
+        examples.refuse_several(self._catalog, request, specs)
+
+    def _refuse(self, request, kind):
+        signature = request.model_spec.signature_name
+        examples.refuse(self._catalog, read_spec(request), signature, kind)
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     """Answers `tensorflow.serving.ModelService`.
 
     Args:
-        model: The model to serve.
+        catalog: The models that are served.
     """
 
-    def __init__(self, model: Model):
-        self._model = model
+    def __init__(self, catalog: Catalog):
+        self._catalog = catalog
 
     @_answering
     async def GetModelStatus(
         self, request: Any, context: grpc.aio.ServicerContext
     ):
-        # As in TensorFlow Serving, an empty name is NOT_FOUND here, and a
-        # label is ignored.
-        _require_spec(request)
-        spec, model = request.model_spec, self._model
-        if spec.HasField("version"):
-            known = (spec.name, spec.version.value) == (
-                model.name,
-                model.version,
-            )
-            missing = f"version {spec.version.value}"
-        else:
-            known = spec.name == model.name
-            missing = "any versions"
-        if not known:
-            raise StatusError(
-                Code.NOT_FOUND,
-                f"Could not find {missing} of model {spec.name}",
-            )
-        response = get_model_status_pb2.GetModelStatusResponse()
-        status = response.model_version_status.add()
-        status.version = model.version
-        status.state = get_model_status_pb2.ModelVersionStatus.AVAILABLE
-        status.status.SetInParent()  # present and OK
-        return response
+        return descriptions.status(self._catalog, read_spec(request))
 
-    HandleReloadConfigRequest = _refusing(
-        "HandleReloadConfigRequest",
-        "It serves the one model that it was started with. Start it again "
-        "with another.",
-    )
+    @_answering
+    async def HandleReloadConfigRequest(
+        self, request: Any, context: grpc.aio.ServicerContext
+    ):
+        try:
+            configs = config.models(request.config)
+        except config.ConfigError as error:
+            raise invalid_argument(str(error)) from error
+        if request.metric_names:
+            raise StatusError(
+                Code.UNIMPLEMENTED,
+                "The development server reports no changes of metrics. Leave "
+                "metric_names out.",
+            )
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._catalog.reload, configs)
+        return model_management_pb2.ReloadConfigResponse()
 
 
 def _timeout(context):
     # gRPC gives a call without a deadline one in the far future.
     remaining = context.time_remaining()
     return None if remaining is None or remaining > 1e9 else remaining
-
-
-def _require_spec(request):
-    if not request.HasField("model_spec"):
-        raise invalid_argument("Missing ModelSpec")
-
-
-def _check_spec(model, request):
-    _require_spec(request)
-    spec = request.model_spec
-    if not spec.name:
-        raise invalid_argument("ModelSpec has no name specified.")
-    choice = spec.WhichOneof("version_choice")
-    if choice == "version_label":
-        # Labels come from TensorFlow Serving's model config file.
-        raise invalid_argument(
-            f"Unrecognized servable version label: {spec.version_label}"
-        )
-    if choice == "version":
-        found = spec.version.value == model.version
-        wanted = f"Specific({spec.name}, {spec.version.value})"
-    else:
-        found, wanted = True, f"Latest({spec.name})"
-    if spec.name != model.name or not found:
-        raise StatusError(
-            Code.NOT_FOUND,
-            f"Servable not found for request: {wanted}",
-        )

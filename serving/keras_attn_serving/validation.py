@@ -139,17 +139,17 @@ def _check_dtypes(signature, arrays):
             dtype = tf.as_dtype(given)
         except TypeError as error:
             raise invalid_argument(
-                f"Expects arg[{index}] to be {_cpp_name(wanted)} but an array "
+                f"Expects arg[{index}] to be {cpp_name(wanted)} but an array "
                 f"of dtype {given} is provided"
             ) from error
         if dtype != wanted:
             raise invalid_argument(
-                f"Expects arg[{index}] to be {_cpp_name(wanted)} "
-                f"but {_cpp_name(dtype)} is provided"
+                f"Expects arg[{index}] to be {cpp_name(wanted)} "
+                f"but {cpp_name(dtype)} is provided"
             )
 
 
-def _cpp_name(dtype):
+def cpp_name(dtype):
     return _CPP_NAMES.get(dtype.name, dtype.name)
 
 

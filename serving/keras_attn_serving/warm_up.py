@@ -15,8 +15,12 @@ _FILE = "assets.extra/tf_serving_warmup_requests"
 _MOST = 1000  # TensorFlow Serving's own limit
 
 
-def warm_up(model: Model) -> None:
+def warm_up(model: Model, iterations: int = 1) -> None:
     """Answers the requests in `assets.extra/tf_serving_warmup_requests`.
+
+    Args:
+        model: The model.
+        iterations: How often to answer each.
 
     Raises:
         LoadError: If one fails, or is of a kind that is not served here.
@@ -37,7 +41,8 @@ def warm_up(model: Model) -> None:
                 f"Received: {kind}. Other requests are not served here."
             )
         try:
-            predict(model, log.predict_log.request)
+            for _ in range(iterations):
+                predict(model, log.predict_log.request)
         except StatusError as error:
             raise LoadError(
                 f"Warm-up record {number} of {file} failed, and TensorFlow "

@@ -18,7 +18,6 @@ from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2
 from tensorflow_serving.apis import inference_pb2
-from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import regression_pb2
 
@@ -304,27 +303,81 @@ def test_status_is_refused_in_tensorflow_servings_words(models, case):
     assert refusal(models.GetModelStatus, request) == (code, text)
 
 
+CLASSIFY = "tensorflow/serving/classify"
+
+# name of the call: signature, text
+EXAMPLES = {
+    "Classify": {
+        "S": "No signature was found with the name: S",
+        "add": "Expected one input Tensor.",
+        "align": "Expected one or two output Tensors, found 7",
+        "": "No classification inputs found in SignatureDef: inputs",
+    },
+    "Regress": {
+        "S": "No signature was found with the name: S",
+        "": "Expected one output Tensor.",
+        "number": "No regression inputs found in SignatureDef: inputs",
+    },
+    "MultiInference": {
+        "S": "Requested signature not found in model graph: S",
+        "add": "Expected one input Tensor.",
+        "number": "No classification inputs found in SignatureDef: inputs",
+    },
+}
+MESSAGES = {
+    "Classify": classification_pb2.ClassificationRequest,
+    "Regress": regression_pb2.RegressionRequest,
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Classify", classification_pb2.ClassificationRequest()),
-        ("Regress", regression_pb2.RegressionRequest()),
-        ("MultiInference", inference_pb2.MultiInferenceRequest()),
-    ],
+    ("name", "signature"),
+    [(name, signature) for name in EXAMPLES for signature in EXAMPLES[name]],
 )
-def test_calls_on_examples_are_unimplemented(ours, prediction, name, message):
+def test_calls_on_examples_are_refused_in_tensorflow_servings_words(
+    prediction, name, signature
+):
+    task = inference_pb2.InferenceTask(method_name=CLASSIFY)
+    message = MESSAGES[name]() if name in MESSAGES else task
+    spec(message, f"{SPEC} signature_name: '{signature}'")
+    if message is task:
+        message = inference_pb2.MultiInferenceRequest(tasks=[task])
     code, details = refusal(getattr(prediction, name), message)
-    assert code == grpc.StatusCode.UNIMPLEMENTED
-    assert f"does not answer {name}. Use Predict" in details
+    assert code == INVALID
+    assert details.startswith(EXAMPLES[name][signature])
 
 
-def test_reloading_is_unimplemented(ours, models):
-    code, details = refusal(
-        models.HandleReloadConfigRequest,
-        model_management_pb2.ReloadConfigRequest(),
-    )
-    assert code == grpc.StatusCode.UNIMPLEMENTED
-    assert "Start it again with another" in details
+@pytest.mark.parametrize(
+    ("tasks", "code", "text"),
+    [
+        ([], INVALID, "Missing ModelSpec"),
+        (
+            [("toy", "number", CLASSIFY), ("other", "number", CLASSIFY)],
+            INVALID,
+            "No classification inputs found",
+        ),
+        (
+            [("toy", "number", "X")],
+            grpc.StatusCode.UNIMPLEMENTED,
+            "Unsupported signature method_name: X",
+        ),
+        (
+            [("nobody", "number", CLASSIFY)],
+            NOT_FOUND,
+            "Servable not found for request: Latest(nobody)",
+        ),
+    ],
+    ids=["no task", "first task", "other method", "unknown model"],
+)
+def test_several_inferences_are_refused(prediction, tasks, code, text):
+    request = inference_pb2.MultiInferenceRequest()
+    for name, signature, method in tasks:
+        task = request.tasks.add(method_name=method)
+        task.model_spec.name = name
+        task.model_spec.signature_name = signature
+    found, details = refusal(prediction.MultiInference, request)
+    assert found == code
+    assert details.startswith(text)
 
 
 def test_a_cut_text_stays_valid_utf8():

@@ -173,7 +173,7 @@ def test_a_server_that_stops_ends_runs_that_no_call_waits_for(toy_path):
     with Client(server.address, toy_model.NAME, timeout=60) as client:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             call = pool.submit(client.predict, FOREVER, "slow")
-            while server._workers._free:
+            while server._executor._workers._free:
                 time.sleep(0.01)
             begun = time.monotonic()
             stops = [pool.submit(server.stop, 0.1) for _ in range(3)]

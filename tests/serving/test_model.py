@@ -18,7 +18,7 @@ TEXT = np.array([b"hello", b"cat world"], object)
 
 @pytest.fixture(scope="module")
 def model(toy_path):
-    model = Model(toy_model.NAME, str(toy_path.parent))
+    model = Model(toy_model.NAME, toy_model.VERSION, str(toy_path))
     yield model
     model.close()
 

@@ -22,7 +22,8 @@ from keras_attn_serving import Client
 from keras_attn_serving import ServingError
 from keras_attn_serving.__main__ import main
 from keras_attn_serving.model import LoadError
-from keras_attn_serving.model import newest_version
+from keras_attn_serving.model import versions_at
+from keras_attn_serving.server import Loading
 from keras_attn_serving.server import Server
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import predict_pb2
@@ -137,11 +138,16 @@ def test_reflection_lists_the_services(ours, channel):
     }
 
 
-def test_the_largest_number_is_the_newest_version(tmp_path):
+def test_a_version_is_a_number_with_a_model_in_it(tmp_path):
     for name in ("3", "10", "007", "latest", ".tmp-11", "-12", "1.5", "²"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / "saved_model.pb").touch()
     (tmp_path / "13").write_text("a file is no version")
-    assert newest_version(str(tmp_path)) == (10, str(tmp_path / "10"))
+    (tmp_path / "14" / "variables").mkdir(parents=True)  # half written
+    assert versions_at(str(tmp_path)) == {
+        number: str(tmp_path / name)
+        for number, name in ((3, "3"), (10, "10"), (7, "007"))
+    }
 
 
 def test_the_newest_version_is_served(versions):
@@ -159,6 +165,7 @@ def test_the_newest_version_is_served(versions):
         ("nowhere", "is not a directory"),
         ("empty", "directory for each version"),
         ("itself", "directory above the versions"),
+        ("half", "directory for each version.*with saved_model.pb in it"),
         ("broken", "Version 1 of model 'toy' .* cannot be loaded"),
     ],
 )
@@ -168,7 +175,9 @@ def test_a_directory_without_a_model_is_refused_with_advice(
     (tmp_path / "empty").mkdir()
     (tmp_path / "itself").mkdir()
     (tmp_path / "itself" / "saved_model.pb").touch()
+    (tmp_path / "half" / "1").mkdir(parents=True)
     (tmp_path / "broken" / "1").mkdir(parents=True)
+    (tmp_path / "broken" / "1" / "saved_model.pb").write_text("no model")
     with pytest.raises(LoadError, match=words):
         serve(tmp_path / name)
 
@@ -208,7 +217,7 @@ def test_a_failing_warm_up_request_fails_the_load(versions, log, words):
     warm_up(versions(1), predict_log(["cat"]), log)
     with pytest.raises(LoadError, match=words):
         serve(versions.base_path)
-    with serve(versions.base_path, warm_up=False) as server:
+    with serve(versions.base_path, loading=Loading(warm_up=False)) as server:
         assert server.version == 1
 
 
@@ -387,7 +396,7 @@ def test_the_command_explains_its_flags_without_tensorflow():
         timeout=60,
     )
     assert result.returncode == 0, result.stderr
-    for flag in ("--model_base_path", "--model_name", "--port", "--host"):
+    for flag in ("--model_base_path", "--rest_api_port", "--port", "--host"):
         assert flag in result.stdout
 
 

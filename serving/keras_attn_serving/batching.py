@@ -1,0 +1,322 @@
+"""`Batches`: joins requests of several clients into one run of the model.
+
+It follows TensorFlow Serving's batching session, errors included, in all but
+two points. A request waits for others only while the model is busy, so a lone
+client waits for nothing. And a request whose client has left, or whose
+deadline has passed, is dropped by itself.
+"""
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from concurrent import futures
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_attn_serving.calls import Executor
+from keras_attn_serving.calls import Job
+from keras_attn_serving.config import Batching
+from keras_attn_serving.errors import Code
+from keras_attn_serving.errors import StatusError
+from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.limits import Limits
+from keras_attn_serving.metrics import Metrics
+
+_SMALL = 64 * 1024  # bytes of a message that the event loop reads itself
+
+
+class Batches(Executor):
+    """Gathers calls into batches and runs these in a few threads.
+
+    Calls of one signature, with the same outputs, of one version of a model
+    share batches.
+
+    Args:
+        config: Sizes, waiting time and queue.
+        limits: The time limit of a run, and the bytes that may wait.
+        metrics: Counts batches.
+        calls: Most calls that are answered at a time; `None` for any.
+    """
+
+    def __init__(
+        self,
+        config: Batching,
+        limits: Limits,
+        metrics: Metrics,
+        calls: int | None = None,
+    ):
+        super().__init__()
+        self._calls = calls
+        self._config, self._limits = config, limits
+        self._metrics = metrics
+        self._queues: dict[tuple, collections.deque[_Task]] = {}
+        self._free = config.num_batch_threads
+        self._bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._pool = futures.ThreadPoolExecutor(
+            config.num_batch_threads, thread_name_prefix="keras_attn_batch"
+        )
+        # Reads and writes large messages.
+        self._readers = futures.ThreadPoolExecutor(
+            2, thread_name_prefix="keras_attn_serving"
+        )
+
+    async def _answer(self, call, remaining):
+        if self._calls is not None and self._active > self._calls:
+            raise StatusError(
+                Code.RESOURCE_EXHAUSTED,
+                f"The server takes {self._calls} calls at a time. Send it "
+                "again later, or start the server with more "
+                "--grpc_max_threads.",
+            )
+        if self._bytes + call.size > 4 * self._limits.message_bytes:
+            raise _full("the waiting requests have too many bytes")
+        loop = asyncio.get_running_loop()
+        deadline = None if remaining is None else loop.time() + remaining
+        self._bytes += call.size
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._forget, call.size)
+            opening = call.open()
+            if call.size <= _SMALL:
+                job = stack.enter_context(opening)
+            else:
+                opened = loop.run_in_executor(
+                    self._readers, stack.enter_context, opening
+                )
+                try:
+                    job = await asyncio.shield(opened)
+                finally:  # the stack may not close before it is open
+                    await asyncio.wait([opened])
+            values = await self._queued(job, deadline)
+            size = sum(x.nbytes for x in values.values())
+            if size <= _SMALL:
+                return call.answer(job, values)
+            return await loop.run_in_executor(
+                self._readers, call.answer, job, values
+            )
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self._readers.shutdown()
+
+    def _forget(self, size):
+        self._bytes -= size
+
+    def _queued(self, job, deadline):
+        """Returns a future of a job's outputs."""
+        loop = asyncio.get_running_loop()
+        rows = _rows(job.plan.feeds)
+        most = self._config.max_batch_size
+        if rows > most:
+            raise invalid_argument(
+                f"Task size {rows} is larger than maximum input batch size "
+                f"{most}"
+            )
+        feeds, outputs = sorted(job.plan.feeds), tuple(job.plan.outputs)
+        key = job.model, job.signature, tuple(feeds), outputs
+        queue = self._queues.setdefault(key, collections.deque())
+        waiting = sum(x.rows for x in queue if not x.future.done())
+        if waiting + rows > self._config.max_enqueued_batches * most:
+            raise _full(
+                f"{waiting} rows wait and max_enqueued_batches is "
+                f"{self._config.max_enqueued_batches}"
+            )
+        task = _Task(job, rows, deadline, loop.time(), loop.create_future())
+        queue.append(task)
+        self._start()
+        return task.future
+
+    def _start(self):
+        """Starts the batches that are due, and sets a timer for the next."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._free:
+            self._drop()
+            if not self._queues:
+                return
+            # The queue whose first call waits longest.
+            key = min(self._queues, key=lambda k: self._queues[k][0].arrived)
+            for each, queue in self._queues.items():
+                if sum(x.rows for x in queue) >= self._config.max_batch_size:
+                    key = each
+                    break
+            else:
+                busy = self._free < self._config.num_batch_threads
+                wait = self._config.batch_timeout_micros / 1e6
+                due = self._queues[key][0].arrived + wait
+                if busy and loop.time() < due:
+                    self._timer = loop.call_at(due, self._start)
+                    return
+            self._launch(self._take(key))
+
+    def _drop(self):
+        """Removes calls that no one waits for, or whose time is over."""
+        now = asyncio.get_running_loop().time()
+        for key, queue in list(self._queues.items()):
+            for task in queue:
+                late = task.deadline is not None and task.deadline <= now
+                if late and not task.future.done():
+                    task.future.set_exception(
+                        StatusError(
+                            Code.RESOURCE_EXHAUSTED,
+                            "Run() timeout exceeded while waiting in batching "
+                            "queue",
+                        )
+                    )
+            left = collections.deque(x for x in queue if not x.future.done())
+            if left:
+                self._queues[key] = left
+            else:
+                del self._queues[key]
+
+    def _take(self, key):
+        """Removes the next batch from a queue."""
+        queue, tasks, rows = self._queues[key], [], 0
+        while queue and rows + queue[0].rows <= self._config.max_batch_size:
+            tasks.append(queue.popleft())
+            rows += tasks[-1].rows
+        if not queue:
+            del self._queues[key]
+        return tasks
+
+    def _launch(self, tasks):
+        loop = asyncio.get_running_loop()
+        self._free -= 1
+        now = loop.time()
+        # The run may take as long as any of its calls.
+        ends = [x.deadline for x in tasks]
+        seconds = self._limits.run_seconds
+        if None not in ends:
+            seconds = min(seconds, max(ends) - now)
+        for task in tasks:
+            self._metrics.queued(now - task.arrived, task.rows)
+        running = loop.run_in_executor(self._pool, self._run, tasks, seconds)
+        running.add_done_callback(lambda done: self._finished(tasks, done))
+
+    def _run(self, tasks, seconds):
+        """Runs a batch, in a thread; returns the outputs of each call."""
+        rows = sum(x.rows for x in tasks)
+        allowed = self._config.allowed_batch_sizes if rows else ()
+        size = next((x for x in allowed if x >= rows), rows)
+        self._metrics.processed(size, size - rows)
+        job = tasks[0].job
+        if len(tasks) == 1 and size == rows:
+            return [job.model.execute(job.plan, seconds)]
+        feeds = {
+            name: _joined(
+                name,
+                [x.job.plan.feeds[name] for x in tasks],
+                size - rows,
+                self._config.pad_variable_length_inputs,
+            )
+            for name in job.plan.feeds
+        }
+        values = job.model.execute(job.plan._replace(feeds=feeds), seconds)
+        return _split(values, [x.rows for x in tasks], size)
+
+    def _finished(self, tasks, done):
+        self._free += 1
+        error = done.exception()
+        answers = [None] * len(tasks) if error else done.result()
+        for task, values in zip(tasks, answers, strict=True):
+            if task.future.done():
+                continue
+            if error is not None:
+                task.future.set_exception(error)
+            else:
+                task.future.set_result(values)
+        self._start()
+
+
+class _Task(NamedTuple):
+    """A call that waits for a batch."""
+
+    job: Job
+    rows: int
+    deadline: float | None
+    arrived: float
+    future: asyncio.Future
+
+
+def _rows(feeds: Mapping[str, np.ndarray]) -> int:
+    sizes = set()
+    for array in feeds.values():
+        if not array.ndim:
+            raise invalid_argument(
+                "Batching Run() input tensors must have at least one dimension"
+            )
+        sizes.add(len(array))
+    if len(sizes) != 1:
+        raise invalid_argument(
+            "Batching Run() input tensors must have equal 0th-dimension size"
+        )
+    return sizes.pop()
+
+
+def _joined(
+    name: str, arrays: Sequence[np.ndarray], extra: int, pad: bool
+) -> np.ndarray:
+    """Joins the rows of an input, and adds copies of a row."""
+    shapes = {x.shape[1:] for x in arrays}
+    if len(shapes) > 1:
+        if not pad or len({len(x) for x in shapes}) > 1:
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                f"Tensors with name '{name}' from different tasks have "
+                "different shapes and padding is turned off. Set "
+                "pad_variable_length_inputs to true, or ensure that all "
+                "tensors with the same name have equal dimensions starting "
+                "with the first dim.",
+            )
+        widest = tuple(map(max, zip(*shapes, strict=True)))
+        arrays = [_padded(x, widest) for x in arrays]
+    if extra:
+        arrays = [*arrays, np.repeat(arrays[-1][:1], extra, axis=0)]
+    return np.concatenate(arrays)
+
+
+def _padded(array, sizes):
+    if array.shape[1:] == sizes:
+        return array
+    # TensorFlow Serving pads with the first element too.
+    first = array.flat[0] if array.size else np.zeros((), array.dtype)[()]
+    if array.dtype == object and not array.size:
+        first = b""
+    result = np.empty((len(array), *sizes), array.dtype)
+    result.fill(first)
+    result[tuple(map(slice, array.shape))] = array
+    return result
+
+
+def _split(values, rows, size):
+    """Returns the outputs of each call."""
+    for array in values.values():
+        if not array.ndim:
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                "Batched output tensor has 0 dimensions",
+            )
+        if len(array) != size:
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                "Batched output tensor's 0th dimension does not equal the sum "
+                "of the 0th dimension sizes of the input tensors",
+            )
+    ends = np.cumsum(rows)
+    return [
+        {name: array[end - count : end] for name, array in values.items()}
+        for count, end in zip(rows, ends, strict=True)
+    ]
+
+
+def _full(why):
+    return StatusError(
+        Code.UNAVAILABLE,
+        "The batch scheduling queue to which this task was submitted is full: "
+        f"{why}",
+    )

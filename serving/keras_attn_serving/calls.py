@@ -1,0 +1,119 @@
+"""`Call`: a request for a run of a model, whatever protocol it came by."""
+
+import abc
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_attn_serving.model import Model
+from keras_attn_serving.validation import Plan
+from keras_attn_serving.workers import Workers
+
+
+class Job(NamedTuple):
+    """What a call asks for: a plan, and the loaded model that runs it."""
+
+    model: Model
+    signature: str
+    plan: Plan
+
+
+class Call(abc.ABC):
+    """A request, and how its answer is written.
+
+    Attributes:
+        size: Bytes of the request.
+    """
+
+    size: int
+
+    @abc.abstractmethod
+    def open(self) -> contextlib.AbstractContextManager[Job]:
+        """Reads and checks the request; holds the model until it is closed.
+
+        Raises:
+            StatusError: If the request is at fault.
+        """
+
+    @abc.abstractmethod
+    def answer(self, job: Job, values: Mapping[str, np.ndarray]) -> bytes:
+        """Returns the message of an answer.
+
+        Args:
+            job: What `open` returned.
+            values: Arrays by the names of the outputs.
+
+        Raises:
+            StatusError: If an output cannot be sent.
+        """
+
+    def run(self, timeout: float | None = None) -> bytes:
+        """Runs the call alone, in this thread."""
+        with self.open() as job:
+            return self.answer(job, job.model.execute(job.plan, timeout))
+
+
+class Executor(abc.ABC):
+    """Decides when calls run, and in which thread.
+
+    All methods but `close()` are called in one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def answer(self, call: Call, remaining: float | None) -> bytes:
+        """Answers a call.
+
+        Args:
+            call: The call.
+            remaining: Seconds until its deadline, or `None`.
+
+        Raises:
+            StatusError: If it cannot be answered.
+        """
+        self._active += 1
+        self._idle.clear()
+        try:
+            return await self._answer(call, remaining)
+        finally:
+            self._active -= 1
+            if not self._active:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Returns when no call is being answered."""
+        await self._idle.wait()
+
+    @abc.abstractmethod
+    async def _answer(self, call: Call, remaining: float | None) -> bytes: ...
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Waits for the runs, and ends the threads."""
+
+
+class Alone(Executor):
+    """Runs each call by itself, in one of a few threads.
+
+    A thread reads and writes the messages too, so that large ones keep no
+    other call from an answer.
+
+    Args:
+        workers: The threads.
+    """
+
+    def __init__(self, workers: Workers):
+        super().__init__()
+        self._workers = workers
+
+    async def _answer(self, call, remaining):
+        return await self._workers.run(call.run, remaining, call.size)
+
+    def close(self) -> None:
+        self._workers.close()

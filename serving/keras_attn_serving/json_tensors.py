@@ -1,0 +1,485 @@
+"""Converts the JSON of TensorFlow Serving's REST API to arrays and back.
+
+It follows TensorFlow Serving's `json_tensor.cc`: what it accepts is accepted
+and what it refuses is refused in its words, but for four points, where a value
+would be lost in silence or a document is out of the ordinary. A key that
+stands twice, an input that is not of the signature, a number that its dtype
+does not hold, and lists hundreds deep are refused here.
+"""
+
+import base64
+import binascii
+import itertools
+import json
+import math
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn_serving.errors import Code
+from keras_attn_serving.errors import StatusError
+from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.signatures import Signature
+from keras_attn_serving.signatures import Tensor
+from keras_attn_serving.validation import cpp_name
+
+_SHOWN = 256  # characters of a value in an error
+_INTEGERS = (
+    tf.int32,
+    tf.int16,
+    tf.int8,
+    tf.uint8,
+    tf.int64,
+    tf.uint32,
+    tf.uint64,
+)
+_FLOATS = (tf.float32, tf.float64)
+
+
+class JsonRequest(NamedTuple):
+    """A request to predict.
+
+    Attributes:
+        signature: Name of the signature; "" for the default.
+        arrays: Arrays by the names of the inputs, strings as `bytes`.
+        rows: Whether it lists instances, so that the answer lists
+            predictions; else it has whole inputs, and the answer outputs.
+    """
+
+    signature: str
+    arrays: dict[str, np.ndarray]
+    rows: bool
+
+
+def read(text: bytes, find: Callable[[str], Signature]) -> JsonRequest:
+    """Reads the body of a request.
+
+    Args:
+        text: The JSON.
+        find: Returns the signature of a name.
+
+    Raises:
+        StatusError: If it is not what the signature needs.
+    """
+    document = _parse(text)
+    if not isinstance(document, dict):
+        raise _format_error(document, "Is not object")
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise _format_error(
+            document,
+            "not formatted correctly. 'signature_name' key must be a string "
+            "value.",
+        )
+    inputs = find(name).inputs
+    if not inputs:
+        raise invalid_argument(
+            f"Failed to get input map for signature: {name or 'DEFAULT'}"
+        )
+    if "instances" in document and "inputs" in document:
+        raise _format_error(
+            document,
+            "Not formatted correctly expecting only one of 'inputs' or "
+            "'instances' keys to exist ",
+        )
+    if "instances" in document:
+        instances = document["instances"]
+        if not isinstance(instances, list):
+            raise _format_error(
+                document, "Expecting 'instances' to be an list/array"
+            )
+        if not instances:
+            raise _format_error(document, "No values in 'instances' array")
+        return JsonRequest(name, _rows(instances, inputs), True)
+    if "inputs" in document:
+        return JsonRequest(name, _columns(document["inputs"], inputs), False)
+    raise invalid_argument("Missing 'inputs' or 'instances' key")
+
+
+def write(values: Mapping[str, np.ndarray], rows: bool) -> bytes:
+    """Writes the body of an answer.
+
+    Strings of outputs whose names end in `_bytes` are written in base64,
+    others as text, with U+FFFD for what is no UTF-8.
+
+    Args:
+        values: Arrays by the names of the outputs.
+        rows: Whether to list predictions, else whole outputs.
+
+    Raises:
+        StatusError: If an output has no form in JSON, or rows are asked for
+            and the outputs differ in their number.
+    """
+    if not values:
+        raise invalid_argument("Cannot convert empty tensor map to JSON")
+    named = len(values) > 1
+    if not rows:
+        outputs = [
+            (f"{_string(name)}: " if named else "") + _written(name, array)
+            for name, array in sorted(values.items())
+        ]
+        text = ",\n        ".join(outputs)
+        text = f"{{\n        {text}\n    }}" if named else text
+        return f'{{\n    "outputs": {text}\n}}'.encode()
+    size = None
+    for name, array in sorted(values.items()):
+        if not array.ndim:
+            raise invalid_argument(
+                f"Tensor name: {name} has no shape information "
+            )
+        if size is not None and len(array) != size:
+            raise invalid_argument(
+                f"Tensor name: {name} has inconsistent batch size: "
+                f"{len(array)} expecting: {size}"
+            )
+        size = len(array)
+    columns = [
+        [
+            (f"{_string(name)}: " if named else "") + x
+            for x in _each(name, array)
+        ]
+        for name, array in sorted(values.items())
+    ]
+    lines = [", ".join(row) for row in zip(*columns, strict=True)]
+    if named:
+        lines = [f"{{{line}}}" for line in lines]
+    text = ",\n        ".join(lines)
+    text = f"[\n        {text}\n    ]" if text else "[]"
+    return f'{{\n    "predictions": {text}\n}}'.encode()
+
+
+def error(details: str) -> bytes:
+    """Writes the body of a refusal."""
+    return f'{{\n    "error": {_string(details)}\n}}'.encode()
+
+
+def _parse(text):
+    if not text:
+        raise invalid_argument("JSON Parse error: The document is empty")
+    try:
+        # What follows the document does not count.
+        return _DECODER.raw_decode(text.decode("utf-8-sig").lstrip())[0]
+    except UnicodeDecodeError as broken:
+        raise invalid_argument(
+            f"JSON Parse error: Invalid encoding in string. at offset: "
+            f"{broken.start}"
+        ) from broken
+    except RecursionError as deep:
+        raise invalid_argument(
+            "JSON Parse error: lists or objects within each other are too deep"
+        ) from deep
+    except ValueError as broken:
+        offset = getattr(broken, "pos", 0)
+        raise invalid_argument(
+            f"JSON Parse error: Invalid value. {broken} at offset: {offset}"
+        ) from broken
+
+
+def _pairs(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(x for x in names if names.count(x) > 1)
+        raise ValueError(f"The key {twice!r} stands twice.")
+    return result
+
+
+def _float(text):
+    result = float(text)
+    if math.isinf(result):
+        raise ValueError(f"Number too big to be stored in double: {text}")
+    return result
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_float)
+
+
+def _rows(instances, inputs):
+    """Returns arrays from a list with an item for each row."""
+    if not isinstance(instances[0], dict) and len(inputs) > 1:
+        raise invalid_argument(
+            "instances is a plain list, but expecting list of objects as "
+            "multiple input tensors required as per tensorinfo_map"
+        )
+    objects = _is_object(instances[0])
+    items: dict[str, list] = {name: [] for name in inputs}
+    shapes: dict[str, tuple] = {}
+    for row, element in enumerate(instances):
+        if _is_object(element) != objects:
+            raise invalid_argument(
+                f"Expecting object but got list at item {row} of input list"
+                if objects
+                else f"Expecting value/list but got object at item {row} of "
+                "input list"
+            )
+        named = element if objects else {next(iter(inputs)): element}
+        failed = f"Failed to process element: {row}"
+        for name, item in named.items():
+            where = f"{failed} key: {name}" if objects else failed
+            try:
+                if name not in inputs:
+                    raise invalid_argument(
+                        f"JSON object: does not have named input: {name}"
+                    )
+                shape, flat = _flat(item, inputs[name])
+                _require_same(shapes.setdefault(name, shape), shape)
+            except StatusError as error:
+                raise invalid_argument(
+                    f"{where} of 'instances' list. Error: {error}"
+                ) from error
+            items[name] += flat
+        if set(named) != set(inputs):
+            raise invalid_argument(
+                f"{failed} of 'instances' list. JSON object: {_shown(element)} "
+                f"keys must be equal to: {','.join(sorted(inputs))}"
+            )
+    return {
+        name: _array(flat, (len(instances), *shapes[name]), inputs[name])
+        for name, flat in items.items()
+    }
+
+
+def _columns(value, inputs):
+    """Returns arrays from whole inputs."""
+    if not _is_object(value):
+        if len(inputs) > 1:
+            raise invalid_argument(
+                "inputs is a plain value/list, but expecting an object as "
+                "multiple input tensors required as per tensorinfo_map"
+            )
+        value = {next(iter(inputs)): value}
+    for name in inputs:
+        if name not in value:
+            raise invalid_argument(
+                f"Missing named input: {name} in 'inputs' object."
+            )
+    if extra := sorted(set(value) - set(inputs)):
+        raise invalid_argument(
+            f"'inputs' object must have the keys {','.join(sorted(inputs))}. "
+            f"It also has: {','.join(extra)}"
+        )
+    result = {}
+    for name, tensor in inputs.items():
+        shape, flat = _flat(value[name], tensor)
+        result[name] = _array(flat, shape, tensor)
+    return result
+
+
+def _require_same(wanted, shape):
+    if math.prod(wanted) != math.prod(shape):
+        raise invalid_argument(
+            f"Expecting tensor size: {math.prod(wanted)} but got: "
+            f"{math.prod(shape)}"
+        )
+    if wanted != shape:
+        raise invalid_argument(
+            f"Expecting shape {_shape(wanted)} but got: {_shape(shape)}"
+        )
+
+
+def _flat(value, tensor):
+    """Returns the shape of nested lists, and their values in a row."""
+    shape, first = [], value
+    while isinstance(first, list):
+        shape.append(len(first))
+        if not first:
+            break
+        first = first[0]
+    level = [value]
+    for depth, size in enumerate(shape):
+        for each in level:
+            if not isinstance(each, list):
+                raise _misplaced(each, depth, len(shape))
+            if len(each) != size:
+                raise invalid_argument(
+                    f"Encountered list at unexpected size: {len(each)} at "
+                    f"level: {depth} expected size: {size}"
+                )
+        level = list(itertools.chain.from_iterable(level))
+    convert = _converter(tensor.dtype)
+    for each in level:
+        if isinstance(each, list):
+            raise invalid_argument(
+                f"Encountered list at unexpected level: {len(shape)} expected "
+                f"< {len(shape)}"
+            )
+    return tuple(shape), [convert(each) for each in level]
+
+
+def _misplaced(value, depth, rank):
+    return invalid_argument(
+        f"JSON Value: {_shown(value)} found at incorrect level: {depth + 1} in "
+        f"the JSON DOM. Expected at level: {rank}"
+    )
+
+
+def _converter(dtype):
+    """Returns the function that converts a value of JSON to a dtype."""
+    if dtype == tf.string:
+        return _bytes
+    if dtype == tf.bool:
+        return lambda x: x if isinstance(x, bool) else _refuse(x, dtype)
+    if dtype in _FLOATS:
+        return lambda x: (
+            _double(x) if type(x) in (int, float) else _refuse(x, dtype)
+        )
+    if dtype in _INTEGERS:
+        low, high = dtype.min, dtype.max
+        return lambda x: (
+            x if type(x) is int and low <= x <= high else _refuse(x, dtype)
+        )
+    return lambda x: _refuse_dtype(x, dtype)
+
+
+def _double(value):
+    try:
+        return float(value)
+    except OverflowError as large:
+        raise invalid_argument(
+            "JSON Parse error: Number too big to be stored in double."
+        ) from large
+
+
+def _bytes(value):
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as broken:
+            raise invalid_argument(
+                "JSON Parse error: The surrogate pair in string is invalid."
+            ) from broken
+    if not isinstance(value, dict):
+        return _refuse(value, tf.string)
+    if not _is_base64(value):
+        raise invalid_argument(
+            f"JSON Value: {_shown(value)} not formatted correctly for base64 "
+            "data"
+        )
+    text = value["b64"].strip()
+    try:
+        # Like TensorFlow Serving, without need of the padding at the end.
+        padding = "=" * (-len(text.rstrip("=")) % 4)
+        return base64.b64decode(text.rstrip("=") + padding, validate=True)
+    except (binascii.Error, ValueError) as broken:
+        raise invalid_argument("Unable to base64 decode") from broken
+
+
+def _refuse(value, dtype):
+    raise invalid_argument(
+        f"JSON Value: {_shown(value)} Type: {_kind(value)} is not of expected "
+        f"type: {cpp_name(dtype)}"
+    )
+
+
+def _refuse_dtype(value, dtype):
+    raise StatusError(
+        Code.UNIMPLEMENTED,
+        f"Conversion of JSON Value: {_shown(value)} to type: {cpp_name(dtype)}",
+    )
+
+
+def _array(flat: list, shape: tuple, tensor: Tensor) -> np.ndarray:
+    if tensor.dtype == tf.string:
+        array = np.empty(len(flat), object)
+        array[:] = flat
+    else:
+        assert tensor.dtype is not None
+        with np.errstate(over="ignore"):  # to infinity, as in C++
+            array = np.array(flat, tensor.dtype.as_numpy_dtype)
+    return array.reshape(shape)
+
+
+def _is_object(value):
+    return isinstance(value, dict) and not _is_base64(value)
+
+
+def _is_base64(value):
+    return (
+        isinstance(value, dict)
+        and len(value) == 1
+        and isinstance(value.get("b64"), str)
+    )
+
+
+def _each(name, array):
+    """Returns the text of each row of an output."""
+    if array.ndim > 1:
+        return [_written(name, row) for row in array]
+    return [_nested(x) for x in _texts(name, array)]
+
+
+def _written(name, array):
+    """Returns an output, or a row of it, as text."""
+    texts = np.empty(array.size, object)
+    texts[:] = _texts(name, array.reshape(-1))
+    return _nested(texts.reshape(array.shape).tolist())
+
+
+def _nested(value):
+    if isinstance(value, str):
+        return value
+    return f"[{', '.join(map(_nested, value))}]"
+
+
+def _texts(name, flat):
+    """Returns each value of a vector as the text of its JSON."""
+    kind = flat.dtype.kind
+    if kind == "O":
+        if name.endswith("_bytes"):
+            return [
+                f'{{"b64": "{base64.b64encode(x).decode()}"}}' for x in flat
+            ]
+        return [_string(x.decode("utf-8", "replace")) for x in flat]
+    if kind == "b":
+        return ["true" if x else "false" for x in flat.tolist()]
+    dtype = tf.as_dtype(flat.dtype)
+    if dtype in _INTEGERS:
+        return list(map(str, flat.tolist()))
+    if dtype in _FLOATS:
+        return [_decimal(x) for x in flat]
+    raise invalid_argument(
+        f"Failed to write JSON value for tensor type: {cpp_name(dtype)}"
+    )
+
+
+def _decimal(value):
+    """Writes a number with six digits, or with as many as it needs."""
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = f"{float(value):g}"
+    if type(value)(text) != value:
+        text = f"{float(value):.{9 if value.dtype == np.float32 else 17}g}"
+    return text if "." in text or "e" in text else f"{text}.0"
+
+
+def _string(text):
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _format_error(value, why):
+    return invalid_argument(f"JSON Value: {_shown(value)} {why}")
+
+
+def _shown(value):
+    try:
+        return json.dumps(value)[:_SHOWN]
+    except RecursionError:
+        return "[[[..."
+
+
+def _kind(value):
+    if value is None:
+        return "Null"
+    if isinstance(value, bool):
+        return str(value)
+    kinds = {dict: "Object", list: "Array", str: "String"}
+    return kinds.get(type(value), "Number")
+
+
+def _shape(sizes):
+    return f"[{','.join(map(str, sizes))}]"

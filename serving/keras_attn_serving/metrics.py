@@ -1,0 +1,116 @@
+"""`Metrics`: what the server counts, for Prometheus.
+
+Names, labels, units and buckets are TensorFlow Serving's, so that its
+dashboards and alerts work with either server.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import prometheus_client
+from prometheus_client.core import Metric
+
+from keras_attn_serving.errors import Code
+
+# 33 buckets from 10 microseconds to 25 minutes.
+_MICROSECONDS = [10 * 1.8**power for power in range(33)]
+_ROWS = [float(2**power) for power in range(15)]
+
+
+class Metrics:
+    """Counts requests, batches and loads. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._registry = prometheus_client.CollectorRegistry()
+        self._requests = self._counter(
+            "request_count", "Requests by their status.", "model_name", "status"
+        )
+        self._latency = self._histogram(
+            "request_latency",
+            "Microseconds of a request that was answered.",
+            _MICROSECONDS,
+            "model_name",
+            "API",
+            "entrypoint",
+        )
+        self._queuing = self._histogram(
+            "batching_session:queuing_latency",
+            "Microseconds that a request waited for its batch.",
+            _MICROSECONDS,
+        )
+        self._input = self._histogram(
+            "batching_session:input_batch_size", "Rows of a request.", _ROWS
+        )
+        self._processed = self._histogram(
+            "batching_session:processed_batch_size", "Rows of a batch.", _ROWS
+        )
+        self._padding = self._histogram(
+            "batching_session:padding_size",
+            "Rows that fill a batch up to an allowed size.",
+            _ROWS,
+        )
+
+    def request(
+        self, model: str, api: str, entrypoint: str, code: Code, seconds: float
+    ) -> None:
+        """Counts a request.
+
+        Args:
+            model: Name of the model.
+            api: The call, such as `Predict`, or `predict` by REST.
+            entrypoint: `GRPC` or `REST`.
+            code: Its status.
+            seconds: How long it took.
+        """
+        self._requests.labels(model, code.name).inc()
+        if code is Code.OK:
+            microseconds = seconds * 1e6
+            self._latency.labels(model, api, entrypoint).observe(microseconds)
+
+    def queued(self, seconds: float, rows: int) -> None:
+        """Counts a request that leaves the queue for a batch."""
+        self._queuing.observe(seconds * 1e6)
+        self._input.observe(rows)
+
+    def processed(self, rows: int, padding: int) -> None:
+        """Counts a batch, and how many of its rows are padding."""
+        self._processed.observe(rows)
+        self._padding.observe(padding)
+
+    def page(self) -> bytes:
+        """Returns the metrics in Prometheus' text format."""
+        return prometheus_client.generate_latest(self._registry)
+
+    def _counter(self, name, text, *labels):
+        return self._add(prometheus_client.Counter, name, text, labels)
+
+    def _histogram(self, name, text, buckets, *labels):
+        return self._add(
+            prometheus_client.Histogram, name, text, labels, buckets=buckets
+        )
+
+    def _add(self, kind, name, text, labels, **options):
+        full = f":tensorflow:serving:{name}"
+        metric = kind(full, text, labels, registry=None, **options)
+        self._registry.register(_Named(metric, full))
+        return metric
+
+
+class _Named:
+    """A metric under exactly its name.
+
+    The library appends `_total` to counters, and to all a time of creation.
+    """
+
+    def __init__(self, metric: Any, name: str):
+        self._metric, self._name = metric, name
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._metric.collect():
+            result = Metric(self._name, family.documentation, family.type)
+            for sample in family.samples:
+                if sample.name.endswith("_created"):
+                    continue
+                name = sample.name.removesuffix("_total")
+                result.add_sample(name, sample.labels, sample.value)
+            yield result

@@ -1,0 +1,288 @@
+"""TensorFlow Serving's REST API, as an ASGI application.
+
+Paths, bodies, statuses and texts are TensorFlow Serving's. What it does not
+have are `/healthz`, which answers while the server runs, and `/readyz`, which
+answers once every model is loaded.
+"""
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import numpy as np
+from google.protobuf import json_format
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request
+from starlette.responses import Response
+from tensorflow_serving.apis import get_model_metadata_pb2
+
+from keras_attn_serving import descriptions
+from keras_attn_serving import examples
+from keras_attn_serving import json_tensors
+from keras_attn_serving.calls import Call
+from keras_attn_serving.calls import Executor
+from keras_attn_serving.calls import Job
+from keras_attn_serving.catalog import Catalog
+from keras_attn_serving.catalog import Spec
+from keras_attn_serving.errors import Code
+from keras_attn_serving.errors import StatusError
+from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.limits import Limits
+from keras_attn_serving.metrics import Metrics
+from keras_attn_serving.model import DEFAULT_SIGNATURE
+
+_OURS = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
+_MODEL = r"/v1/models/(?P<name>[^/:]+)"
+_VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_POST = re.compile(
+    f"{_MODEL}{_VERSION}:(?P<method>classify|regress|predict)",
+    re.IGNORECASE | re.ASCII,
+)
+_GET = re.compile(
+    f"(?:/v1/models|{_MODEL}){_VERSION}(?:/(?P<method>metadata))?",
+    re.IGNORECASE | re.ASCII,
+)
+
+_STATUSES = {
+    Code.OK: 200,
+    Code.CANCELLED: 499,
+    Code.INVALID_ARGUMENT: 400,
+    Code.FAILED_PRECONDITION: 400,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNAUTHENTICATED: 401,
+    Code.PERMISSION_DENIED: 403,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.ABORTED: 409,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.DEADLINE_EXCEEDED: 504,
+}
+
+
+class RestApi:
+    """Answers HTTP requests; its methods run in the server's event loop.
+
+    Args:
+        catalog: The models that are served.
+        executor: What runs the calls.
+        limits: What a request may ask.
+        metrics: Counts requests.
+        timeout: Seconds until a request is cancelled; `None` for never.
+        cors: Whether pages of other origins may ask.
+        metrics_path: Path under which the metrics are served, or `None`.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        executor: Executor,
+        limits: Limits,
+        metrics: Metrics,
+        *,
+        timeout: float | None = 30.0,
+        cors: bool = False,
+        metrics_path: str | None = None,
+    ):
+        self._catalog, self._executor = catalog, executor
+        self._limits, self._metrics = limits, metrics
+        self._timeout, self._cors = timeout, cors
+        self._metrics_path = metrics_path
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers one request, as ASGI has it."""
+        if scope["type"] != "http":
+            return
+        with contextlib.suppress(ClientDisconnect):
+            response = await self._respond(Request(scope, receive))
+            await response(scope, receive, send)
+
+    async def _respond(self, request):
+        # The path as it was sent, since a name may hold an escaped slash.
+        path = request.scope["raw_path"].decode("ascii", "replace")
+        if path == self._metrics_path:
+            page = self._metrics.page()
+            return Response(page, media_type="text/plain; version=0.0.4")
+        if path == "/healthz":
+            return Response("ok", media_type="text/plain")
+        if path == "/readyz":
+            ready = self._catalog.ready()
+            return Response(
+                "ok" if ready else "not every model is loaded",
+                200 if ready else 503,
+                media_type="text/plain",
+            )
+        if not _OURS.fullmatch(path):
+            return Response(status_code=404)
+        started = time.perf_counter()
+        route = _Route(request.method, path)
+        try:
+            body = await self._answer(route, request)
+            code = Code.OK
+        except StatusError as error:
+            code, body = error.code, json_tensors.error(error.details)
+        self._metrics.request(
+            self._catalog.known(route.spec.name),
+            route.method,
+            "REST",
+            code,
+            time.perf_counter() - started,
+        )
+        response = Response(
+            body, _STATUSES.get(code, 500), media_type="application/json"
+        )
+        if self._cors:
+            response.headers.update(
+                {
+                    "Access-Control-Allow-Origin": "*",
+                    "Access-Control-Allow-Methods": "POST, GET",
+                    "Access-Control-Allow-Headers": "Content-Type",
+                }
+            )
+        return response
+
+    async def _answer(self, route, request):
+        if request.method == "OPTIONS":
+            if re.search("https?://", request.headers.get("origin", "")):
+                return b""
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                "Origin header is missing in CORS preflight",
+            )
+        spec = route.read()
+        if route.method == "predict":
+            body = await self._body(request)
+            call = JsonCall(body, spec, self._catalog, self._limits)
+            return await self._executor.answer(call, self._timeout)
+        if route.method:
+            if route.method == "metadata":
+                return _metadata_json(
+                    descriptions.metadata(self._catalog, spec)
+                )
+            await self._body(request)
+            examples.refuse(self._catalog, spec, "", route.method)
+        return _json(descriptions.status(self._catalog, spec))
+
+    async def _body(self, request):
+        most = self._limits.message_bytes
+        chunks, size = [], 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > most:
+                raise StatusError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"A request may have at most {most} bytes. Send it in "
+                    "several, or start the server with a larger "
+                    "--max_message_bytes.",
+                )
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+class JsonCall(Call):
+    """A request to predict as JSON.
+
+    Args:
+        raw: The JSON.
+        spec: Which model it wants, from the path.
+        catalog: The models that are served.
+        limits: What a request may ask.
+    """
+
+    def __init__(
+        self, raw: bytes, spec: Spec, catalog: Catalog, limits: Limits
+    ):
+        self._raw, self._spec = raw, spec
+        self._catalog, self._limits = catalog, limits
+        self._rows = False
+        self.size = len(raw)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Job]:
+        with self._catalog.lend(self._spec) as model:
+
+            def find(name):
+                name = name or DEFAULT_SIGNATURE
+                if name not in model.signatures:
+                    raise invalid_argument(
+                        f'Serving signature name: "{name}" not found in '
+                        "signature def"
+                    )
+                return model.signatures[name]
+
+            request = json_tensors.read(self._raw, find)
+            self._rows = request.rows
+            name = request.signature or DEFAULT_SIGNATURE
+            wanted = model.signatures[name].inputs
+            for alias, array in request.arrays.items():
+                self._limits.require_array(alias, array, wanted[alias])
+            yield Job(model, name, model.plan(name, request.arrays))
+
+    def answer(self, job: Job, values: Mapping[str, np.ndarray]) -> bytes:
+        return json_tensors.write(values, self._rows)
+
+
+class _Route:
+    """What the path of a request asks for."""
+
+    def __init__(self, http_method, path):
+        self._asked = f"{http_method} {path}"
+        pattern = {"POST": _POST, "GET": _GET}.get(http_method)
+        found = pattern.fullmatch(path) if pattern else None
+        self.known = found is not None
+        parts = found.groupdict() if found else {}
+        self._version = parts.get("version")
+        self.method = (parts.get("method") or "").lower()
+        self.spec = Spec(
+            _unquoted(parts.get("name")),
+            label=_unquoted(parts["label"]) if parts.get("label") else None,
+        )
+
+    def read(self):
+        """Returns the `Spec`, or raises `StatusError`."""
+        if not self.known:
+            raise invalid_argument(f"Malformed request: {self._asked}")
+        spec = self.spec
+        if not spec.name:
+            raise invalid_argument("Missing model name in request.")
+        if self._version is None:
+            return spec
+        if int(self._version[:20]) >= 2**63:
+            raise invalid_argument(
+                f"Failed to convert version: {self._version} to numeric."
+            )
+        return spec._replace(version=int(self._version))
+
+
+def _unquoted(text):
+    return unquote_to_bytes(text or "").decode("utf-8", "replace")
+
+
+def _json(message):
+    text = json_format.MessageToJson(
+        message,
+        always_print_fields_with_no_presence=True,
+        ensure_ascii=False,
+    )
+    return text.encode()
+
+
+def _metadata_json(response):
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    response.metadata["signature_def"].Unpack(signatures)
+    options = {
+        "always_print_fields_with_no_presence": True,
+        "preserving_proto_field_name": True,
+        "ensure_ascii": False,
+    }
+    spec = json_format.MessageToJson(response.model_spec, **options)
+    signature_def = json_format.MessageToJson(signatures, **options)
+    return (
+        f'{{\n"model_spec":{spec},\n"metadata": {{'
+        f'"signature_def": {signature_def}}}\n}}\n'
+    ).encode()
