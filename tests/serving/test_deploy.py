@@ -1,4 +1,4 @@
-"""The settings for TensorFlow Serving: well-formed, and complete.
+"""The files for TensorFlow Serving: its settings, images and Compose.
 
 No container engine runs them here; see serving/README.md.
 """
@@ -7,78 +7,34 @@ import json
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
-from google.protobuf import descriptor_pb2
-from google.protobuf import descriptor_pool
-from google.protobuf import message_factory
-from google.protobuf import text_format
-from google.protobuf import wrappers_pb2
+import yaml
+from keras_attn_serving import config
 
 DEPLOY = pathlib.Path(__file__).parents[2] / "serving" / "deploy"
-
-# As declared in TensorFlow Serving's session_bundle_config.proto and
-# monitoring_config.proto, which its Python package leaves out.
-FIELDS = {
-    "batching.pbtxt": {
-        "max_batch_size": (1, "Int64Value"),
-        "batch_timeout_micros": (2, "Int64Value"),
-        "max_enqueued_batches": (3, "Int64Value"),
-        "num_batch_threads": (4, "Int64Value"),
-        "allowed_batch_sizes": (6, "int64s"),
-        "pad_variable_length_inputs": (7, "bool"),
-    },
-    "monitoring.pbtxt": {"prometheus_config": (1, "PrometheusConfig")},
-}
-
-
-def message(name):
-    """Returns an empty message with the fields of a settings file."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"deploy/{name}", package="deploy", syntax="proto3"
-    )
-    file.dependency.append("google/protobuf/wrappers.proto")
-    inner = file.message_type.add(name="PrometheusConfig")
-    inner.field.add(name="enable", number=1, type="TYPE_BOOL")
-    inner.field.add(name="path", number=2, type="TYPE_STRING")
-    outer = file.message_type.add(name="Settings")
-    for field, (number, kind) in FIELDS[name].items():
-        added = outer.field.add(name=field, number=number)
-        if kind == "bool":
-            added.type = added.TYPE_BOOL
-        elif kind == "int64s":
-            added.type, added.label = added.TYPE_INT64, added.LABEL_REPEATED
-        else:
-            added.type = added.TYPE_MESSAGE
-            package = "deploy" if kind in {inner.name} else "google.protobuf"
-            added.type_name = f".{package}.{kind}"
-    for each in inner.field:
-        each.label = each.LABEL_OPTIONAL
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(file)
-    descriptor = pool.FindMessageTypeByName("deploy.Settings")
-    return message_factory.GetMessageClass(descriptor)()
 
 
 def read(name):
     return (DEPLOY / name).read_text()
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_settings_parse_as_tensorflow_serving_declares_them(name):
-    settings = text_format.Parse(read(name), message(name))
-    assert settings.ListFields()
+def test_the_metrics_are_on():
+    assert config.read_metrics_path(str(DEPLOY / "monitoring.pbtxt"))
+
+
+def entry_point():
+    """Returns the Dockerfile's entry point: a script and flags for it."""
+    (command,) = re.findall(
+        r"^ENTRYPOINT (\[.*?\])$", read("Dockerfile"), re.DOTALL | re.MULTILINE
+    )
+    return json.loads(command.replace("\\\n", ""))
 
 
 def flags():
-    (command,) = re.findall(
-        r"^CMD (\[.*?\])$", read("Dockerfile"), re.DOTALL | re.MULTILINE
-    )
-    return dict(
-        each.removeprefix("--").split("=")
-        for each in json.loads(command.replace("\\\n", ""))
-    )
+    _, *found = entry_point()
+    return dict(each.removeprefix("--").split("=", 1) for each in found)
 
 
 def test_every_settings_file_is_copied_and_named_by_a_flag():
@@ -90,35 +46,64 @@ def test_every_settings_file_is_copied_and_named_by_a_flag():
         for value in flags().values()
         if value.startswith("/etc/serving/")
     }
-    assert (
-        set(copied) == named == {each.name for each in DEPLOY.glob("*.pbtxt")}
+    given_on_request = {"models.pbtxt"}
+    assert set(copied) == named
+    assert named | given_on_request == {x.name for x in DEPLOY.glob("*.pbtxt")}
+
+
+def test_the_queue_is_full_before_the_threads_are():
+    # A call of one text holds a thread while it runs or waits. Only one that
+    # has a thread can be refused by the queue.
+    batching = config.read_batching(str(DEPLOY / "batching.pbtxt"))
+    batches = batching.num_batch_threads + batching.max_enqueued_batches
+    texts = batches * batching.max_batch_size
+    assert texts == 768  # the number in the Dockerfile and batching.pbtxt
+    assert int(flags()["grpc_max_threads"]) >= texts + 256
+
+
+def test_the_labels_name_versions_that_are_loaded():
+    (model,) = config.read_models(str(DEPLOY / "models.pbtxt"))
+    labels = dict(model.labels)
+    assert set(labels) == {"stable", "canary"}
+    assert set(labels.values()) == model.versions
+    assert model.base_path == f"/models/{model.name}"  # where Compose mounts it
+
+
+@pytest.fixture(scope="module")
+def compose():
+    return yaml.safe_load(read("compose.yaml"))
+
+
+def test_compose_is_valid_by_its_schema():
+    path = DEPLOY / "compose.yaml"
+    command = "-m check_jsonschema --builtin-schema vendor.compose-spec"
+    done = subprocess.run(
+        [sys.executable, *command.split(), path], capture_output=True, text=True
     )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_threads_suffice_for_two_full_batches():
-    settings = text_format.Parse(
-        read("batching.pbtxt"), message("batching.pbtxt")
-    )
-    threads = int(flags()["grpc_max_threads"])
-    assert threads >= 2 * settings.max_batch_size.value
-
-
-def test_both_services_build_the_image_of_the_dockerfile():
-    compose = read("compose.yaml")
+def test_both_services_build_the_image_of_the_dockerfile(compose):
     stages = re.findall(r"^FROM .* AS (\S+)$", read("Dockerfile"), re.MULTILINE)
-    assert set(re.findall(r"target: (serving)\b", compose)) <= set(stages)
-    images = re.findall(r"SERVING_IMAGE: (\S+)", compose)
-    assert images == [
-        "${SERVING_IMAGE:-tensorflow/serving:latest}",
-        "${SERVING_IMAGE:-tensorflow/serving:latest-gpu}",
-    ]
+    images = {}
+    for name, service in compose["services"].items():
+        assert service["build"]["target"] in stages
+        images[name] = service["build"]["args"]["SERVING_IMAGE"]
+    assert images == {
+        "cpu": "${SERVING_IMAGE:-tensorflow/serving:latest}",
+        "gpu": "${SERVING_IMAGE:-tensorflow/serving:latest-gpu}",
+    }
     assert "ARG SERVING_IMAGE=tensorflow/serving:latest\n" in read("Dockerfile")
 
 
-def test_the_ports_are_those_of_this_machine_alone():
-    ports = re.findall(r'^ +- "(.*:\d+)"', read("compose.yaml"), re.MULTILINE)
-    assert len(ports) == 2
-    assert all(x.startswith("${HOST:-127.0.0.1}:") for x in ports)
+def test_services_come_back_have_a_limit_and_stay_on_this_machine(compose):
+    for service in compose["services"].values():
+        assert service["restart"] == "unless-stopped"
+        assert service["mem_limit"] == "${MEMORY:-4g}"
+        assert len(service["ports"]) == 2
+        for port in service["ports"]:
+            assert port.startswith("${HOST:-127.0.0.1}:")
+        assert all(volume["read_only"] for volume in service["volumes"])
 
 
 # As TensorFlow Serving writes them.
