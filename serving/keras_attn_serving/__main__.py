@@ -19,12 +19,13 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
-        from keras_attn_serving import settings
         from keras_attn_serving.server import ConfigError
         from keras_attn_serving.server import LoadError
         from keras_attn_serving.server import Server
-    except ImportError as error:
+    except ImportError as error:  # it names the extra
         return _failed(error)
+    from keras_attn_serving import settings
+
     if flags.version:
         print(settings.versions())
         return 0

@@ -194,7 +194,9 @@ class Batches(Executor):
         if None not in ends:
             seconds = min(seconds, max(ends) - now)
         for task in tasks:
-            self._metrics.queued(now - task.arrived, task.rows)
+            self._metrics.queued(
+                self._config.thread_pool_name, now - task.arrived, task.rows
+            )
         running = loop.run_in_executor(self._pool, self._run, tasks, seconds)
         running.add_done_callback(lambda done: self._finished(tasks, done))
 

@@ -61,6 +61,7 @@ class Batching(NamedTuple):
             of a row.
         pad_variable_length_inputs: Whether shorter inputs are filled up with
             copies of their first element, so that they can be joined.
+        thread_pool_name: Name of the threads in the metrics.
     """
 
     max_batch_size: int = 1000
@@ -69,6 +70,7 @@ class Batching(NamedTuple):
     num_batch_threads: int = os.cpu_count() or 1
     allowed_batch_sizes: tuple[int, ...] = ()
     pad_variable_length_inputs: bool = False
+    thread_pool_name: str = "batch_threads"
 
 
 class Tls(NamedTuple):

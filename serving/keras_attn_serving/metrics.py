@@ -12,8 +12,12 @@ from prometheus_client.core import Metric
 
 from keras_attn_serving.errors import Code
 
+_PREFIX = ":tensorflow:serving:"
+
 # 33 buckets from 10 microseconds to 25 minutes.
 _MICROSECONDS = [10 * 1.8**power for power in range(33)]
+# 52 buckets from 100 microseconds to a second.
+_QUEUE_MICROSECONDS = [100 * 1.2**power for power in range(52)]
 _ROWS = [float(2**power) for power in range(15)]
 
 
@@ -36,7 +40,11 @@ class Metrics:
         self._queuing = self._histogram(
             "batching_session:queuing_latency",
             "Microseconds that a request waited for its batch.",
-            _MICROSECONDS,
+            _QUEUE_MICROSECONDS,
+            "thread_pool_name",
+        )
+        self._runs = self._counter(
+            "batching_session:wrapped_run_count", "Runs of batches."
         )
         self._input = self._histogram(
             "batching_session:input_batch_size", "Rows of a request.", _ROWS
@@ -48,6 +56,19 @@ class Metrics:
             "batching_session:padding_size",
             "Rows that fill a batch up to an allowed size.",
             _ROWS,
+        )
+        self._warm_up = self._histogram(
+            "model_warmup_latency",
+            "Microseconds of the warm-up of a version.",
+            _MICROSECONDS,
+            "model_path",
+            "status",
+        )
+        self._loads = self._add(
+            prometheus_client.Counter,
+            ":tensorflow:cc:saved_model:load_attempt_count",
+            "Loads of a version by their outcome.",
+            ("model_path", "status"),
         )
 
     def request(
@@ -67,32 +88,54 @@ class Metrics:
             microseconds = seconds * 1e6
             self._latency.labels(model, api, entrypoint).observe(microseconds)
 
-    def queued(self, seconds: float, rows: int) -> None:
-        """Counts a request that leaves the queue for a batch."""
-        self._queuing.observe(seconds * 1e6)
+    def queued(self, threads: str, seconds: float, rows: int) -> None:
+        """Counts a request that leaves the queue for a batch.
+
+        Args:
+            threads: Name of the threads that run batches.
+            seconds: How long it waited.
+            rows: Its rows.
+        """
+        self._queuing.labels(threads).observe(seconds * 1e6)
         self._input.observe(rows)
 
     def processed(self, rows: int, padding: int) -> None:
         """Counts a batch, and how many of its rows are padding."""
+        self._runs.inc()
         self._processed.observe(rows)
         self._padding.observe(padding)
+
+    def loaded(self, path: str, succeeded: bool) -> None:
+        """Counts a load of the version at a path."""
+        status = "success" if succeeded else "fail"
+        self._loads.labels(path, status).inc()
+
+    def warmed_up(self, path: str, succeeded: bool, seconds: float) -> None:
+        """Counts the warm-up of the version at a path."""
+        status = "OK" if succeeded else "UNKNOWN"
+        self._warm_up.labels(path, status).observe(seconds * 1e6)
 
     def page(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""
         return prometheus_client.generate_latest(self._registry)
 
     def _counter(self, name, text, *labels):
-        return self._add(prometheus_client.Counter, name, text, labels)
+        return self._add(
+            prometheus_client.Counter, _PREFIX + name, text, labels
+        )
 
     def _histogram(self, name, text, buckets, *labels):
         return self._add(
-            prometheus_client.Histogram, name, text, labels, buckets=buckets
+            prometheus_client.Histogram,
+            _PREFIX + name,
+            text,
+            labels,
+            buckets=buckets,
         )
 
     def _add(self, kind, name, text, labels, **options):
-        full = f":tensorflow:serving:{name}"
-        metric = kind(full, text, labels, registry=None, **options)
-        self._registry.register(_Named(metric, full))
+        metric = kind(name, text, labels, registry=None, **options)
+        self._registry.register(_Named(metric, name))
         return metric
 
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -89,16 +90,34 @@ class Loading(NamedTuple):
     early_labels: bool = False
     session: Session = Session()
 
-    def load(self, name: str, version: int, path: str) -> Model:
-        """Loads a version and warms it up."""
-        model = Model(name, version, path, self.session)
-        if self.warm_up:
-            try:
-                replay(model, self.warm_up_iterations)
-            except BaseException:
-                model.close()
-                raise
+
+class _Loader:
+    """Loads versions and warms them up."""
+
+    def __init__(self, loading, metrics):
+        self._loading, self._metrics = loading, metrics
+
+    def __call__(self, name: str, version: int, path: str) -> Model:
+        succeeded = False
+        try:
+            model = Model(name, version, path, self._loading.session)
+            succeeded = True
+        finally:
+            self._metrics.loaded(path, succeeded)
+        if self._loading.warm_up:
+            self._warm_up(model)
         return model
+
+    def _warm_up(self, model):
+        succeeded, started = False, time.perf_counter()
+        try:
+            replay(model, self._loading.warm_up_iterations)
+            succeeded = True
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.warmed_up(model.path, succeeded, seconds)
+            if not succeeded:
+                model.close()
 
 
 class Rest(NamedTuple):
@@ -193,7 +212,7 @@ class Server:
         self._tls, self._channel_arguments = tls, list(channel_arguments)
         self._catalog = Catalog(
             models,
-            loading.load,
+            _Loader(loading, self._metrics),
             poll_seconds=loading.poll_seconds,
             retries=loading.retries,
             retry_seconds=loading.retry_seconds,

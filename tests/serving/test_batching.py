@@ -393,15 +393,17 @@ def test_more_calls_than_may_be_taken_are_refused(model):
 
 def test_batches_are_counted():
     metrics = Metrics()
-    metrics.queued(0.002, 3)
+    metrics.queued("pool", 0.002, 3)
     metrics.processed(8, 5)
     page = metrics.page().decode()
     prefix = ":tensorflow:serving:batching_session:"
-    for name, value in (
-        ("queuing_latency", 2000.0),
-        ("input_batch_size", 3.0),
-        ("processed_batch_size", 8.0),
-        ("padding_size", 5.0),
+    pool = '{thread_pool_name="pool"}'
+    for name, labels, value in (
+        ("queuing_latency", pool, 2000.0),
+        ("input_batch_size", "", 3.0),
+        ("processed_batch_size", "", 8.0),
+        ("padding_size", "", 5.0),
     ):
-        assert f"{prefix}{name}_sum {value}\n" in page
-        assert f"{prefix}{name}_count 1.0\n" in page
+        assert f"{prefix}{name}_sum{labels} {value}\n" in page
+        assert f"{prefix}{name}_count{labels} 1.0\n" in page
+    assert f"{prefix}wrapped_run_count 1.0\n" in page

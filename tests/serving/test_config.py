@@ -86,14 +86,15 @@ def test_models_that_cannot_be_served_are_refused(write, text, words):
 def test_batching_is_read_with_tensorflow_servings_defaults(write):
     found = config.read_batching(write(""))
     assert found[:3] == (1000, 0, 10)
-    assert found[4:] == ((), False)
+    assert found[4:] == ((), False, "batch_threads")
     text = (
         "max_batch_size { value: 16 } batch_timeout_micros { value: 5 } "
         "max_enqueued_batches { value: 7 } num_batch_threads { value: 3 } "
         "thread_pool_name { value: 'p' } pad_variable_length_inputs: true "
         "allowed_batch_sizes: 4 allowed_batch_sizes: 16"
     )
-    assert config.read_batching(write(text)) == (16, 5, 7, 3, (4, 16), True)
+    found = config.read_batching(write(text))
+    assert found == (16, 5, 7, 3, (4, 16), True, "p")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,6 @@ from test_deploy import entry_point
 from test_deploy import read
 
 README = DEPLOY.parent / "README.md"
-# The development server counts no loads.
-OTHERS = {":tensorflow:cc:saved_model:load_attempt_count"}
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +59,7 @@ def test_the_metrics_of_the_alerts_are_written(server):
     (job,) = yaml.safe_load(read("prometheus.yaml"))["scrape_configs"]
     written = page(server, job["metrics_path"])
     for name in set(re.findall(r":tensorflow[\w:]+", read("alerts.yaml"))):
-        if name not in OTHERS:
-            assert re.search(rf"(?m)^{name}{{", written), name
+        assert re.search(rf"(?m)^{name}{{", written), name
 
 
 def test_a_label_leads_to_its_version(toy_path, tmp_path):
