@@ -4,6 +4,7 @@ Names, labels, units and buckets are TensorFlow Serving's, so that its
 dashboards and alerts work with either server.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,18 @@ import prometheus_client
 from prometheus_client.core import Metric
 
 from keras_attn_serving.errors import Code
+
+_LOG = logging.getLogger(__name__)
+
+# What a client cannot mend.
+_FAULTS = {
+    Code.DATA_LOSS,
+    Code.DEADLINE_EXCEEDED,
+    Code.INTERNAL,
+    Code.RESOURCE_EXHAUSTED,
+    Code.UNAVAILABLE,
+    Code.UNKNOWN,
+}
 
 _PREFIX = ":tensorflow:serving:"
 
@@ -74,7 +87,9 @@ class Metrics:
     def request(
         self, model: str, api: str, entrypoint: str, code: Code, seconds: float
     ) -> None:
-        """Counts a request.
+        """Counts a request, and logs it if the server is at fault.
+
+        The log never has a user's text, so not the text of the error either.
 
         Args:
             model: Name of the model.
@@ -84,6 +99,15 @@ class Metrics:
             seconds: How long it took.
         """
         self._requests.labels(model, code.name).inc()
+        if code in _FAULTS:
+            _LOG.warning(
+                "failed model=%s api=%s entrypoint=%s code=%s seconds=%.3f",
+                model,
+                api,
+                entrypoint,
+                code.name,
+                seconds,
+            )
         if code is Code.OK:
             microseconds = seconds * 1e6
             self._latency.labels(model, api, entrypoint).observe(microseconds)

@@ -81,7 +81,11 @@ class Workers:
             self._give()
             raise
         job.add_done_callback(
-            lambda _: loop.call_soon_threadsafe(self._ended, started)
+            lambda done: loop.call_soon_threadsafe(
+                self._ended,
+                started,
+                done.cancelled() or done.exception() is not None,
+            )
         )
         # If this is cancelled the thread goes on, and is free when it ends.
         return await asyncio.wrap_future(job)
@@ -134,8 +138,11 @@ class Workers:
                 f"{len(self._waiting)} calls are in the queue"
             )
 
-    def _ended(self, started):
+    def _ended(self, started, failed):
         seconds = asyncio.get_running_loop().time() - started
+        if failed and seconds < self._mean:  # refused before it ran
+            self._give()
+            return
         share = _SHARE if self._mean else 1.0
         away = abs(seconds - self._mean) if self._mean else 0.0
         self._mean += share * (seconds - self._mean)

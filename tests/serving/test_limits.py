@@ -380,6 +380,27 @@ def test_a_call_that_would_be_late_is_refused():
         assert await first == "a" and await taken == "c" and await late == "d"
         assert ran == ["a", "c", "d"]
 
+    in_a_loop(test)
+
+
+def test_a_request_refused_before_it_runs_tells_nothing_of_runs():
+    async def test(workers, gate):
+        def refuse(seconds):
+            raise StatusError(Code.INVALID_ARGUMENT, "no")
+
+        workers._mean = 2.0  # seconds
+        for _ in range(20):
+            with pytest.raises(StatusError, match="no"):
+                await workers.run(refuse, None)
+        while not workers._free:
+            await asyncio.sleep(0.001)
+        assert workers._mean == 2.0
+        assert await workers.run(lambda seconds: 1, None) == 1
+        while workers._mean == 2.0:  # a quick run does
+            await asyncio.sleep(0.001)
+
+    in_a_loop(test)
+
 
 def test_whose_time_is_over_when_its_turn_comes_is_refused():
     async def test(workers, gate):
