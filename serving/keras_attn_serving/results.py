@@ -59,6 +59,15 @@ class Alignment(NamedTuple):
     unknown: int = 0
 
 
+class Token(NamedTuple):
+    """A token of a stream."""
+
+    text: str  # the token's addition to the text so far
+    id: int  # its number in the model's target vocabulary
+    log_probability: float
+    alignment: np.ndarray  # weights of the source's tokens, `(source,)`
+
+
 class TensorSpec(NamedTuple):
     """An input or output; `None` stands for a size or rank not fixed."""
 
@@ -126,3 +135,21 @@ class RowError(ServingError):
         )
         self.errors = dict(errors)
         self.result = result
+
+    def __reduce__(self):  # so that processes can send it to each other
+        return RowError, (self.errors, self.result)
+
+
+def strings(name: str, array: np.ndarray) -> list:
+    """Returns an output of strings as nested lists.
+
+    Args:
+        name: Its name. If it ends in `_bytes` the items stay `bytes`, as in
+            TensorFlow Serving's REST.
+        array: Object array of `bytes`.
+    """
+    if name.endswith("_bytes"):
+        return array.tolist()
+    texts = np.empty(array.size, dtype=object)
+    texts[:] = [item.decode("utf-8", "replace") for item in array.reshape(-1)]
+    return texts.reshape(array.shape).tolist()

@@ -1,0 +1,104 @@
+"""What to do about a call that failed."""
+
+import grpc
+
+from keras_attn_serving.results import ServingError
+
+_BUSY = (
+    "The server is busy or the message too large: send fewer texts a request "
+    "or fewer requests at a time. `Client(..., retries=3)` tries again."
+)
+
+_BY_CODE = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: (
+        "The answer took longer than {timeout} seconds. Send fewer texts a "
+        "request, or pass a larger `timeout`."
+    ),
+    grpc.StatusCode.UNIMPLEMENTED: (
+        "The server at {address!r} does not have this call. Is the address "
+        "the gRPC port (8500 by default, not the REST port 8501) of a model "
+        "server?"
+    ),
+    grpc.StatusCode.NOT_FOUND: (
+        "Is the model served under that name, and that version loaded? "
+        "`client.status(model=NAME)` lists the versions."
+    ),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: _BUSY,
+}
+
+# Why no connection came about, by what the transport says.
+_NOT_CONNECTED = {
+    "queue": _BUSY,
+    "WRONG_VERSION_NUMBER": (
+        "The server at {address!r} does not speak TLS there. Leave TLS out of "
+        "the client, or start the server with a certificate."
+    ),
+    "Hostname": (
+        "The certificate of the server is for another name than that in "
+        "{address!r}. Use the name in the certificate."
+    ),
+    "CERTIFICATE_VERIFY_FAILED": (
+        "The certificate of the server at {address!r} is not signed by an "
+        "authority that this client trusts. Give the client the certificate "
+        "of that authority."
+    ),
+    "handshake": (
+        "Client and server at {address!r} could not agree on TLS. Does the "
+        "server want a certificate of the client?"
+    ),
+    "Failed parsing HTTP/2": (
+        "What listens at {address!r} does not speak gRPC. Is it the REST "
+        "port? gRPC has a port of its own, 8500 by default."
+    ),
+    "not HTTP": (
+        "What listens at {address!r} does not speak HTTP. Is it the gRPC "
+        "port? REST has a port of its own, 8501 by default. A server with "
+        "TLS has an address that begins with https://."
+    ),
+    "resolving": (
+        "The name in {address!r} is unknown here. An address is `host:port`, "
+        'such as "localhost:8500".'
+    ),
+}
+
+_GONE = (
+    "The server at {address!r} answered before. It has stopped, or restarts: "
+    "`Client(..., retries=3)` makes calls again until it is back."
+)
+_CLOSED = (
+    "Something at {address!r} takes connections and closes them. A server "
+    "with TLS does so: give the client its TLS settings. So does a server "
+    "that is stopping."
+)
+_ABSENT = (
+    "Is a server running at {address!r}? Start one with `python -m "
+    "keras_attn_serving --model_base_path=DIR --model_name=NAME`, or call "
+    "`client.wait_until_ready()` while it loads its model."
+)
+
+
+def hint(
+    error: ServingError, address: str, timeout: float | None, answered: bool
+) -> str:
+    """Returns a remedy, "" if none is known.
+
+    Args:
+        error: The error.
+        address: The server's.
+        timeout: Seconds that the call had.
+        answered: Whether this server answered the same client before.
+    """
+    text = _BY_CODE.get(error.code, "")
+    if error.code == grpc.StatusCode.UNAVAILABLE:
+        text = _unavailable(error.message, answered)
+    return text.format(address=address, timeout=timeout)
+
+
+def _unavailable(message, answered):
+    for said, text in _NOT_CONNECTED.items():
+        if said in message:
+            return text
+    if answered:
+        return _GONE
+    closed = "closed", "reset", "removed"
+    return _CLOSED if any(x in message for x in closed) else _ABSENT

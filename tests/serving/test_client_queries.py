@@ -1,0 +1,327 @@
+"""A client's calls over a transport without a server: retries and parts."""
+
+import itertools
+import pickle
+
+import grpc
+import numpy as np
+import pytest
+from keras_attn_serving import Client
+from keras_attn_serving import Result
+from keras_attn_serving import RowError
+from keras_attn_serving import ServingError
+from keras_attn_serving.parts import joined
+from keras_attn_serving.parts import rows_allowed
+from keras_attn_serving.queries import Queries
+from keras_attn_serving.results import Signature
+from keras_attn_serving.retries import Deadline
+from keras_attn_serving.retries import Retries
+from keras_attn_serving.transport import Metadata
+from keras_attn_serving.transport import Transport
+from keras_attn_serving.transport import run_now
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+AWAY = UNAVAILABLE, "failed to connect to all addresses"
+FULL = EXHAUSTED, "Run() timeout exceeded while waiting in batching queue"
+
+
+class Fake(Transport):
+    """Answers each text in capitals, after the failures that it is given.
+
+    Attributes:
+        asked: The texts of each request, and the version asked for.
+        slept: Seconds of each pause.
+        waits: Seconds of each wait for the server.
+    """
+
+    address = "nowhere:1"
+
+    def __init__(self, *failures, most=None, versions=(3,)):
+        self.failures = list(failures)
+        self.most = most
+        self.versions = itertools.chain(versions, itertools.repeat(None))
+        self.version = next(self.versions)
+        self.asked, self.slept, self.waits = [], [], []
+
+    async def predict(self, spec, signature, inputs, outputs, timeout):
+        texts = [x.decode() for x in inputs["text"]]
+        self.asked.append((texts, spec.version))
+        if self.failures:
+            if failure := self.failures.pop(0):
+                raise ServingError(*failure)
+        if self.most and len(texts) > self.most:
+            raise ServingError(
+                INVALID,
+                f"Task size {len(texts)} is larger than maximum input batch "
+                f"size {self.most}",
+            )
+        if spec.version not in (None, self.version):
+            raise ServingError(NOT_FOUND, f"Specific(m, {spec.version})")
+        width = max(map(len, texts), default=0)
+        values = {
+            "text": [x.upper() for x in texts],
+            "score": np.array([-len(x) for x in texts], "float32"),
+            "tokens": [[*x, *[""] * (width - len(x))] for x in texts],
+        }
+        return Result(values, "m", self.version, signature)
+
+    async def metadata(self, spec, timeout):
+        found = Metadata(self.version, {signature: Signature({}, {})})
+        self.version = next(self.versions) or self.version
+        return found
+
+    async def status(self, spec, timeout):
+        return []
+
+    async def ready(self, timeout):
+        self.waits.append(timeout)
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+
+    async def close(self):
+        pass
+
+
+signature = "serving_default"
+
+
+def ask(transport, texts, retries=0, max_rows=None, timeout=60.0, **options):
+    """Returns the result of a call; pauses do not vary."""
+    again = Retries(retries, draw=lambda: 0.5)
+    queries = Queries(transport, "m", None, timeout, again, max_rows)
+    return run_now(queries.predict(texts, **options))
+
+
+def test_a_call_is_made_again_until_the_server_is_back():
+    transport = Fake(AWAY, AWAY, AWAY)
+    assert ask(transport, ["a"], retries=3)["text"] == ["A"]
+    assert transport.slept == [0.2, 0.4, 0.8]
+    # Each of them then waits for the server, up to 30 s.
+    assert transport.waits == [30.0, 30.0, 30.0]
+
+
+def test_no_call_is_made_again_unless_told():
+    transport = Fake(AWAY)
+    with pytest.raises(ServingError, match="failed to connect"):
+        ask(transport, ["a"])
+    assert len(transport.asked) == 1
+
+
+def test_a_call_fails_when_its_retries_are_used_up():
+    transport = Fake(AWAY, AWAY, AWAY)
+    with pytest.raises(ServingError, match="failed to connect"):
+        ask(transport, ["a"], retries=2)
+    assert len(transport.asked) == 3
+
+
+def test_a_full_queue_is_tried_again_without_waiting_for_the_server():
+    transport = Fake(FULL)
+    assert ask(transport, ["a"], retries=1)["text"] == ["A"]
+    assert transport.waits == []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        (INVALID, "Expects arg[0] to be string but float is provided"),
+        (NOT_FOUND, "Servable not found for request: Latest(m)"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"),
+        (grpc.StatusCode.INTERNAL, "XLA compilation disabled"),
+        (EXHAUSTED, "SERVER: Received message larger than max (9 vs. 5)"),
+        (UNAVAILABLE, "Tls handshake failed: WRONG_VERSION_NUMBER"),
+    ],
+    ids=lambda x: f"{x[0].name} {x[1][:9]}",
+)
+def test_what_will_not_pass_is_not_tried_again(failure):
+    transport = Fake(failure, failure)
+    with pytest.raises(ServingError):
+        ask(transport, ["a"], retries=3)
+    assert len(transport.asked) == 1
+
+
+def test_retries_end_with_the_calls_own_deadline():
+    transport = Fake(AWAY, AWAY)
+    with pytest.raises(ServingError, match="failed to connect"):
+        ask(transport, ["a"], retries=9, timeout=0.1)  # a pause is 0.2 s
+    assert len(transport.asked) == 1
+    assert Deadline(None).left() is None
+    assert Deadline(None).left(most=30) == 30
+    assert Deadline(0.0).left() == 0.0
+
+
+def test_pauses_vary_and_grow_to_ten_seconds():
+    transport = Fake(*[FULL] * 9)
+    draws = iter([0.0, 1.0] * 5)
+    queries = Queries(
+        transport, "m", None, None, Retries(9, lambda: next(draws)), None
+    )
+    run_now(queries.predict(["a"]))
+    factors = [0.5, 1.5] * 5
+    usual = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
+    expected = [x * y for x, y in zip(usual, factors, strict=False)]
+    np.testing.assert_allclose(transport.slept, expected)
+
+
+def test_a_long_call_goes_in_parts_and_comes_back_in_order():
+    transport = Fake()
+    found = ask(transport, list("abcde"), max_rows=2)
+    assert found["text"] == list("ABCDE")
+    # One version answers all of them.
+    assert transport.asked == [(list("ab"), 3), (list("cd"), 3), (["e"], 3)]
+    assert (found.model, found.version, found.signature) == (
+        "m",
+        3,
+        "serving_default",
+    )
+    np.testing.assert_array_equal(found["score"], [-1] * 5)
+    assert found["score"].dtype == np.float32
+
+
+def test_a_call_that_is_too_long_for_the_server_goes_in_parts_by_itself():
+    transport = Fake(most=2)
+    assert ask(transport, list("abcde"))["text"] == list("ABCDE")
+    assert [len(x) for x, _ in transport.asked] == [5, 2, 2, 1]
+    transport = Fake(most=2)
+    assert ask(transport, list("abcde"), max_rows=4)["text"] == list("ABCDE")
+    assert [len(x) for x, _ in transport.asked] == [4, 2, 2, 1]
+
+
+def test_one_row_too_many_is_no_reason_to_split_further():
+    transport = Fake((INVALID, 'Input "text" may have at most 0 rows.'))
+    with pytest.raises(ServingError):
+        ask(transport, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "rows"),
+    [
+        (
+            INVALID,
+            'Input "text" may have at most 128 rows. Received: 300. Send',
+            128,
+        ),
+        (
+            INVALID,
+            "Task size 300 is larger than maximum input batch size 64",
+            64,
+        ),
+        (
+            EXHAUSTED,
+            "SERVER: Received message larger than max (40 vs. 16777216)",
+            150,
+        ),
+        (
+            INVALID,
+            'The texts of input "text" may have at most 9 bytes together.',
+            150,
+        ),
+        (INVALID, 'Input "frames" may have at most 99 bytes. Received', 150),
+        (EXHAUSTED, "A request may have at most 16777216 bytes. Send", 150),
+        # One text alone would still be too long.
+        (INVALID, 'A text of input "text" may have at most 9 bytes.', None),
+        (INVALID, "could not correctly convert string", None),
+        (UNAVAILABLE, "queue is full", None),
+    ],
+)
+def test_a_refusal_tells_how_many_rows_to_send(code, message, rows):
+    assert rows_allowed(ServingError(code, message), 300) == rows
+
+
+def test_padding_grows_to_that_of_the_widest_part():
+    found = ask(Fake(), ["abc", "d", "ef"], max_rows=1)
+    assert found["tokens"] == [["a", "b", "c"], ["d", "", ""], ["e", "f", ""]]
+    parts = [
+        Result({"alignments": np.ones((1, 2, width), "float32")})
+        for width in (1, 3)
+    ]
+    np.testing.assert_array_equal(
+        joined(parts)["alignments"],
+        [[[1, 0, 0], [1, 0, 0]], [[1, 1, 1], [1, 1, 1]]],
+    )
+    states = [Result({"state_0": np.ones((1, n), bool)}) for n in (1, 2)]
+    assert joined(states)["state_0"].tolist() == [[True, False], [True, True]]
+
+
+def test_parts_whose_outputs_cannot_be_joined_are_refused():
+    parts = [Result({"logits": np.ones((1, n))}) for n in (1, 2)]
+    with pytest.raises(ValueError, match=r"'logits' of shapes.*fewer rows"):
+        joined(parts)
+
+
+def test_parts_begin_again_when_their_version_is_unloaded():
+    # Metadata names version 3, but then 4 has taken its place.
+    transport = Fake(versions=(3, 4))
+    found = ask(transport, list("abc"), max_rows=2)
+    assert found["text"] == list("ABC") and found.version == 4
+    assert [version for _, version in transport.asked] == [3, 4, 4]
+
+
+def test_parts_do_not_chase_versions_for_ever():
+    transport = Fake(versions=range(3, 99))
+    with pytest.raises(ServingError, match="NOT_FOUND"):
+        ask(transport, list("abc"), max_rows=2)
+    assert len(transport.asked) == 4
+
+
+def test_a_version_asked_for_by_number_is_kept():
+    transport = Fake(versions=(3, 4))
+    with pytest.raises(ServingError, match="NOT_FOUND"):
+        ask(transport, list("abc"), max_rows=2, version=7)
+    assert len(transport.asked) == 1
+
+
+def test_each_part_is_tried_again_on_its_own():
+    transport = Fake(None, AWAY)
+    found = ask(transport, list("abcd"), max_rows=2, retries=1)
+    assert found["text"] == list("ABCD")
+    asked = [texts for texts, _ in transport.asked]
+    assert asked == [["a", "b"], ["c", "d"], ["c", "d"]]
+
+
+def test_an_empty_call_is_one_request():
+    transport = Fake()
+    assert ask(transport, [], max_rows=2)["text"] == []
+    assert len(transport.asked) == 1
+
+
+@pytest.mark.parametrize("version", [1.0, [1], b"stable"])
+def test_a_version_that_can_be_none_is_refused_by_name(version):
+    with pytest.raises(ValueError, match="`version` must be a whole number"):
+        Client("localhost:1", "m", version=version)
+    with Client("localhost:1", "m") as client:
+        with pytest.raises(ValueError, match="Received: version="):
+            client.predict(["a"], version=version)
+
+
+def test_a_version_may_be_numpys():
+    transport = Fake()
+    ask(transport, ["a"], version=np.int64(3))
+    assert transport.asked == [(["a"], 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retries": -1}, "`retries` must be the number of times"),
+        ({"retries": 1.5}, "retries=1.5"),
+        ({"max_rows": 0}, "`max_rows` must be the most rows"),
+        ({"max_rows": True}, "max_rows=True"),
+        ({"model": 7}, "`model` must be a string"),
+    ],
+)
+def test_settings_that_can_be_none_are_refused_at_once(options, words):
+    with pytest.raises(ValueError, match=words):
+        Client("localhost:1", **options)
+
+
+def test_errors_travel_between_processes():
+    error = ServingError(UNAVAILABLE, "away", "wait")
+    assert pickle.loads(pickle.dumps(error)).hint == "wait"
+    rows = RowError({1: "too long"}, Result({"text": ["A", ""]}, "m", 3))
+    found = pickle.loads(pickle.dumps(rows))
+    assert found.errors == {1: "too long"}
+    assert found.result == {"text": ["A", ""]}
