@@ -6,6 +6,7 @@ development server needs the extra `server`: `python -m keras_attn_serving`.
 
 from keras_attn_serving.async_client import AsyncClient as AsyncClient
 from keras_attn_serving.client import Client as Client
+from keras_attn_serving.rest_client import RestClient as RestClient
 from keras_attn_serving.results import Alignment as Alignment
 from keras_attn_serving.results import Result as Result
 from keras_attn_serving.results import RowError as RowError

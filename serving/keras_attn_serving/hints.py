@@ -26,17 +26,23 @@ _BY_CODE = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: _BUSY,
 }
 
+_NO_TLS = (
+    "The server at {address!r} does not speak TLS there. Leave TLS out of the "
+    "client, or start the server with a certificate."
+)
+
+_OTHER_NAME = (
+    "The certificate of the server is for another name than that in "
+    "{address!r}. Use the name in the certificate."
+)
+
 # Why no connection came about, by what the transport says.
 _NOT_CONNECTED = {
     "queue": _BUSY,
-    "WRONG_VERSION_NUMBER": (
-        "The server at {address!r} does not speak TLS there. Leave TLS out of "
-        "the client, or start the server with a certificate."
-    ),
-    "Hostname": (
-        "The certificate of the server is for another name than that in "
-        "{address!r}. Use the name in the certificate."
-    ),
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "RECORD_LAYER_FAILURE": _NO_TLS,  # the same, of OpenSSL 3.2
+    "Hostname Verification": _OTHER_NAME,
+    "certificate is not valid for": _OTHER_NAME,  # the same, by REST
     "CERTIFICATE_VERIFY_FAILED": (
         "The certificate of the server at {address!r} is not signed by an "
         "authority that this client trusts. Give the client the certificate "

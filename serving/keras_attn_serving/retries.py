@@ -28,6 +28,7 @@ AWAY = 30.0
 # What is said of a connection that will be no better next time.
 _LASTING = (
     "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
     "CERTIFICATE_VERIFY_FAILED",
     "Hostname Verification",
     "Failed parsing HTTP/2",

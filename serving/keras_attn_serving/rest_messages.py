@@ -1,0 +1,238 @@
+"""TensorFlow Serving's JSON: requests to write, answers to read.
+
+JSON has neither dtypes nor bytes. An answer's dtypes are those that the
+model's metadata names. Strings that are no UTF-8, and outputs whose names end
+in `_bytes`, are `{"b64": ...}`.
+"""
+
+import base64
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import numpy as np
+
+from keras_attn_serving import wire_pb2 as wire
+from keras_attn_serving.grpc_messages import dtype_name
+from keras_attn_serving.results import ServingError
+from keras_attn_serving.results import Signature
+from keras_attn_serving.results import TensorSpec
+from keras_attn_serving.results import VersionStatus
+from keras_attn_serving.transport import Metadata
+from keras_attn_serving.transport import ModelSpec
+
+# What the server's codes become by REST, and a proxy's.
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.ABORTED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    499: grpc.StatusCode.CANCELLED,
+    500: grpc.StatusCode.INTERNAL,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    502: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+def path(spec: ModelSpec) -> str:
+    """Returns the path of a model."""
+    found = f"/v1/models/{quote(spec.name, safe='')}"
+    if isinstance(spec.version, str):
+        return f"{found}/labels/{quote(spec.version, safe='')}"
+    return found if spec.version is None else f"{found}/versions/{spec.version}"
+
+
+def predict_request(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
+    """Returns the body of a request to run a signature.
+
+    Raises:
+        ValueError: If an array has no form in JSON.
+    """
+    document = {
+        "signature_name": signature,
+        "inputs": {name: _nested(name, x) for name, x in inputs.items()},
+    }
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def outputs(body: bytes, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    """Returns the outputs of a signature, as by gRPC.
+
+    Args:
+        body: The answer.
+        specs: The outputs' dtypes and shapes.
+
+    Raises:
+        ValueError: If the answer does not fit them.
+    """
+    with _parsed(body) as document:
+        found = document["outputs"]
+    if len(specs) == 1:  # a single one stands there without its name
+        found = dict.fromkeys(specs, found)
+    if not isinstance(found, dict) or found.keys() != specs.keys():
+        raise ValueError(
+            f"The answer must have the outputs {sorted(specs)}. Received: "
+            f"{found!r:.200}"
+        )
+    return {name: _output(found[name], specs[name]) for name in sorted(specs)}
+
+
+def metadata(body: bytes) -> Metadata:
+    """Returns a model's signatures."""
+    with _parsed(body) as found:
+        signatures = found["metadata"]["signature_def"]["signature_def"]
+        return Metadata(
+            int(found["model_spec"]["version"]),
+            {
+                name: Signature(_specs(each["inputs"]), _specs(each["outputs"]))
+                for name, each in sorted(signatures.items())
+                if not name.startswith("__")  # the loader's own initialisation
+            },
+        )
+
+
+def status(body: bytes) -> list[VersionStatus]:
+    """Returns the states of a model's versions."""
+    with _parsed(body) as found:
+        return [
+            VersionStatus(
+                int(each["version"]),
+                each["state"],
+                _code_number(each["status"]["error_code"]),
+                each["status"]["error_message"],
+            )
+            for each in found["model_version_status"]
+        ]
+
+
+def refusal(number: int, reason: str, body: bytes) -> ServingError:
+    """Returns the error that an HTTP status and its body stand for."""
+    code = _CODES.get(number, grpc.StatusCode.UNKNOWN)
+    try:
+        with _parsed(body) as found:
+            message = str(found["error"])
+    except ServingError:  # a proxy's, perhaps
+        message = f"HTTP {number} {reason}: {_shown(body)}"
+    if number == 413:
+        message = f"Request larger than max (HTTP 413): {message}"
+    return ServingError(code, message)
+
+
+@contextlib.contextmanager
+def _parsed(body):
+    """Gives a body's JSON; what is no UTF-8 in it becomes U+FFFD."""
+    try:
+        yield json.loads(body.decode("utf-8", "replace"), strict=False)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ServingError(
+            grpc.StatusCode.UNKNOWN,
+            f"The answer is not a model server's: {_shown(body)}",
+        ) from error
+
+
+def _shown(body):
+    return body[:200].decode("utf-8", "replace")
+
+
+def _nested(name, array):
+    """Returns an array as nested lists, as JSON can have them."""
+    if array.dtype == object:
+        texts = np.empty(array.size, dtype=object)
+        texts[:] = [_string(item) for item in array.reshape(-1)]
+        return texts.reshape(array.shape).tolist()
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"The input {name!r} must be of strings, floats, integers or "
+            f"booleans to go by REST. Received: dtype {array.dtype}. Use "
+            "`Client`, which takes every dtype."
+        )
+    return array.tolist()
+
+
+def _string(item):
+    try:
+        return item.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(item).decode()}
+
+
+def _output(value, spec):
+    if spec.dtype == "string":
+        return _strings(value)
+    dtype = np.dtype(spec.dtype)
+    if not _fits(_first(value), dtype):
+        raise ValueError(f"{value!r:.200} is not of dtype {dtype}.")
+    try:
+        array = np.array(value, dtype)
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"{value!r:.200} is not of {dtype}.") from error
+    return array if array.size else _shaped(array, spec.shape)
+
+
+def _strings(value):
+    if isinstance(value, list):
+        return [_strings(item) for item in value]
+    if isinstance(value, dict):
+        return base64.b64decode(value["b64"])
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.200} is not a string.")
+    return value
+
+
+def _first(value):
+    """Returns a number in nested lists, `None` if the first list has none."""
+    while isinstance(value, list):
+        value = value[0] if value else None
+    return value
+
+
+def _fits(value, dtype):
+    if value is None:
+        return True
+    if isinstance(value, bool) or dtype.kind == "b":
+        return isinstance(value, bool) and dtype.kind == "b"
+    return isinstance(value, int if dtype.kind in "iu" else int | float)
+
+
+def _shaped(array, shape):
+    """Returns an array without values in the shape that JSON cannot tell."""
+    if shape is None or len(shape) <= array.ndim:
+        return array
+    rest = [size or 0 for size in shape[array.ndim :]]
+    return array.reshape(array.shape + tuple(rest))
+
+
+def _specs(tensors):
+    return {
+        name: TensorSpec(
+            dtype_name(wire.DataType.Value(info["dtype"])),
+            _shape(info["tensor_shape"]),
+        )
+        for name, info in sorted(tensors.items())
+    }
+
+
+def _shape(shape):
+    if shape.get("unknown_rank"):
+        return None
+    sizes = [int(dim["size"]) for dim in shape.get("dim", [])]
+    return tuple(None if size < 0 else size for size in sizes)
+
+
+def _code_number(name):
+    """Returns the number of a code, given by its name or as a number."""
+    if isinstance(name, int):
+        return name
+    return {"OK": 0}.get(name) or getattr(
+        grpc.StatusCode, name, grpc.StatusCode.UNKNOWN
+    ).value[0]

@@ -1,0 +1,253 @@
+"""Calls by REST, over connections that stay open."""
+
+import collections
+import contextlib
+import http.client
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import grpc
+
+from keras_attn_serving import rest_messages
+from keras_attn_serving.results import Result
+from keras_attn_serving.results import ServingError
+from keras_attn_serving.retries import Deadline
+from keras_attn_serving.transport import Metadata
+from keras_attn_serving.transport import ModelSpec
+from keras_attn_serving.transport import Transport
+
+_CHUNK = 1 << 20  # bytes of an answer read at a time
+_LOOK = 0.25  # seconds between two looks for a server
+
+
+class RestTransport(Transport):
+    """Carries calls by REST, and blocks. Threads may share it.
+
+    Args:
+        address: `http://host:port` or `https://host:port`, which a path may
+            follow.
+        headers: Headers of every request.
+        context: How to speak TLS.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        headers: Mapping[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
+    ):
+        self.address = address
+        self._connections = _Connections(address, context)
+        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        self._known: dict[ModelSpec, Metadata] = {}
+
+    async def predict(self, spec, signature, inputs, outputs, timeout):
+        deadline = Deadline(timeout)
+        request = rest_messages.predict_request(signature, inputs)
+        path = f"{rest_messages.path(spec)}:predict"
+        body = self._ask("POST", path, request, deadline)
+        known = spec in self._known
+        specs = await self._outputs(spec, signature, deadline)
+        try:
+            values = rest_messages.outputs(body, specs)
+        except ValueError:
+            if not known:
+                raise
+            # Another version has answered, whose outputs are others.
+            del self._known[spec]
+            specs = await self._outputs(spec, signature, deadline)
+            values = rest_messages.outputs(body, specs)
+        version = spec.version if isinstance(spec.version, int) else 0
+        return Result(_only(outputs, values), spec.name, version, signature)
+
+    async def metadata(self, spec, timeout):
+        path = f"{rest_messages.path(spec)}/metadata"
+        body = self._ask("GET", path, None, Deadline(timeout))
+        found = rest_messages.metadata(body)
+        self._known[spec] = found
+        self._known[ModelSpec(spec.name, found.version)] = found
+        return found
+
+    async def status(self, spec, timeout):
+        path = rest_messages.path(spec)
+        body = self._ask("GET", path, None, Deadline(timeout))
+        return rest_messages.status(body)
+
+    async def ready(self, timeout):
+        deadline, said = Deadline(timeout), ""
+        while deadline.left(most=_LOOK):
+            try:
+                with self._connections.one(deadline) as connection:
+                    connection.close()  # it may be of a server that is gone
+                    connection.connect()
+                return
+            except ServingError as error:
+                said = f" {error.message}"
+            time.sleep(deadline.left(most=_LOOK) or 0)
+        raise ServingError(
+            grpc.StatusCode.UNAVAILABLE,
+            f"No server became ready within {timeout} seconds.{said}",
+        )
+
+    async def sleep(self, seconds):
+        time.sleep(seconds)
+
+    async def close(self):
+        self._connections.close()
+
+    async def _outputs(self, spec, signature, deadline):
+        if spec not in self._known:
+            await self.metadata(spec, deadline.left())
+        return self._known[spec].signatures[signature].outputs
+
+    def _ask(self, method, path, body, deadline):
+        """Returns the body of the answer to a request."""
+        number, reason, answer = self._connections.exchange(
+            method, path, body, self._headers, deadline
+        )
+        if number != 200:
+            raise rest_messages.refusal(number, reason, answer)
+        return answer
+
+
+class _Connections:
+    """The open connections to a server that no call uses at the moment."""
+
+    def __init__(self, address, context):
+        self._kind, self._host, self._port, self._prefix = _split(address)
+        self._context = context
+        self._idle: collections.deque = collections.deque()
+        self._process = os.getpid()
+
+    def exchange(self, method, path, body, headers, deadline):
+        """Sends a request; returns the status, its reason and the body."""
+        while True:
+            with self.one(deadline) as connection:
+                # A server may close a connection that was idle for long.
+                fresh = connection.sock is None
+                try:
+                    connection.request(
+                        method, self._prefix + path, body, headers
+                    )
+                    response = connection.getresponse()
+                except (ConnectionError, http.client.BadStatusLine):
+                    if fresh:
+                        raise
+                    connection.close()
+                    continue
+                return (
+                    response.status,
+                    response.reason,
+                    _all_of(response, connection, deadline),
+                )
+
+    @contextlib.contextmanager
+    def one(self, deadline):
+        """Lends a connection; it is kept unless the call fails.
+
+        Raises:
+            ServingError: If the server cannot be reached.
+        """
+        connection = self._take()
+        try:
+            _set_timeout(connection, deadline)
+            yield connection
+        except BaseException as error:
+            connection.close()
+            if found := _failure(error, self._host):
+                raise found from error
+            raise
+        self._idle.append(connection)
+
+    def close(self):
+        while self._idle:
+            self._idle.pop().close()
+
+    def _take(self):
+        if self._process != os.getpid():
+            # A forked process would share its parent's connections.
+            self._idle, self._process = collections.deque(), os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        if self._kind == "http":
+            return http.client.HTTPConnection(self._host, self._port)
+        return http.client.HTTPSConnection(
+            self._host, self._port, context=self._context
+        )
+
+
+def _split(address):
+    """Returns scheme, host, port and path of an address."""
+    found = None
+    if isinstance(address, str):
+        whole = address if "://" in address else f"http://{address}"
+        with contextlib.suppress(ValueError):
+            found = urlsplit(whole)
+            if found.scheme in ("http", "https") and found.hostname:
+                path = found.path.rstrip("/")
+                return found.scheme, found.hostname, found.port, path
+    raise ValueError(
+        "`address` must be that of the server's REST port, such as "
+        '"http://localhost:8501", or begin with https:// for TLS. Received: '
+        f"address={address!r}"
+    )
+
+
+def _set_timeout(connection, deadline):
+    left = deadline.left()
+    if left is not None and left <= 0:
+        raise TimeoutError
+    connection.timeout = left
+    if connection.sock is not None:
+        connection.sock.settimeout(left)
+
+
+def _all_of(response, connection, deadline):
+    """Returns the body of an answer, if all of it comes in time."""
+    chunks = []
+    while chunk := response.read1(_CHUNK):
+        chunks.append(chunk)
+        _set_timeout(connection, deadline)
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    response.close()  # which leaves the connection open
+    return b"".join(chunks)
+
+
+def _failure(error, host):
+    """Returns the `ServingError` of a failed connection, or `None`."""
+    code = grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, TimeoutError):
+        code = grpc.StatusCode.DEADLINE_EXCEEDED
+        return ServingError(code, "Deadline Exceeded")
+    if isinstance(error, ssl.SSLError):
+        return ServingError(code, str(error))
+    if isinstance(error, socket.gaierror):
+        return ServingError(code, f"resolving {host!r}: {error}")
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return ServingError(code, f"connection closed: {error}")
+    if isinstance(error, http.client.IncompleteRead):
+        return ServingError(code, f"connection closed amid an answer: {error}")
+    if isinstance(error, http.client.HTTPException):
+        return ServingError(code, f"not HTTP: {error!r:.200}")
+    if isinstance(error, OSError):
+        return ServingError(code, f"failed to connect: {error}")
+    return None
+
+
+def _only(names, values):
+    """Returns the outputs asked for, which REST cannot name."""
+    for name in names:
+        if name not in values:
+            raise ServingError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"output tensor alias not found in signature: {name} Outputs "
+                f"expected to be in the set {{{','.join(sorted(values))}}}.",
+            )
+    return {x: values[x] for x in values if x in names} if names else values
