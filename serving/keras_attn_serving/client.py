@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Self
 
 import grpc
 
@@ -274,6 +275,9 @@ class BlockingClient:
         """
         run_now(self._queries.close())
 
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(self, *exception) -> None:
         self.close()
 
@@ -326,6 +330,3 @@ class Client(BlockingClient):
         super().__init__(
             Queries(transport, model, version, timeout, retries, max_rows)
         )
-
-    def __enter__(self) -> "Client":
-        return self

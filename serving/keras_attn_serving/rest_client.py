@@ -50,6 +50,3 @@ class RestClient(BlockingClient):
         super().__init__(
             Queries(transport, model, version, timeout, retries, max_rows)
         )
-
-    def __enter__(self) -> "RestClient":
-        return self

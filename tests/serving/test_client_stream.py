@@ -1,6 +1,6 @@
 """A client streams what an export finds greedily, and its examples run.
 
-The server has a real export, with all signatures.
+The server has a real export.
 """
 
 import asyncio
@@ -14,10 +14,13 @@ import pytest
 import toys as toy_models
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
+from keras_attn_serving import RestClient
 from keras_attn_serving import Result
 from keras_attn_serving import RowError
+from keras_attn_serving import cli
 from keras_attn_serving import greedy
 from keras_attn_serving.results import Signature
+from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
 from keras_attn_serving.transport import run_now
 
@@ -28,16 +31,18 @@ LINES = toy_models.LINES
 
 @pytest.fixture(scope="module")
 def served(toys, tmp_path_factory):
-    """Addresses of servers with all signatures, by the toy's name."""
+    """Servers with the signatures that are needed, by the toy's name."""
     folder = tmp_path_factory.mktemp("exports")
     servers = {}
 
     def serve(name):
         if name not in servers:
             lengths = False if name == "spectra" else None
-            toys[name].export(folder / name, signatures="all", lengths=lengths)
-            servers[name] = Server(folder / name, name, port=0)
-        return servers[name].address
+            toys[name].export(
+                folder / name, signatures=["options", "step"], lengths=lengths
+            )
+            servers[name] = Server(folder / name, name, port=0, rest=Rest())
+        return servers[name]
 
     yield serve
     for server in servers.values():
@@ -51,7 +56,7 @@ def streamed(client, source, **options):
 
 def test_a_stream_is_the_exports_own_greedy_result(toys, served):
     toy = toys["greedy"]
-    with Client(served("greedy"), "greedy") as client:
+    with Client(served("greedy").address, "greedy") as client:
         expected = client.align(LINES)
         ids = client.predict(lines_as_ids(toy), "ids")
         for row, line in enumerate(LINES):
@@ -86,7 +91,7 @@ def test_features_stream_by_name(toys, served):
     expected = keras_attn.Translator(
         toy.models, toy.source_text, toy.target_text, search
     )(frames)
-    with Client(served("spectra"), "spectra") as client:
+    with Client(served("spectra").address, "spectra") as client:
         for row, text in enumerate(expected.text):
             one = {"frames": frames[row : row + 1]}
             assert streamed(client, one)[0] == text
@@ -94,16 +99,29 @@ def test_features_stream_by_name(toys, served):
 
 def test_an_async_client_streams_the_same(served):
     async def stream():
-        async with AsyncClient(served("greedy"), "greedy") as client:
+        async with AsyncClient(served("greedy").address, "greedy") as client:
             return [token.text async for token in client.stream("abc")]
 
-    with Client(served("greedy"), "greedy") as client:
+    with Client(served("greedy").address, "greedy") as client:
         tokens = [x.text for x in client.stream("abc")]
     assert asyncio.run(stream()) == tokens
 
 
+def test_a_stream_by_rest_is_the_same(served):
+    server = served("greedy")
+    with (
+        Client(server.address, "greedy") as by_grpc,
+        RestClient(server.rest_address, "greedy") as by_rest,
+    ):
+        for found, expected in zip(
+            by_rest.stream("dead"), by_grpc.stream("dead"), strict=True
+        ):
+            np.testing.assert_array_equal(found.alignment, expected.alignment)
+            assert found._replace(alignment=0) == expected._replace(alignment=0)
+
+
 def test_a_stream_ends_where_it_is_told(served):
-    with Client(served("greedy"), "greedy") as client:
+    with Client(served("greedy").address, "greedy") as client:
         _, tokens = streamed(client, "edcbaabcde")
         assert len(tokens) > 2
         assert len(streamed(client, "edcbaabcde", max_length=2)[1]) == 2
@@ -185,8 +203,8 @@ def test_a_step_that_cannot_be_answered_ends_the_stream():
 def test_long_calls_are_split_to_the_servers_limit_and_joined(served):
     many = [LINES[n % len(LINES)] for n in range(300)]
     with (
-        Client(served("greedy"), "greedy") as client,
-        Client(served("greedy"), "greedy", max_rows=90) as small,
+        Client(served("greedy").address, "greedy") as client,
+        Client(served("greedy").address, "greedy", max_rows=90) as small,
     ):
         few = client.align(LINES)
         for found in (client.align(many), small.align(many)):
@@ -201,10 +219,19 @@ def test_long_calls_are_split_to_the_servers_limit_and_joined(served):
                 )
 
 
+def test_the_command_prints_a_stream(served, capsys):
+    server = served("greedy")
+    flags = ["query", "--stream", "--address", server.address]
+    assert cli.main([*flags, "--model", "greedy", "abc", "dead"]) == 0
+    with Client(server.address, "greedy") as client:
+        expected = client.predict(["abc", "dead"])["text"]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
 def examples():
     """Returns the Python blocks in the docstrings of the clients."""
     found = {}
-    for kind in (Client, AsyncClient):
+    for kind in (Client, RestClient, AsyncClient):
         for name, thing in inspect.getmembers(kind):
             if not name.startswith("_") and inspect.isfunction(thing):
                 blocks = blocks_of(thing)
@@ -225,9 +252,11 @@ EXAMPLES = examples()
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_in_docstrings_run(name, served, capsys):
-    address = served("greedy")
+    address = served("greedy").address
+    by_rest = f"http://{served('greedy').rest_address}"
     code = EXAMPLES[name].replace('"pronounce"', '"greedy"')
     code = code.replace('"localhost:8500"', repr(address))
+    code = code.replace('"http://localhost:8501"', repr(by_rest))
     names = {"asyncio": asyncio, **vars(keras_attn_serving)}
     if name.startswith("Async"):
         code = (
@@ -238,6 +267,7 @@ def test_the_examples_in_docstrings_run(name, served, capsys):
             "asyncio.run(main())"
         )
         exec(code, names)
-    else:
-        with Client(address, "greedy") as client:
-            exec(code, names | {"client": client})
+        return
+    kind = RestClient if name.startswith("Rest") else Client
+    with kind(by_rest if kind is RestClient else address, "greedy") as client:
+        exec(code, names | {"client": client})
