@@ -62,6 +62,10 @@ _DESCRIPTION = """::: {}
       members: false
       show_source: false
 """
+# The clients have their calls from a class that is not public.
+_INHERITED = """    options:
+      inherited_members: true
+"""
 # At the top of a page of sources, which the site's search leaves out.
 _NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 _FENCE = re.compile(r"^ *(```|~~~)")
@@ -226,7 +230,8 @@ class Reference:
         contents = ["# Reference", ""]
         for title, paths in self._pages.items():
             file = _file_of(title)
-            body = [f"# {title}", "", *(f"::: {x}\n" for x in paths)]
+            shown = _INHERITED if title == "Client" else ""
+            body = [f"# {title}", "", *(f"::: {x}\n{shown}" for x in paths)]
             if (module := title.lower()) in DESCRIBED:
                 body.append(_DESCRIPTION.format(f"keras_attn.{module}"))
             (folder / file).write_text("\n".join(body), encoding="utf-8")

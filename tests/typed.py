@@ -3,6 +3,8 @@
 Nothing runs them.
 """
 
+import keras_attn_serving
+
 import keras_attn
 from keras_attn.search import BeamSearch
 from keras_attn.search import GreedySearch
@@ -25,3 +27,15 @@ SEARCHES = [
 ]
 WIDTH = BeamSearch(5).width.bit_length()
 TEXT: Text = Text.from_lines(["ab"], split="characters", lowercase=True)
+
+with keras_attn_serving.Client("localhost:8500", "m", retries=3) as CLIENT:
+    LENGTHS: list[int] = [len(x.tokens) for x in CLIENT.align(["a"])]
+    TOKENS: list[str] = [token.text for token in CLIENT.stream("a")]
+with keras_attn_serving.RestClient("http://localhost:8501") as BY_REST:
+    VERSION: int = BY_REST.predict(["a"], model="m", version="stable").version
+
+
+async def ask() -> list[str]:
+    async with keras_attn_serving.AsyncClient(model="m") as client:
+        await client.predict({"text": ["a"]}, outputs="text")
+        return [token.text async for token in client.stream("a")]

@@ -3,17 +3,24 @@
 import io
 import json
 import os
+import pathlib
 import pty
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import toy_model
 from keras_attn_serving import cli
+from keras_attn_serving import flags
 from keras_attn_serving import rows
 from keras_attn_serving.progress import Progress
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+
+README = pathlib.Path(__file__).parents[2] / "serving" / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +175,28 @@ def test_serve_passes_its_flags_on(capsys):
     assert "--model_base_path" in capsys.readouterr().out
 
 
+def test_the_distribution_declares_the_command():
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text())
+    declared = {"keras-attn": "keras_attn_serving.cli:main"}
+    assert project["project"]["scripts"] == declared
+
+
+def commands_of_the_readme():
+    text = README.read_text(encoding="utf-8")
+    found = re.findall(r"^keras-attn (.*)$", text, re.MULTILINE)
+    return [shlex.split(x.partition(" <")[0]) for x in found]
+
+
+@pytest.mark.parametrize("arguments", commands_of_the_readme(), ids=" ".join)
+def test_the_readmes_commands_are_taken(arguments):
+    command, *rest = arguments
+    if command == "serve":
+        flags.read(rest)
+        return
+    found = cli.parser().parse_args(arguments)
+    assert found.model == "pronounce"
+
+
 def command(program, *arguments, **options):
     """Runs a program that calls the command."""
     return subprocess.run(
@@ -192,9 +221,9 @@ RUN = "import sys; from keras_attn_serving import cli; sys.exit(cli.main())"
 
 
 def test_a_reader_that_has_enough_ends_the_command(server):
-    flags = "query", "--address", server.address, "--model", toy_model.NAME
+    asked = "query", "--address", server.address, "--model", toy_model.NAME
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, *flags, "--batch_size=1"],
+        [sys.executable, "-c", RUN, *asked, "--batch_size=1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -216,10 +245,10 @@ def test_a_bar_shows_how_far_a_file_is(server, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_text("cat\n" * 3000)
     terminal, side = pty.openpty()
-    flags = "query", "--address", server.address, "--model", toy_model.NAME
+    asked = "query", "--address", server.address, "--model", toy_model.NAME
     with file.open("rb") as lines:
         done = subprocess.run(
-            [sys.executable, "-c", RUN, *flags, "--batch_size=4"],
+            [sys.executable, "-c", RUN, *asked, "--batch_size=4"],
             stdin=lines,
             stdout=subprocess.PIPE,
             stderr=side,
