@@ -28,6 +28,8 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+_WHY = 0.2  # seconds to learn why there is no connection
+
 
 class Target:
     """A server's address, and how to connect to it.
@@ -123,6 +125,18 @@ class _ByGrpc(Transport):
     async def _call(self, name, request, timeout):
         raise NotImplementedError
 
+    async def _not_ready(self, timeout):
+        """Returns the error of a server that cannot be connected to."""
+        said = ""
+        try:  # a channel itself does not say why
+            await self._call("status", wire.GetModelStatusRequest(), _WHY)
+        except ServingError as error:
+            said = f" {error.message}"
+        return ServingError(
+            grpc.StatusCode.UNAVAILABLE,
+            f"No server became ready within {timeout} seconds.{said}",
+        )
+
     def _methods(self, api, here):
         """Returns the methods of the channel made `here`."""
         where, methods = self._made
@@ -148,7 +162,7 @@ class GrpcTransport(_ByGrpc):
         try:
             future.result(timeout)
         except grpc.FutureTimeoutError:
-            raise _not_ready(timeout) from None
+            raise await self._not_ready(timeout) from None
         finally:
             future.cancel()
 
@@ -176,7 +190,7 @@ class AioTransport(_ByGrpc):
         try:
             await asyncio.wait_for(channel.channel_ready(), timeout)
         except TimeoutError:
-            raise _not_ready(timeout) from None
+            raise await self._not_ready(timeout) from None
 
     async def sleep(self, seconds):
         await asyncio.sleep(seconds)
@@ -194,10 +208,3 @@ def _here():
 
 def _refusal(error):
     return ServingError(error.code(), error.details() or "")
-
-
-def _not_ready(timeout):
-    return ServingError(
-        grpc.StatusCode.UNAVAILABLE,
-        f"No server became ready within {timeout} seconds.",
-    )

@@ -1,5 +1,6 @@
 """`Queries`: what a client does, written once for every protocol."""
 
+import contextlib
 from collections.abc import AsyncGenerator
 from collections.abc import Awaitable
 from collections.abc import Callable
@@ -138,9 +139,15 @@ class Queries:
         """
         arrays = given.by_name(inputs)
         deadline = self._deadline(timeout)
+        rows = parts.number_of_rows(arrays)
+        if rows is None:
+            shapes = {name: x.shape for name, x in arrays.items()}
+            raise ValueError(
+                "`inputs` must have a row for each source, as many in each. "
+                f"Received: shapes {shapes}"
+            )
         spec = self._spec(model, version)
         wanted = await self._inputs_of_options(spec, deadline)
-        rows = len(next(iter(arrays.values())))
         further = given.Options(wanted, arrays)
         arrays |= further.arrays(rows, prefixes, seed, options)
         result = await self.predict(
@@ -248,8 +255,9 @@ class Queries:
         if max_length is None:
             max_length = greedy.longest(signatures)
         tokens = greedy.stream(run, signatures, arrays, max_length)
-        async for token in tokens:
-            yield token
+        async with contextlib.aclosing(tokens):
+            async for token in tokens:
+                yield token
 
     async def metadata(
         self,

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import errno
 import http.client
 import os
 import socket
@@ -22,6 +23,8 @@ from keras_attn_serving.transport import Transport
 
 _CHUNK = 1 << 20  # bytes of an answer read at a time
 _LOOK = 0.25  # seconds between two looks for a server
+_CLOSED_ALREADY = (errno.EBADF, errno.ENOTCONN)
+_CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
 
 
 class RestTransport(Transport):
@@ -129,12 +132,10 @@ class _Connections:
             with self.one(deadline) as connection:
                 # A server may close a connection that was idle for long.
                 fresh = connection.sock is None
+                request = method, self._prefix + path, body, headers
                 try:
-                    connection.request(
-                        method, self._prefix + path, body, headers
-                    )
-                    response = connection.getresponse()
-                except (ConnectionError, http.client.BadStatusLine):
+                    response = _response(connection, request)
+                except (*_CLOSED, http.client.BadStatusLine):
                     if fresh:
                         raise
                     connection.close()
@@ -208,6 +209,17 @@ def _set_timeout(connection, deadline):
         connection.sock.settimeout(left)
 
 
+def _response(connection, request):
+    """Sends a request and returns the answer, its body not yet read."""
+    try:
+        connection.request(*request)
+    except (BrokenPipeError, ConnectionResetError):
+        # A server may refuse a long body before it has all of it.
+        if connection.sock is None:  # no, it never took the connection
+            raise
+    return connection.getresponse()
+
+
 def _all_of(response, connection, deadline):
     """Returns the body of an answer, if all of it comes in time."""
     chunks = []
@@ -226,12 +238,15 @@ def _failure(error, host):
     if isinstance(error, TimeoutError):
         code = grpc.StatusCode.DEADLINE_EXCEEDED
         return ServingError(code, "Deadline Exceeded")
-    if isinstance(error, ssl.SSLError):
-        return ServingError(code, str(error))
     if isinstance(error, socket.gaierror):
         return ServingError(code, f"resolving {host!r}: {error}")
-    if isinstance(error, ConnectionResetError | BrokenPipeError):
+    if isinstance(error, _CLOSED) or (
+        # Python's `ssl` may meet a connection that was closed already.
+        isinstance(error, OSError) and error.errno in _CLOSED_ALREADY
+    ):
         return ServingError(code, f"connection closed: {error}")
+    if isinstance(error, ssl.SSLError):
+        return ServingError(code, str(error))
     if isinstance(error, http.client.IncompleteRead):
         return ServingError(code, f"connection closed amid an answer: {error}")
     if isinstance(error, http.client.HTTPException):

@@ -100,6 +100,22 @@ def test_a_client_with_tls_is_told_that_the_server_has_none(ask, tls, plain):
     assert "does not speak TLS" in hint and plain in hint
 
 
+def test_who_waits_for_a_server_in_vain_is_told_why(tls, plain):
+    _, credentials = tls
+
+    async def wait():
+        async with AsyncClient(plain, credentials=credentials) as client:
+            await client.wait_until_ready(0.3)
+
+    for wait_for in (
+        lambda: asyncio.run(wait()),
+        lambda: Client(plain, credentials=credentials).wait_until_ready(0.3),
+    ):
+        with pytest.raises(ServingError, match="within 0.3 seconds") as caught:
+            wait_for()
+        assert "does not speak TLS" in caught.value.hint
+
+
 def test_a_client_is_told_of_a_certificate_that_it_does_not_trust(tls):
     port, _ = tls
     strange = grpc.ssl_channel_credentials()

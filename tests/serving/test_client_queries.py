@@ -318,6 +318,13 @@ def test_settings_that_can_be_none_are_refused_at_once(options, words):
         Client("localhost:1", **options)
 
 
+@pytest.mark.parametrize("inputs", [{}, {"a": [1], "b": [1, 2]}, {"a": 3}])
+def test_options_need_as_many_rows_in_each_input(inputs):
+    with Client("localhost:1", "m") as client:
+        with pytest.raises(ValueError, match="a row for each source"):
+            client.translate(inputs)
+
+
 def test_errors_travel_between_processes():
     error = ServingError(UNAVAILABLE, "away", "wait")
     assert pickle.loads(pickle.dumps(error)).hint == "wait"
