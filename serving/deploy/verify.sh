@@ -39,7 +39,8 @@ END
 if [ "${TESTS:-yes}" = no ]; then
     echo "left out" > "$log"
 else
-    KERAS_ATTN_SERVING_ADDRESS=$address "$python" -m pytest -rfE \
+    KERAS_ATTN_SERVING_ADDRESS=$address \
+        KERAS_ATTN_SERVING_REST_ADDRESS=$rest "$python" -m pytest -rfE \
         tests/serving --ignore-glob '*/test_deploy*' | tee "$log" >&2
 fi
 passed=$?

@@ -112,11 +112,12 @@ class Engine:
         names = tuple(sorted(feeds))
         run = self._callable(names, tuple(fetches))
         try:
-            return run(*(feeds[name] for name in names), options=options)
+            values = run(*(feeds[name] for name in names), options=options)
         except tf.errors.OpError as error:
             raise _status(error) from error
         except ValueError as error:  # a feed that does not fit the graph
             raise invalid_argument(str(error)) from error
+        return list(map(_array, values))
 
     def close(self) -> None:
         """Frees the session. Calls still running end with an error."""
@@ -134,6 +135,15 @@ class Engine:
                     accept_options=True,
                 )
             return self._runs[feeds, fetches]
+
+
+def _array(value):
+    """Returns an output as an array: of a scalar string come `bytes`."""
+    if not isinstance(value, bytes):
+        return value
+    result = np.empty((), object)
+    result[()] = value
+    return result
 
 
 def _status(error):

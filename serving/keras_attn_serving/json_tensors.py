@@ -1,17 +1,23 @@
 """Converts the JSON of TensorFlow Serving's REST API to arrays and back.
 
 It follows TensorFlow Serving's `json_tensor.cc`: what it accepts is accepted
-and what it refuses is refused in its words, but for four points, where a value
-would be lost in silence or a document is out of the ordinary. A key that
-stands twice, an input that is not of the signature, a number that its dtype
-does not hold, and lists hundreds deep are refused here.
+and what it refuses is refused in its words. These are refused here alone,
+since a value would be lost in silence or a document is out of the ordinary:
+
+- a key that stands twice, an input that is not of the signature, a number that
+  its dtype does not hold, bytes that are no UTF-8;
+- lists hundreds deep, tensors of more than 64 axes, and NaN and infinity by
+  other names than `NaN`, `Infinity` and `-Infinity`.
+
+A string that is no UTF-8 is written with U+FFFD. TensorFlow Serving sends its
+bytes as they are, which is no JSON.
 """
 
 import base64
-import binascii
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,11 +28,13 @@ import tensorflow as tf
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.limits import Limits
 from keras_attn_serving.signatures import Signature
 from keras_attn_serving.signatures import Tensor
 from keras_attn_serving.validation import cpp_name
 
 _SHOWN = 256  # characters of a value in an error
+_MAX_RANK = 64  # numpy's own limit
 _INTEGERS = (
     tf.int32,
     tf.int16,
@@ -54,26 +62,23 @@ class JsonRequest(NamedTuple):
     rows: bool
 
 
-def read(text: bytes, find: Callable[[str], Signature]) -> JsonRequest:
+def read(
+    text: bytes,
+    find: Callable[[str], Signature],
+    limits: Limits | None = None,
+) -> JsonRequest:
     """Reads the body of a request.
 
     Args:
         text: The JSON.
         find: Returns the signature of a name.
+        limits: How many rows it may have; `None` for any number. They are
+            counted before they are converted.
 
     Raises:
         StatusError: If it is not what the signature needs.
     """
-    document = _parse(text)
-    if not isinstance(document, dict):
-        raise _format_error(document, "Is not object")
-    name = document.get("signature_name", "")
-    if not isinstance(name, str):
-        raise _format_error(
-            document,
-            "not formatted correctly. 'signature_name' key must be a string "
-            "value.",
-        )
+    document, name = _document(text)
     inputs = find(name).inputs
     if not inputs:
         raise invalid_argument(
@@ -93,10 +98,17 @@ def read(text: bytes, find: Callable[[str], Signature]) -> JsonRequest:
             )
         if not instances:
             raise _format_error(document, "No values in 'instances' array")
+        _require_rows(limits, instances, inputs, inputs)
         return JsonRequest(name, _rows(instances, inputs), True)
     if "inputs" in document:
-        return JsonRequest(name, _columns(document["inputs"], inputs), False)
+        arrays = _columns(document["inputs"], inputs, limits)
+        return JsonRequest(name, arrays, False)
     raise invalid_argument("Missing 'inputs' or 'instances' key")
+
+
+def read_signature(text: bytes) -> str:
+    """Reads which signature the body of a request names; "" for none."""
+    return _document(text)[1]
 
 
 def write(values: Mapping[str, np.ndarray], rows: bool) -> bytes:
@@ -156,45 +168,87 @@ def error(details: str) -> bytes:
     return f'{{\n    "error": {_string(details)}\n}}'.encode()
 
 
+def _document(text):
+    """Returns the object of a request, and the signature that it names."""
+    document = _parse(text)
+    if not isinstance(document, dict):
+        raise _format_error(document, "Is not object")
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise _format_error(
+            document,
+            "not formatted correctly. 'signature_name' key must be a string "
+            "value.",
+        )
+    return document, name
+
+
 def _parse(text):
-    if not text:
-        raise invalid_argument("JSON Parse error: The document is empty")
     try:
+        plain = text.decode("utf-8-sig")
+        start = _SPACE.match(plain).end()
+        if start == len(plain):
+            raise _parse_error("The document is empty")
         # What follows the document does not count.
-        return _DECODER.raw_decode(text.decode("utf-8-sig").lstrip())[0]
+        document, _ = _DECODER.raw_decode(plain, start)
+        if _SURROGATE.search(plain):  # one without its other half?
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
     except UnicodeDecodeError as broken:
-        raise invalid_argument(
-            f"JSON Parse error: Invalid encoding in string. at offset: "
-            f"{broken.start}"
+        raise _parse_error(
+            f"Invalid encoding in string. at offset: {broken.start}"
+        ) from broken
+    except UnicodeEncodeError as broken:
+        raise _parse_error(
+            "The surrogate pair in string is invalid."
         ) from broken
     except RecursionError as deep:
-        raise invalid_argument(
-            "JSON Parse error: lists or objects within each other are too deep"
+        raise _parse_error(
+            "lists or objects within each other are too deep"
         ) from deep
-    except ValueError as broken:
-        offset = getattr(broken, "pos", 0)
-        raise invalid_argument(
-            f"JSON Parse error: Invalid value. {broken} at offset: {offset}"
+    except json.JSONDecodeError as broken:
+        raise _parse_error(
+            f"Invalid value. {broken.msg} at offset: {broken.pos}"
         ) from broken
+    except ValueError as broken:  # an integer of thousands of digits
+        raise _too_big() from broken
 
 
 def _pairs(pairs):
     result = dict(pairs)
     if len(result) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(x for x in names if names.count(x) > 1)
-        raise ValueError(f"The key {twice!r} stands twice.")
+        seen = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _parse_error(f"The key {_shown(name)} stands twice.")
+            seen.add(name)
     return result
 
 
 def _float(text):
     result = float(text)
     if math.isinf(result):
-        raise ValueError(f"Number too big to be stored in double: {text}")
+        raise _too_big()
     return result
 
 
+def _parse_error(why):
+    return invalid_argument(f"JSON Parse error: {why}")
+
+
+def _too_big():
+    return _parse_error("Number too big to be stored in double.")
+
+
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_float)
+_SPACE = re.compile(r"[ \t\n\r]*")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _require_rows(limits, value, names, inputs):
+    if limits is not None and isinstance(value, list):
+        for name in names:
+            limits.require_rows(name, [len(value)], inputs[name])
 
 
 def _rows(instances, inputs):
@@ -237,12 +291,12 @@ def _rows(instances, inputs):
                 f"keys must be equal to: {','.join(sorted(inputs))}"
             )
     return {
-        name: _array(flat, (len(instances), *shapes[name]), inputs[name])
+        name: _array(name, flat, (len(instances), *shapes[name]), inputs[name])
         for name, flat in items.items()
     }
 
 
-def _columns(value, inputs):
+def _columns(value, inputs, limits):
     """Returns arrays from whole inputs."""
     if not _is_object(value):
         if len(inputs) > 1:
@@ -263,8 +317,9 @@ def _columns(value, inputs):
         )
     result = {}
     for name, tensor in inputs.items():
+        _require_rows(limits, value[name], [name], inputs)
         shape, flat = _flat(value[name], tensor)
-        result[name] = _array(flat, shape, tensor)
+        result[name] = _array(name, flat, shape, tensor)
     return result
 
 
@@ -338,19 +393,12 @@ def _double(value):
     try:
         return float(value)
     except OverflowError as large:
-        raise invalid_argument(
-            "JSON Parse error: Number too big to be stored in double."
-        ) from large
+        raise _too_big() from large
 
 
 def _bytes(value):
     if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError as broken:
-            raise invalid_argument(
-                "JSON Parse error: The surrogate pair in string is invalid."
-            ) from broken
+        return value.encode()
     if not isinstance(value, dict):
         return _refuse(value, tf.string)
     if not _is_base64(value):
@@ -358,12 +406,16 @@ def _bytes(value):
             f"JSON Value: {_shown(value)} not formatted correctly for base64 "
             "data"
         )
-    text = value["b64"].strip()
+    # Like TensorFlow Serving it skips white space, and needs no padding, but
+    # no part of it either.
+    text = re.sub(r"\s", "", value["b64"], flags=re.ASCII)
+    digits = text.rstrip("=.")
+    padding = -len(digits) % 4
     try:
-        # Like TensorFlow Serving, without need of the padding at the end.
-        padding = "=" * (-len(text.rstrip("=")) % 4)
-        return base64.b64decode(text.rstrip("=") + padding, validate=True)
-    except (binascii.Error, ValueError) as broken:
+        if len(text) - len(digits) not in (0, padding):
+            raise ValueError("The padding has another length.")
+        return base64.b64decode(digits + "=" * padding, validate=True)
+    except ValueError as broken:
         raise invalid_argument("Unable to base64 decode") from broken
 
 
@@ -381,7 +433,9 @@ def _refuse_dtype(value, dtype):
     )
 
 
-def _array(flat: list, shape: tuple, tensor: Tensor) -> np.ndarray:
+def _array(name: str, flat: list, shape: tuple, tensor: Tensor) -> np.ndarray:
+    if len(shape) > _MAX_RANK:
+        raise invalid_argument(f"tensor parsing error: {name}")
     if tensor.dtype == tf.string:
         array = np.empty(len(flat), object)
         array[:] = flat
@@ -439,22 +493,34 @@ def _texts(name, flat):
     if dtype in _INTEGERS:
         return list(map(str, flat.tolist()))
     if dtype in _FLOATS:
-        return [_decimal(x) for x in flat]
+        return _decimals(flat)
+    if not flat.size:
+        return []
     raise invalid_argument(
         f"Failed to write JSON value for tensor type: {cpp_name(dtype)}"
     )
 
 
-def _decimal(value):
-    """Writes a number with six digits, or with as many as it needs."""
-    if np.isnan(value):
-        return "NaN"
-    if np.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    text = f"{float(value):g}"
-    if type(value)(text) != value:
-        text = f"{float(value):.{9 if value.dtype == np.float32 else 17}g}"
-    return text if "." in text or "e" in text else f"{text}.0"
+def _decimals(flat):
+    """Writes numbers with six digits, or with as many as they need."""
+    digits = 9 if flat.dtype == np.float32 else 17
+    values = flat.tolist()
+    short = [f"{x:g}" for x in values]
+    with np.errstate(over="ignore"):
+        same = np.array([float(x) for x in short]).astype(flat.dtype) == flat
+    return [
+        _decimal(text if exact else f"{value:.{digits}g}")
+        for text, value, exact in zip(short, values, same, strict=True)
+    ]
+
+
+def _decimal(text):
+    if "." in text or "e" in text:
+        return text
+    return _NOT_FINITE.get(text, f"{text}.0")
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def _string(text):

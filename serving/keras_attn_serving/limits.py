@@ -1,6 +1,7 @@
 """`Limits`: what a request may ask of the development server."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import NamedTuple
@@ -48,7 +49,7 @@ class Limits(NamedTuple):
             StatusError: If it has too many rows or bytes.
         """
         sizes = [dim.size for dim in tensor.tensor_shape.dim]
-        self._require_rows(alias, sizes, wanted)
+        self.require_rows(alias, sizes, wanted)
         kind = protocol.KINDS[tensor.dtype]
         size = 8 if kind.stored is None else kind.stored.itemsize
         if math.prod(sizes) * size > self.message_bytes:
@@ -63,10 +64,13 @@ class Limits(NamedTuple):
         self, alias: str, array: np.ndarray, wanted: "Tensor"
     ) -> None:
         """Raises `StatusError` if an array has too many rows or bytes."""
-        self._require_rows(alias, array.shape, wanted)
+        self.require_rows(alias, array.shape, wanted)
         self.require_texts(alias, array)
 
-    def _require_rows(self, alias, sizes, wanted):
+    def require_rows(
+        self, alias: str, sizes: Sequence[int], wanted: "Tensor"
+    ) -> None:
+        """Raises `StatusError` if a shape has too many rows."""
         by_rows = wanted.shape is not None and wanted.shape[:1] == (None,)
         if by_rows and len(sizes) and sizes[0] > self.rows:
             raise invalid_argument(

@@ -5,6 +5,7 @@ dashboards and alerts work with either server.
 """
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,7 +142,9 @@ class Metrics:
 
     def page(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""
-        return prometheus_client.generate_latest(self._registry)
+        page = prometheus_client.generate_latest(self._registry)
+        # The library names counters so, whatever the names of their samples.
+        return re.sub(rb"(?m)^(# [A-Z]+ \S+)_total ", rb"\1 ", page)
 
     def _counter(self, name, text, *labels):
         return self._add(

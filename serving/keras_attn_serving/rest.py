@@ -1,13 +1,24 @@
 """TensorFlow Serving's REST API, as an ASGI application.
 
-Paths, bodies, statuses and texts are TensorFlow Serving's. What it does not
-have are `/healthz`, which answers while the server runs, and `/readyz`, which
-answers once every model is loaded.
+Paths, bodies, statuses and texts are TensorFlow Serving's, but for these
+points:
+
+- `/healthz` answers while the server runs, `/readyz` once every model is
+  loaded.
+- Every refusal has a text. TensorFlow Serving sends none with a version number
+  that is too large, or with an OPTIONS request without its origin.
+- A call whose client has left while it waited never runs.
+- Classify and regress are refused, once their signature is found.
+- Requests for models that are not served are counted under no name, so that
+  strangers cannot fill the metrics.
 """
 
+import asyncio
 import contextlib
 import re
 import time
+import zlib
+from collections.abc import Awaitable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
@@ -36,14 +47,15 @@ from keras_attn_serving.metrics import Metrics
 from keras_attn_serving.model import DEFAULT_SIGNATURE
 
 _OURS = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
-_MODEL = r"/v1/models/(?P<name>[^/:]+)"
+_NAME = "/(?P<name>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+# The last part must be in small letters, the others need not.
 _POST = re.compile(
-    f"{_MODEL}{_VERSION}:(?P<method>classify|regress|predict)",
-    re.IGNORECASE | re.ASCII,
+    f"(?i:/v1/models{_NAME}{_VERSION}):(?P<method>classify|regress|predict)",
+    re.ASCII,
 )
 _GET = re.compile(
-    f"(?:/v1/models|{_MODEL}){_VERSION}(?:/(?P<method>metadata))?",
+    f"/v1/models(?:{_NAME})?{_VERSION}(?:/(?P<part>metadata))?",
     re.IGNORECASE | re.ASCII,
 )
 
@@ -120,12 +132,17 @@ class RestApi:
         if not _OURS.fullmatch(path):
             return Response(status_code=404)
         started = time.perf_counter()
+        if query := request.scope["query_string"]:
+            path += f"?{query.decode('ascii', 'replace')}"
         route = _Route(request.method, path)
         try:
             body = await self._answer(route, request)
             code = Code.OK
         except StatusError as error:
             code, body = error.code, json_tensors.error(error.details)
+        except asyncio.CancelledError:  # by a server that stops
+            code = Code.UNAVAILABLE
+            body = json_tensors.error("The server stops.")
         self._metrics.request(
             self._catalog.known(route.spec.name),
             route.method,
@@ -158,20 +175,27 @@ class RestApi:
         if route.method == "predict":
             body = await self._body(request)
             call = JsonCall(body, spec, self._catalog, self._limits)
-            return await self._executor.answer(call, self._timeout)
+            answer = self._executor.answer(call, self._timeout)
+            return await _unless_left(request, answer)
         if route.method:
-            if route.method == "metadata":
-                return _metadata_json(
-                    descriptions.metadata(self._catalog, spec)
-                )
-            await self._body(request)
-            examples.refuse(self._catalog, spec, "", route.method)
+            signature = json_tensors.read_signature(await self._body(request))
+            examples.refuse(self._catalog, spec, signature, route.method)
+        if route.metadata:
+            return _metadata_json(descriptions.metadata(self._catalog, spec))
         return _json(descriptions.status(self._catalog, spec))
 
     async def _body(self, request):
+        """Returns the body of a request, unzipped."""
+        zipped = "gzip" in request.headers.get("content-encoding", "")
+        unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
         most = self._limits.message_bytes
         chunks, size = [], 0
         async for chunk in request.stream():
+            if zipped:  # no further than needed to see that it is too large
+                try:
+                    chunk = unzip.decompress(chunk, most - size + 1)
+                except zlib.error as broken:
+                    raise _no_gzip() from broken
             size += len(chunk)
             if size > most:
                 raise StatusError(
@@ -181,6 +205,8 @@ class RestApi:
                     "--max_message_bytes.",
                 )
             chunks.append(chunk)
+        if zipped and not unzip.eof:
+            raise _no_gzip()
         return b"".join(chunks)
 
 
@@ -204,9 +230,14 @@ class JsonCall(Call):
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
-        with self._catalog.lend(self._spec) as model:
+        with contextlib.ExitStack() as stack:
+            model = None
 
             def find(name):
+                # Only now, so that broken JSON is refused before the model is
+                # looked for.
+                nonlocal model
+                model = stack.enter_context(self._catalog.lend(self._spec))
                 name = name or DEFAULT_SIGNATURE
                 if name not in model.signatures:
                     raise invalid_argument(
@@ -215,7 +246,8 @@ class JsonCall(Call):
                     )
                 return model.signatures[name]
 
-            request = json_tensors.read(self._raw, find)
+            request = json_tensors.read(self._raw, find, self._limits)
+            assert model is not None
             self._rows = request.rows
             name = request.signature or DEFAULT_SIGNATURE
             wanted = model.signatures[name].inputs
@@ -237,7 +269,9 @@ class _Route:
         self.known = found is not None
         parts = found.groupdict() if found else {}
         self._version = parts.get("version")
-        self.method = (parts.get("method") or "").lower()
+        self.method = parts.get("method", "")
+        # In capitals it asks for the status, as in TensorFlow Serving.
+        self.metadata = parts.get("part") == "metadata"
         self.spec = Spec(
             _unquoted(parts.get("name")),
             label=_unquoted(parts["label"]) if parts.get("label") else None,
@@ -247,16 +281,41 @@ class _Route:
         """Returns the `Spec`, or raises `StatusError`."""
         if not self.known:
             raise invalid_argument(f"Malformed request: {self._asked}")
-        spec = self.spec
-        if not spec.name:
+        if not self.spec.name:
             raise invalid_argument("Missing model name in request.")
         if self._version is None:
-            return spec
-        if int(self._version[:20]) >= 2**63:
+            return self.spec
+        digits = self._version.lstrip("0") or "0"
+        if len(digits) > 19 or int(digits) >= 2**63:
             raise invalid_argument(
                 f"Failed to convert version: {self._version} to numeric."
             )
-        return spec._replace(version=int(self._version))
+        return self.spec._replace(version=int(digits))
+
+
+async def _unless_left(request: Request, answer: Awaitable[bytes]) -> bytes:
+    """Returns an answer, or gives it up when the client leaves."""
+    answering = asyncio.ensure_future(answer)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait(
+            (answering, leaving), return_when=asyncio.FIRST_COMPLETED
+        )
+        if answering.done():
+            return answering.result()
+        raise StatusError(Code.CANCELLED, "The client has left.")
+    finally:
+        answering.cancel()
+        leaving.cancel()
+
+
+async def _left(request):
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _no_gzip():
+    return invalid_argument("The body is not what gzip writes.")
 
 
 def _unquoted(text):

@@ -356,7 +356,9 @@ class Server:
             return
         await self._health.enter_graceful_shutdown()
         stopping = asyncio.ensure_future(self._server.stop(grace))
-        ending = self._http.stop(grace) if self._http else None
+        ending = None
+        if self._http is not None:
+            ending = asyncio.ensure_future(self._http.stop(grace))
         # Streams of health or reflection that stay open are not waited for.
         idle = asyncio.ensure_future(self._executor.idle())
         await asyncio.wait(
@@ -408,7 +410,10 @@ class _Http:
         )
 
     async def stop(self, grace):
-        """Finishes the requests in flight, for some seconds."""
+        """Finishes the requests in flight, for some seconds.
+
+        After these they are cancelled, which the application answers.
+        """
         if self._serving is None:
             for each in self._sockets:
                 each.close()
@@ -418,6 +423,10 @@ class _Http:
         if late:
             self._server.force_exit = True
             await self._serving
+            if tasks := list(self._server.server_state.tasks):
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks, timeout=_LAST_SECONDS)
 
 
 def _sockets(host, port):

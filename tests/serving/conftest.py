@@ -1,8 +1,9 @@
 """A server for the tests: ours with the toy model, or the one named.
 
-`KERAS_ATTN_SERVING_ADDRESS` names another, such as TensorFlow Serving's own;
-`toy_model.py` says how to give it the model. Tests of what only the
-development server does take the fixture `ours`, and are skipped then.
+`KERAS_ATTN_SERVING_ADDRESS` names another, such as TensorFlow Serving's own,
+and `KERAS_ATTN_SERVING_REST_ADDRESS` its port for REST; `toy_model.py` says
+how to give it the model. Tests of what only the development server does take
+the fixture `ours`, or `our_rest`, and are skipped then.
 """
 
 import os
@@ -11,11 +12,13 @@ import grpc
 import pytest
 import toy_model
 from keras_attn_serving import Client
+from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
 from tensorflow_serving.apis import model_service_pb2_grpc
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 ADDRESS = os.environ.get("KERAS_ATTN_SERVING_ADDRESS")
+REST_ADDRESS = os.environ.get("KERAS_ATTN_SERVING_REST_ADDRESS")
 
 
 @pytest.fixture(scope="session")
@@ -25,13 +28,23 @@ def toy_path(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def toy_server(toy_path):
+    """The development server with the toy model."""
+    base_path = toy_path.parent
+    with Server(base_path, toy_model.NAME, port=0, rest=Rest()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def address(request):
-    if ADDRESS:
-        yield ADDRESS
-        return
-    path = request.getfixturevalue("toy_path")
-    with Server(path.parent, toy_model.NAME, port=0) as server:
-        yield server.address
+    return ADDRESS or request.getfixturevalue("toy_server").address
+
+
+@pytest.fixture(scope="session")
+def rest_address(request):
+    if ADDRESS and not REST_ADDRESS:
+        pytest.skip("KERAS_ATTN_SERVING_REST_ADDRESS names no port.")
+    return REST_ADDRESS or request.getfixturevalue("toy_server").rest_address
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +52,13 @@ def ours(address):
     if ADDRESS:
         pytest.skip("Only the development server does this.")
     return address
+
+
+@pytest.fixture(scope="session")
+def our_rest(rest_address):
+    if REST_ADDRESS:
+        pytest.skip("Only the development server does this.")
+    return rest_address
 
 
 @pytest.fixture(scope="session")

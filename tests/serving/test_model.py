@@ -64,6 +64,12 @@ def test_every_dtype_stays_what_it_is(model):
         np.testing.assert_array_equal(found[name], array)
 
 
+def test_a_single_text_is_an_array_too(model):
+    text = np.array(b"a\0", object)
+    found = model.run("echo", echo(string=text))["string"]
+    assert (found.shape, found.dtype, found[()]) == ((), object, b"a\0")
+
+
 def test_the_model_knows_its_signatures(model):
     assert model.version == toy_model.VERSION
     assert pathlib.Path(model.path).name == str(toy_model.VERSION)

@@ -7,8 +7,10 @@ protocol tests, write it to a directory, serve that under the name `toy`, and
 say where:
 
     python tests/serving/toy_model.py models/toy
-    tensorflow_model_server --model_name=toy --model_base_path=$PWD/models/toy
-    KERAS_ATTN_SERVING_ADDRESS=localhost:8500 pytest tests/serving
+    tensorflow_model_server --model_name=toy --model_base_path=$PWD/models/toy \
+        --port=8500 --rest_api_port=8501
+    KERAS_ATTN_SERVING_ADDRESS=localhost:8500 \
+        KERAS_ATTN_SERVING_REST_ADDRESS=localhost:8501 pytest tests/serving
 """
 
 import pathlib
@@ -43,6 +45,9 @@ DTYPES = (
     tf.complex128,
     tf.string,
 )
+
+# Those that JSON does not have; each is a signature that converts to it.
+CASTS = (tf.float16, tf.bfloat16, tf.complex64)
 
 
 class Toy(tf.Module):
@@ -130,6 +135,13 @@ class Toy(tf.Module):
         """Needs XLA, which TensorFlow Serving switches off."""
         return {"y": tf.function(lambda x: x + 1, jit_compile=True)(x)}
 
+    def raw(self, text):
+        """Returns texts twice: REST sends the second as bytes, in base64."""
+        return {"text": tf.identity(text), "text_bytes": tf.identity(text)}
+
+    def cast_to(self, dtype):
+        return lambda x: {"y": tf.cast(x, dtype)}
+
     def echo(self, **tensors):
         """Returns what it is given."""
         return {name: tf.identity(value) for name, value in tensors.items()}
@@ -151,8 +163,9 @@ class Toy(tf.Module):
             "number": _signature(self.number, text),
             "slow": _signature(self.slow, steps),
             "compiled": _signature(self.compiled, x),
+            "raw": _signature(self.raw, text),
             "echo": _signature(self.echo, **anything),
-        }
+        } | {each.name: _signature(self.cast_to(each), x) for each in CASTS}
 
 
 def _signature(function, *specs, **named):
