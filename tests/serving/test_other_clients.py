@@ -62,17 +62,17 @@ const client = new serving.PredictionService(
   address, grpc.credentials.createInsecure());
 const text = ["hello cat", "gr\\u00fc\\u00df"].map((x) => Buffer.from(x));
 const ask = (inputs, then) => client.Predict(
-  {modelSpec: {name: "toy"}, inputs}, {deadline: Date.now() + 60000}, then);
+  {model_spec: {name: "toy"}, inputs}, {deadline: Date.now() + 60000}, then);
 const tensor = {
-  dtype: "DT_STRING", tensorShape: {dim: [{size: 2}]}, stringVal: text};
-// From a descriptor, a map is a list of its entries.
+  dtype: "DT_STRING", tensor_shape: {dim: [{size: 2}]}, string_val: text};
+// Of a descriptor, names stay as they are and a map is a list of entries.
 ask([{key: "text", value: tensor}], (error, answer) => {
   if (error) throw error;
   const {text, score} = Object.fromEntries(
     answer.outputs.map(({key, value}) => [key, value]));
   ask([], (refusal) => console.log(JSON.stringify({
-    text: text.stringVal.map(String), score: score.floatVal,
-    version: answer.modelSpec.version.value,
+    text: text.string_val.map(String), score: score.float_val,
+    version: answer.model_spec.version.value,
     code: refusal.code, details: refusal.details})));
 });
 """
