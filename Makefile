@@ -17,8 +17,10 @@ demo: $(VENV)/demo
 test: lint
 	$(RUN) -m pytest -n 2 --dist loadfile -m "not full and not system"
 
+# In two runs, since what a process has compiled for XLA stays in its memory.
 test-all: lint
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2 tests/test_mechanisms.py
+	$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/test_mechanisms.py
 
 # What needs more than Python and make: a browser. Skips what is missing.
 test-system: $(VENV)/test
