@@ -128,7 +128,9 @@ class Load:
         base = self.server.base
         shutil.copytree(self._made, base / ".writing")
         (base / ".writing").rename(base / str(version))
-        shutil.rmtree(base / str(version - 2), ignore_errors=True)
+        while version not in self.versions:  # until it answers
+            time.sleep(0.05)
+        shutil.rmtree(base / str(version - 1))
 
     def _wait_until(self, count):
         while self.done < count:

@@ -239,6 +239,7 @@ def test_a_reader_that_has_enough_ends_the_command(server):
     assert process.returncode == cli.REFUSED and err == b""
 
 
+@pytest.mark.full
 def test_a_bar_shows_how_far_a_file_is(server, tmp_path):
     if not hasattr(os, "openpty"):
         pytest.skip("No terminals here.")

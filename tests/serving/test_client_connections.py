@@ -281,6 +281,7 @@ print("done")
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(sys, "getdlopenflags"), reason="No forks here.")
 def test_a_client_works_in_processes_that_fork():
     process, port = start()

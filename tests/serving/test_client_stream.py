@@ -54,6 +54,7 @@ def streamed(client, source, **options):
     return "".join(x.text for x in tokens), tokens
 
 
+@pytest.mark.full
 def test_a_stream_is_the_exports_own_greedy_result(toys, served):
     toy = toys["greedy"]
     with Client(served("greedy").address, "greedy") as client:

@@ -45,7 +45,11 @@ def add(toy_path, tmp_path):
     return add
 
 
-@pytest.mark.parametrize("batching", [None, Batching()], ids=["alone", "batch"])
+@pytest.mark.parametrize(
+    "batching",
+    [pytest.param(None, marks=pytest.mark.full), Batching()],
+    ids=["alone", "batch"],
+)
 def test_a_swap_under_load_fails_no_request(add, batching):
     add(1)
     ended = threading.Event()
@@ -269,6 +273,7 @@ def command(request):
         process.communicate()
 
 
+@pytest.mark.full
 def test_the_command_serves_a_config_file_with_everything(
     add, authority, tmp_path, command
 ):

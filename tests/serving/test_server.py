@@ -234,6 +234,7 @@ def test_a_damaged_warm_up_file_fails_the_load(versions, content):
         serve(versions.base_path)
 
 
+@pytest.mark.full
 def test_a_thousand_and_one_warm_up_requests_are_too_many(versions):
     warm_up(versions(1), *[predict_log(["cat"])] * 1001)
     with pytest.raises(LoadError, match=r"exceeds the maximum \(1000\)"):
