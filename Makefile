@@ -45,6 +45,8 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/additive.py
 	$(RUN) tests/benchmarks/local.py
 	$(RUN) tests/benchmarks/shortlist.py
+	$(RUN) tests/benchmarks/endurance.py
+	$(RUN) tests/benchmarks/hostile.py
 
 clean:
 	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

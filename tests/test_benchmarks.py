@@ -45,3 +45,20 @@ def test_a_shortlist_is_measured_beside_the_whole_vocabulary(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| texts | whole vocabulary | shortlist | ratio |" in done.stdout
     assert "| 2 |" in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("program", "row"),
+    [
+        ("endurance.py", "| 2000 | 0 | 0 | 10 | 3 | 11 |"),
+        ("hostile.py", "| 50 plain bytes | 50 closed |"),
+    ],
+)
+def test_a_server_is_tried_hard(tmp_path, program, row):
+    command = [sys.executable, RUN.with_name(program), "--smoke"]
+    done = subprocess.run(
+        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert row in done.stdout
