@@ -128,8 +128,12 @@ class Load:
         base = self.server.base
         shutil.copytree(self._made, base / ".writing")
         (base / ".writing").rename(base / str(version))
-        while version not in self.versions:  # until it answers
-            time.sleep(0.05)
+        with keras_attn_serving.Client(
+            self.server.address, model="toy"
+        ) as client:
+            while client.predict(["cat"]).version != version:
+                time.sleep(0.05)
+        self.versions.add(version)
         shutil.rmtree(base / str(version - 1))
 
     def _wait_until(self, count):
