@@ -22,7 +22,8 @@ test-all: lint
 	$(RUN) -m pytest -n 2 tests/test_mechanisms.py
 	$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/test_mechanisms.py
 
-# What needs more than Python and make: a browser. Skips what is missing.
+# What needs more than Python and make: a browser, Spark with Java, promtool.
+# Skips what is missing, and says so.
 test-system: $(VENV)/test
 	$(RUN) -m pytest -m system -rs
 

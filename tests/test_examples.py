@@ -65,7 +65,12 @@ def cmudict(pronounce):
 
 @pytest.mark.parametrize(
     ("program", "most"),
-    [(PROGRAM, 250), (YOUR_OWN_SCORE, 120), (TRANSFORMER, 160)],
+    [
+        (PROGRAM, 250),
+        (YOUR_OWN_SCORE, 120),
+        (TRANSFORMER, 160),
+        (PROGRAM.with_name("spark.py"), 320),
+    ],
     ids=lambda value: getattr(value, "stem", None),
 )
 def test_a_program_is_read_in_one_go(program, most):
