@@ -133,11 +133,7 @@ def models(message: Any) -> list[ModelConfig]:
 def _model(message):
     if not message.name:
         raise ConfigError("A model of the config list needs a name.")
-    if message.model_platform not in ("", PLATFORM) or message.model_type:
-        raise ConfigError(
-            f"Model {message.name} must have the platform {PLATFORM!r}. "
-            f"Received: {message.model_platform or message.model_type!r}"
-        )
+    _check_platform(message)
     if message.HasField("logging_config"):
         raise ConfigError(
             f"Model {message.name} has a logging_config, and the development "
@@ -163,6 +159,31 @@ def _model(message):
         versions,
         tuple(sorted(message.version_labels.items())),
     )
+
+
+def _check_platform(message):
+    """Refuses what TensorFlow Serving does, in its words."""
+    kind, platform = message.model_type, message.model_platform
+    fields = (
+        "ModelServerConfig::model_type (deprecated) {} "
+        f"ModelServerConfig::model_platform, model name is {message.name}"
+    )
+    if kind and platform:
+        raise ConfigError("Illegal setting both " + fields.format("and"))
+    if not kind and not platform:
+        raise ConfigError(
+            f"Illegal setting neither {fields.format('nor')}. Write "
+            f'model_platform: "{PLATFORM}".'
+        )
+    if kind and kind != model_server_config_pb2.TENSORFLOW:
+        raise ConfigError(
+            f"ModelServerConfig::model_type choice {kind} not supported."
+        )
+    if platform and platform != PLATFORM:
+        raise ConfigError(
+            f"Model {message.name} must have the platform {PLATFORM!r}. "
+            f"Received: {platform!r}"
+        )
 
 
 def read_batching(path: str) -> Batching:

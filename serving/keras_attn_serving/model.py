@@ -140,7 +140,7 @@ def versions_at(base_path: str) -> dict[int, str]:
     for entry in sorted(tf.io.gfile.listdir(base_path)):
         entry = entry.rstrip("/")  # object stores append it to directories
         path = join(base_path, entry)
-        number = entry.isascii() and entry.isdigit()
+        number = entry.isascii() and entry.isdigit() and int(entry) < 2**63
         if number and exists(join(path, "saved_model.pb")):
             versions[int(entry)] = path
     return versions

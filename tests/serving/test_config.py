@@ -22,14 +22,14 @@ def models(*entries):
     return f"model_config_list {{ {inner} }}"
 
 
-ONE = "name: 'm' base_path: '/models/m'"
+BARE = "name: 'm' base_path: '/models/m'"
+ONE = f"{BARE} model_platform: 'tensorflow'"
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
         ("", {}),
-        ("model_platform: 'tensorflow'", {}),
         ("model_version_policy { latest { num_versions: 3 } }", {"latest": 3}),
         ("model_version_policy { latest {} }", {"latest": 1}),
         ("model_version_policy { all {} }", {"latest": 0}),
@@ -50,7 +50,9 @@ def test_a_model_is_read_with_its_versions_and_labels(write, text, wanted):
 
 
 def test_several_models_and_uris_are_read(write):
-    text = models(ONE, "name: 'n' base_path: 'gs://bucket/n'")
+    text = models(
+        ONE, ONE.replace("/models/m", "gs://b/n").replace("'m'", "'n'")
+    )
     assert [x.name for x in config.read_models(write(text))] == ["m", "n"]
     assert config.read_models(write("model_config_list {}")) == []
 
@@ -63,12 +65,12 @@ def test_several_models_and_uris_are_read(write):
         ("custom_model_config {}", "Only ModelConfigList is currently"),
         (models(ONE, ONE), "Illegal to list model m multiple times"),
         (
-            models("name: 'm' base_path: 'models/m'"),
+            models(ONE.replace("/models", "models")),
             r"absolute path or URI; got base_path\(\)=models/m",
         ),
         (models("base_path: '/m'"), "needs a name"),
         (
-            models(f"{ONE} model_platform: 'other'"),
+            models(f"{BARE} model_platform: 'other'"),
             "must have the platform 'tensorflow'. Received: 'other'",
         ),
         (models(f"{ONE} logging_config {{}}"), "does not log requests"),

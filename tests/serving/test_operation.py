@@ -109,7 +109,9 @@ def test_several_models_are_served_and_reloaded(add):
         stub = model_service_pb2_grpc.ModelServiceStub(channel)
         request = model_management_pb2.ReloadConfigRequest()
         config = request.config.model_config_list.config.add(
-            name="b", base_path=str(base / "b")
+            name="b",
+            base_path=str(base / "b"),
+            model_platform="tensorflow",
         )
         config.model_version_policy.all.SetInParent()
         config.version_labels["stable"] = 1
@@ -287,6 +289,7 @@ def test_the_command_serves_a_config_file_with_everything(
     files = {
         "models": f"""model_config_list {{ config {{
             name: 'toy' base_path: '{base / "toy"}'
+            model_platform: 'tensorflow'
             model_version_policy {{ all {{}} }}
             version_labels {{ key: 'stable' value: 1 }}
             version_labels {{ key: 'canary' value: 2 }} }} }}""",
