@@ -83,7 +83,11 @@ def _announce(flags, models, server):
 
 
 def _reload(flags, models, server):
-    """Serves what the config file says now; returns it."""
+    """Serves what the config file says now; returns it.
+
+    Returns `None` if only some of it is served: then the next look does not
+    compare, as the file may say again what it said before.
+    """
     from keras_attn_serving import settings
     from keras_attn_serving.errors import StatusError
     from keras_attn_serving.server import ConfigError
@@ -92,9 +96,12 @@ def _reload(flags, models, server):
         new = settings.models(flags)
         if new != models:
             server.reload(new)
-    except (ConfigError, OSError, StatusError) as error:
+    except (ConfigError, OSError) as error:
         _LOG.error("%s is not served: %s", flags.model_config_file, error)
         return models
+    except StatusError as error:
+        _LOG.error("%s is not served: %s", flags.model_config_file, error)
+        return None
     return new
 
 

@@ -90,8 +90,14 @@ class Batches(Executor):
                     job = await asyncio.shield(opened)
                 finally:  # the stack may not close before it is open
                     await asyncio.wait([opened])
-            values = await self._queued(job, deadline)
-            size = sum(x.nbytes for x in values.values())
+            # A few bytes may ask for large arrays.
+            larger = max(0, _bytes_of(job.plan.feeds) - call.size)
+            if self._bytes + larger > 4 * self._limits.message_bytes:
+                raise _full("the waiting requests have too many bytes")
+            self._bytes += larger
+            stack.callback(self._forget, larger)
+            values = await self._values(job, deadline)
+            size = _bytes_of(values)
             if size <= _SMALL:
                 return call.answer(job, values)
             return await loop.run_in_executor(
@@ -105,8 +111,21 @@ class Batches(Executor):
     def _forget(self, size):
         self._bytes -= size
 
+    async def _values(self, job, deadline):
+        """Returns a job's outputs, if they come in time."""
+        task = self._queued(job, deadline)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await task.future
+        except TimeoutError:
+            if any(task is x for queue in self._queues.values() for x in queue):
+                raise _late() from None
+            raise StatusError(
+                Code.DEADLINE_EXCEEDED, "Deadline exceeded"
+            ) from None
+
     def _queued(self, job, deadline):
-        """Returns a future of a job's outputs."""
+        """Puts a job into its queue; returns the task."""
         loop = asyncio.get_running_loop()
         rows = _rows(job.plan.feeds)
         most = self._config.max_batch_size
@@ -117,6 +136,9 @@ class Batches(Executor):
             )
         feeds, outputs = sorted(job.plan.feeds), tuple(job.plan.outputs)
         key = job.model, job.signature, tuple(feeds), outputs
+        most_calls = self._limits.queued_calls
+        if sum(map(len, self._queues.values())) >= most_calls:
+            raise _full(f"{most_calls} calls wait")
         queue = self._queues.setdefault(key, collections.deque())
         waiting = sum(x.rows for x in queue if not x.future.done())
         if waiting + rows > self._config.max_enqueued_batches * most:
@@ -127,7 +149,7 @@ class Batches(Executor):
         task = _Task(job, rows, deadline, loop.time(), loop.create_future())
         queue.append(task)
         self._start()
-        return task.future
+        return task
 
     def _start(self):
         """Starts the batches that are due, and sets a timer for the next."""
@@ -139,20 +161,26 @@ class Batches(Executor):
             self._drop()
             if not self._queues:
                 return
-            # The queue whose first call waits longest.
-            key = min(self._queues, key=lambda k: self._queues[k][0].arrived)
-            for each, queue in self._queues.items():
-                if sum(x.rows for x in queue) >= self._config.max_batch_size:
-                    key = each
-                    break
-            else:
-                busy = self._free < self._config.num_batch_threads
-                wait = self._config.batch_timeout_micros / 1e6
-                due = self._queues[key][0].arrived + wait
-                if busy and loop.time() < due:
-                    self._timer = loop.call_at(due, self._start)
-                    return
+            # Of the queues that are full or have waited long enough, the one
+            # whose first call waits longest, so that each has its turn.
+            due = {key: self._due(queue) for key, queue in self._queues.items()}
+            now = loop.time()
+            ready = [key for key, time in due.items() if time <= now]
+            if not ready:
+                first = min(due.values())
+                self._timer = loop.call_at(first, self._start)
+                return
+            key = min(ready, key=lambda k: self._queues[k][0].arrived)
             self._launch(self._take(key))
+
+    def _due(self, queue):
+        """Returns when a queue may wait no longer."""
+        arrived = queue[0].arrived
+        idle = self._free == self._config.num_batch_threads
+        rows = sum(x.rows for x in queue)
+        if idle or rows >= self._config.max_batch_size:
+            return arrived
+        return arrived + self._config.batch_timeout_micros / 1e6
 
     def _drop(self):
         """Removes calls that no one waits for, or whose time is over."""
@@ -161,13 +189,7 @@ class Batches(Executor):
             for task in queue:
                 late = task.deadline is not None and task.deadline <= now
                 if late and not task.future.done():
-                    task.future.set_exception(
-                        StatusError(
-                            Code.RESOURCE_EXHAUSTED,
-                            "Run() timeout exceeded while waiting in batching "
-                            "queue",
-                        )
-                    )
+                    task.future.set_exception(_late())
             left = collections.deque(x for x in queue if not x.future.done())
             if left:
                 self._queues[key] = left
@@ -278,7 +300,8 @@ def _joined(
         widest = tuple(map(max, zip(*shapes, strict=True)))
         arrays = [_padded(x, widest) for x in arrays]
     if extra:
-        arrays = [*arrays, np.repeat(arrays[-1][:1], extra, axis=0)]
+        row = next(x for x in arrays if len(x))[:1]
+        arrays = [*arrays, np.repeat(row, extra, axis=0)]
     return np.concatenate(arrays)
 
 
@@ -314,6 +337,17 @@ def _split(values, rows, size):
         {name: array[end - count : end] for name, array in values.items()}
         for count, end in zip(rows, ends, strict=True)
     ]
+
+
+def _bytes_of(arrays):
+    return sum(x.nbytes for x in arrays.values())
+
+
+def _late():
+    return StatusError(
+        Code.RESOURCE_EXHAUSTED,
+        "Run() timeout exceeded while waiting in batching queue",
+    )
 
 
 def _full(why):

@@ -191,6 +191,8 @@ class Catalog:
         """
         new = {config.name: config for config in configs}
         with self._work:
+            if self._ended.is_set():
+                raise StatusError(Code.UNAVAILABLE, "The server stops.")
             try:
                 labels = self._checked_labels(new)
             except ConfigError as error:
@@ -277,7 +279,7 @@ class Catalog:
                     each.want(False)
         errors = []
         for name, versions in list(self._versions.items()):
-            while step := self._next(versions):
+            while not self._ended.is_set() and (step := self._next(versions)):
                 if step.state == State.AVAILABLE:
                     self._unload(step)
                     continue
@@ -304,7 +306,10 @@ class Catalog:
         started = time.monotonic()
         try:
             model = self._load(version.name, version.number, version.path)
-        except LoadError as error:
+        except Exception as error:  # other versions and models go on
+            if not isinstance(error, LoadError):
+                _LOG.exception("loading %s failed", version)
+                error = LoadError(f"{type(error).__name__}: {error}")
             with self._lock:
                 version.tries += 1
                 version.error = str(error)

@@ -115,7 +115,10 @@ class Engine:
             values = run(*(feeds[name] for name in names), options=options)
         except tf.errors.OpError as error:
             raise _status(error) from error
-        except ValueError as error:  # a feed that does not fit the graph
+        except UnicodeDecodeError as error:  # in the text of an error
+            text = bytes(error.object).decode("utf-8", "replace")
+            raise invalid_argument(text) from error
+        except (ValueError, RuntimeError) as error:  # no feed for this graph
             raise invalid_argument(str(error)) from error
         return list(map(_array, values))
 

@@ -112,7 +112,13 @@ class Options:
                 f"`options` may hold {sorted(self._dtypes)} for this model. "
                 f"Received: {sorted(unknown)}"
             )
-        prefixes = [x or "" for x in prefixes or [""] * rows]
+        if isinstance(prefixes, str | bytes):
+            raise ValueError(
+                "`prefixes` must be a list with one for each source. Received: "
+                f"the text {prefixes!r:.80}"
+            )
+        given = [""] * rows if prefixes is None else prefixes
+        prefixes = [x or "" for x in given]
         return {
             **self._seeds(rows, seed),
             "prefix": _per_row("prefixes", prefixes, rows, "object"),

@@ -83,8 +83,8 @@ class Limits(NamedTuple):
         """Raises `StatusError` if strings are too long, alone or together."""
         if array.dtype != object:
             return
-        longest = max(map(len, array.flat), default=0)
-        total = sum(map(len, array.flat))
+        lengths = list(map(len, array.reshape(-1)))
+        longest, total = max(lengths, default=0), sum(lengths)
         if total > self.message_bytes:
             raise invalid_argument(
                 f'The texts of input "{alias}" may have at most '

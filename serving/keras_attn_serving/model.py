@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from keras_attn_serving.engine import Engine
 from keras_attn_serving.engine import Session
-from keras_attn_serving.errors import StatusError
 from keras_attn_serving.validation import Plan
 from keras_attn_serving.validation import plan
 
@@ -50,7 +49,7 @@ class Model:
         self.name, self.version, self.path = name, version, path
         try:
             self._engine = Engine(path, session or Session())
-        except (StatusError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # whatever a file on disk may hold
             raise LoadError(
                 f"Version {version} of model {name!r} at {path} cannot be "
                 f"loaded: {error}"
@@ -137,7 +136,14 @@ def versions_at(base_path: str) -> dict[int, str]:
             "directory above."
         )
     versions = {}
-    for entry in sorted(tf.io.gfile.listdir(base_path)):
+    try:
+        entries = tf.io.gfile.listdir(base_path)
+    except tf.errors.OpError as error:
+        raise LoadError(
+            "The model's base path must be a directory that can be read. "
+            f"Received: {base_path!r}: {error.message}"
+        ) from error
+    for entry in sorted(entries):
         entry = entry.rstrip("/")  # object stores append it to directories
         path = join(base_path, entry)
         number = entry.isascii() and entry.isdigit() and int(entry) < 2**63

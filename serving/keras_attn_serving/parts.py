@@ -54,7 +54,7 @@ async def run(
             those that follow are made smaller.
     """
     rows, done = number_of_rows(arrays) or 0, 0
-    results = []
+    results, counts = [], []
     while done < rows:
         part = {name: x[done : done + most] for name, x in arrays.items()}
         try:
@@ -65,8 +65,9 @@ async def run(
                 raise
             most = fewer
         else:
+            counts.append(min(most, rows - done))
             done += most
-    return joined(results)
+    return joined(results, counts)
 
 
 def rows_allowed(error: ServingError, rows: int | None) -> int | None:
@@ -97,24 +98,47 @@ def is_too_large(error: ServingError) -> bool:
     return error.code in refused and bool(_TOO_LARGE.search(error.message))
 
 
-def joined(results: Sequence[Result]) -> Result:
+def joined(results: Sequence[Result], rows: Sequence[int]) -> Result:
     """Returns the answers to the parts of a request as one.
 
     The padding of an export's alignments, tokens and states may be wider in
     one part than in another. All get the widest then.
 
+    Args:
+        results: The answer to each part.
+        rows: The rows of each part.
+
     Raises:
-        ValueError: If another output differs between the parts.
+        ValueError: If an output does not have a row for each of the part's,
+            or another differs between the parts.
     """
     last = results[-1]
-    outputs = {name: _joined(name, [x[name] for x in results]) for name in last}
+    if len(results) == 1:
+        return last
+    outputs = {}
+    for name in last:
+        values = [_rows_of(x[name]) for x in results]
+        found = [x.shape[:1] for x in values]
+        if found != [(count,) for count in rows]:
+            raise ValueError(
+                "The answers to the parts of a call must have a row for each "
+                "row sent, to be joined. Received: the output "
+                f"{name!r} of shapes {[x.shape for x in values]} for "
+                f"{list(rows)} rows. Send fewer rows a call, or leave it out: "
+                "`outputs=[...]`."
+            )
+        outputs[name] = _joined(name, values)
+        if isinstance(last[name], list):
+            outputs[name] = outputs[name].tolist()
     return Result(outputs, last.model, last.version, last.signature)
 
 
-def _joined(name: str, values: list[Any]) -> Any:
-    text = isinstance(values[0], list)
-    if text:
-        values = [np.array(x, dtype=object) for x in values]
+def _rows_of(value: Any) -> np.ndarray:
+    texts = isinstance(value, list | str | bytes)
+    return np.array(value, dtype=object) if texts else value
+
+
+def _joined(name: str, values: list[np.ndarray]) -> np.ndarray:
     shapes = [x.shape[1:] for x in values]
     if len(set(shapes)) > 1:
         if not _PADDED.fullmatch(name):
@@ -126,8 +150,7 @@ def _joined(name: str, values: list[Any]) -> Any:
             )
         widest = np.max(shapes, axis=0)
         values = [_padded(x, widest) for x in values]
-    array = np.concatenate(values)
-    return array.tolist() if text else array
+    return np.concatenate(values)
 
 
 def _padded(array, widest):

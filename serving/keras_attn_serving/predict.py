@@ -23,6 +23,8 @@ from keras_attn_serving.model import DEFAULT_SIGNATURE
 from keras_attn_serving.model import Model
 from keras_attn_serving.signatures import Signature
 
+_SHORT = 64 * 1024  # bytes
+
 
 class PredictCall(Call):
     """A `PredictRequest` as bytes, answered by a `PredictResponse`.
@@ -32,13 +34,23 @@ class PredictCall(Call):
         catalog: The models that are served.
         limits: What a request may ask; `None` for anything.
 
-    Attributes:
-        name: Name of the model, once the request has been read.
     """
 
     def __init__(self, raw: bytes, catalog: Catalog, limits: Limits | None):
         self._raw, self._catalog, self._limits = raw, catalog, limits
-        self.name, self.size = "", len(raw)
+        self._name: str | None = None
+        self.size = len(raw)
+
+    def model_name(self) -> str:
+        """Returns the name of the model, "" if the request does not say.
+
+        A long request that was refused unread is not read for this.
+        """
+        if self._name is None and self.size <= _SHORT:
+            with contextlib.suppress(DecodeError):
+                request = predict_pb2.PredictRequest.FromString(self._raw)
+                self._name = request.model_spec.name
+        return self._name or ""
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
@@ -49,7 +61,7 @@ class PredictCall(Call):
                 Code.INTERNAL, f"The request is no PredictRequest: {error}"
             ) from error
         spec = read_spec(request)
-        self.name = spec.name
+        self._name = spec.name
         with self._catalog.lend(spec) as model:
             yield job(model, request, self._limits)
 

@@ -174,7 +174,13 @@ def as_array(values: Any) -> np.ndarray:
         return _as_bytes(array)
     if any(isinstance(item, list | tuple | str | bytes) for item in items):
         raise _ragged(values)
+    whole = all(isinstance(item, int | np.integer) for item in items)
     array = np.array(array.tolist())
+    if whole and array.dtype.kind == "f" and items:
+        raise ValueError(
+            "Whole numbers must fit int64. Received: "
+            f"{max(map(abs, map(int, items)))}, and smaller ones."
+        )
     if array.dtype == object:
         raise ValueError(
             "Inputs must be texts or numbers. Received: "
@@ -257,19 +263,24 @@ def _read_field(values, stored, count):
 
 
 def _read_strings(tensor, count):
-    flat = np.empty(count, dtype=object)
     if count and tensor.tensor_content:
-        flat[:] = _split_strings(tensor.tensor_content, count)
-        return flat
-    values = list(tensor.string_val[:count])
-    flat[: len(values)] = values
-    flat[len(values) :] = values[-1] if values else b""
-    return flat
+        return _objects(_split_strings(tensor.tensor_content, count))
+    values = _objects(tensor.string_val[:count])
+    return _fill(values, count, _objects([b""]))
+
+
+def _objects(strings):
+    array = np.empty(len(strings), dtype=object)
+    array[:] = strings
+    return array
 
 
 def _fill(flat, count, zero):
-    # Repeats the last value; without any value, zeros.
+    # Repeats the last value; without any value, zeros. One value for all, as
+    # a few bytes may ask, takes no memory until the model runs.
     last = flat[-1:] if flat.size else zero
+    if len(flat) < 2:
+        return np.broadcast_to(last, (count,))
     return np.concatenate([flat, np.repeat(last, count - flat.size)])
 
 

@@ -147,16 +147,30 @@ class Queries:
                 f"Received: shapes {shapes}"
             )
         spec = self._spec(model, version)
-        wanted = await self._inputs_of_options(spec, deadline)
-        further = given.Options(wanted, arrays)
-        arrays |= further.arrays(rows, prefixes, seed, options)
-        result = await self.predict(
-            arrays,
-            "options",
-            model=model,
-            version=version,
-            timeout=deadline.left(),
-        )
+
+        async def ask():
+            wanted = await self._inputs_of_options(spec, deadline)
+            further = given.Options(wanted, arrays)
+            return await self.predict(
+                arrays | further.arrays(rows, prefixes, seed, options),
+                "options",
+                model=model,
+                version=version,
+                timeout=deadline.left(),
+            )
+
+        asked_before = spec in self._options
+        try:
+            result = await ask()
+        except (ServingError, ValueError) as error:
+            invalid = grpc.StatusCode.INVALID_ARGUMENT
+            if getattr(error, "code", invalid) != invalid or not asked_before:
+                raise
+            # Another version may answer now, which takes other options.
+            before = self._options.pop(spec)
+            if await self._inputs_of_options(spec, deadline) == before:
+                raise
+            result = await ask()
         errors = enumerate(result.get("error", []))
         if bad := {row: error for row, error in errors if error}:
             raise RowError(bad, result)

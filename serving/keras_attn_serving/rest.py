@@ -15,6 +15,7 @@ points:
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
 import zlib
@@ -45,6 +46,8 @@ from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.metrics import Metrics
 from keras_attn_serving.model import DEFAULT_SIGNATURE
+
+_LOG = logging.getLogger(__name__)
 
 _OURS = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
 _NAME = "/(?P<name>[^/:]+)"
@@ -143,6 +146,12 @@ class RestApi:
         except asyncio.CancelledError:  # by a server that stops
             code = Code.UNAVAILABLE
             body = json_tensors.error("The server stops.")
+        except ClientDisconnect:
+            raise
+        except Exception:
+            _LOG.exception("a request by REST failed")
+            code = Code.INTERNAL
+            body = json_tensors.error("The server failed.")
         self._metrics.request(
             self._catalog.known(route.spec.name),
             route.method,
@@ -173,16 +182,31 @@ class RestApi:
             )
         spec = route.read()
         if route.method == "predict":
-            body = await self._body(request)
+            started = time.perf_counter()
+            body = await self._body_in_time(request)
+            left = self._timeout
+            if left is not None:
+                left = max(0.0, left - (time.perf_counter() - started))
             call = JsonCall(body, spec, self._catalog, self._limits)
-            answer = self._executor.answer(call, self._timeout)
+            answer = self._executor.answer(call, left)
             return await _unless_left(request, answer)
         if route.method:
-            signature = json_tensors.read_signature(await self._body(request))
+            body = await self._body_in_time(request)
+            signature = json_tensors.read_signature(body)
             examples.refuse(self._catalog, spec, signature, route.method)
         if route.metadata:
             return _metadata_json(descriptions.metadata(self._catalog, spec))
         return _json(descriptions.status(self._catalog, spec))
+
+    async def _body_in_time(self, request):
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._body(request)
+        except TimeoutError:
+            raise StatusError(
+                Code.DEADLINE_EXCEEDED,
+                f"The request did not arrive within {self._timeout} seconds.",
+            ) from None
 
     async def _body(self, request):
         """Returns the body of a request, unzipped."""
@@ -205,7 +229,7 @@ class RestApi:
                     "--max_message_bytes.",
                 )
             chunks.append(chunk)
-        if zipped and not unzip.eof:
+        if zipped and (not unzip.eof or unzip.unused_data):
             raise _no_gzip()
         return b"".join(chunks)
 

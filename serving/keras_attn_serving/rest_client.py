@@ -16,6 +16,11 @@ class RestClient(BlockingClient):
     `Result.version` is 0 unless a call asked for a version by its number.
     Float16, bfloat16 and complex outputs exist only over gRPC.
 
+    Neither does an answer name dtypes, nor the output if there is only one.
+    The client asks for the metadata, again after 5 seconds or when an answer
+    does not fit. So in the first seconds after another version takes over, a
+    single output may still bear its old name; name the version to be sure.
+
     Threads may share a client. So may processes that fork: each connects for
     itself.
 

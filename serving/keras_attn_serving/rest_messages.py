@@ -82,7 +82,12 @@ def outputs(body: bytes, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
             f"The answer must have the outputs {sorted(specs)}. Received: "
             f"{found!r:.200}"
         )
-    return {name: _output(found[name], specs[name]) for name in sorted(specs)}
+    try:
+        return {
+            name: _output(found[name], specs[name]) for name in sorted(specs)
+        }
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{found!r:.200} does not fit {specs}.") from error
 
 
 def metadata(body: bytes) -> Metadata:
@@ -131,7 +136,13 @@ def _parsed(body):
     """Gives a body's JSON; what is no UTF-8 in it becomes U+FFFD."""
     try:
         yield json.loads(body.decode("utf-8", "replace"), strict=False)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise ServingError(
             grpc.StatusCode.UNKNOWN,
             f"The answer is not a model server's: {_shown(body)}",
@@ -167,6 +178,9 @@ def _string(item):
 
 
 def _output(value, spec):
+    axes = _axes(value)
+    if spec.shape is not None and axes not in (None, len(spec.shape)):
+        raise ValueError(f"{value!r:.200} is not of shape {spec.shape}.")
     if spec.dtype == "string":
         return _strings(value)
     dtype = np.dtype(spec.dtype)
@@ -183,10 +197,20 @@ def _strings(value):
     if isinstance(value, list):
         return [_strings(item) for item in value]
     if isinstance(value, dict):
-        return base64.b64decode(value["b64"])
+        return base64.b64decode(value["b64"], validate=True)
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.200} is not a string.")
     return value
+
+
+def _axes(value):
+    """Returns how deep lists are nested, `None` if the first has no values."""
+    axes = 0
+    while isinstance(value, list):
+        if not value:
+            return None
+        value, axes = value[0], axes + 1
+    return axes
 
 
 def _first(value):

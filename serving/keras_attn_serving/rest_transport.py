@@ -3,12 +3,15 @@
 import collections
 import contextlib
 import errno
+import functools
 import http.client
+import io
 import os
 import socket
 import ssl
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import grpc
@@ -23,6 +26,9 @@ from keras_attn_serving.transport import Transport
 
 _CHUNK = 1 << 20  # bytes of an answer read at a time
 _LOOK = 0.25  # seconds between two looks for a server
+# Seconds for which the newest version, or that of a label, counts as the same.
+# An answer does not name its version, nor a single output.
+_FRESH = 5.0
 _CLOSED_ALREADY = (errno.EBADF, errno.ENOTCONN)
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
 
@@ -46,24 +52,26 @@ class RestTransport(Transport):
         self.address = address
         self._connections = _Connections(address, context)
         self._headers = {"Content-Type": "application/json", **(headers or {})}
-        self._known: dict[ModelSpec, Metadata] = {}
+        self._known: dict[ModelSpec, _Known] = {}
 
     async def predict(self, spec, signature, inputs, outputs, timeout):
         deadline = Deadline(timeout)
         request = rest_messages.predict_request(signature, inputs)
         path = f"{rest_messages.path(spec)}:predict"
         body = self._ask("POST", path, request, deadline)
-        known = spec in self._known
-        specs = await self._outputs(spec, signature, deadline)
         try:
-            values = rest_messages.outputs(body, specs)
+            values = await self._read(body, spec, signature, deadline)
         except ValueError:
-            if not known:
-                raise
-            # Another version has answered, whose outputs are others.
-            del self._known[spec]
-            specs = await self._outputs(spec, signature, deadline)
-            values = rest_messages.outputs(body, specs)
+            # Perhaps another version has answered, whose outputs are others.
+            self._known.pop(spec, None)
+            try:
+                values = await self._read(body, spec, signature, deadline)
+            except ValueError as error:
+                raise ServingError(
+                    grpc.StatusCode.UNKNOWN,
+                    f"The answer is not of the signature {signature!r}: "
+                    f"{error}",
+                ) from error
         version = spec.version if isinstance(spec.version, int) else 0
         return Result(_only(outputs, values), spec.name, version, signature)
 
@@ -71,8 +79,9 @@ class RestTransport(Transport):
         path = f"{rest_messages.path(spec)}/metadata"
         body = self._ask("GET", path, None, Deadline(timeout))
         found = rest_messages.metadata(body)
-        self._known[spec] = found
-        self._known[ModelSpec(spec.name, found.version)] = found
+        known = _Known(found, time.monotonic())
+        self._known[spec] = known
+        self._known[ModelSpec(spec.name, found.version)] = known
         return found
 
     async def status(self, spec, timeout):
@@ -102,10 +111,17 @@ class RestTransport(Transport):
     async def close(self):
         self._connections.close()
 
-    async def _outputs(self, spec, signature, deadline):
-        if spec not in self._known:
-            await self.metadata(spec, deadline.left())
-        return self._known[spec].signatures[signature].outputs
+    async def _read(self, body, spec, signature, deadline):
+        """Returns the outputs in an answer; they must fit the metadata."""
+        known = self._known.get(spec)
+        if known is None or not known.holds(spec):
+            metadata = await self.metadata(spec, deadline.left())
+        else:
+            metadata = known.metadata
+        if signature not in metadata.signatures:
+            raise ValueError(f"There is no signature {signature!r}.")
+        specs = metadata.signatures[signature].outputs
+        return rest_messages.outputs(body, specs)
 
     def _ask(self, method, path, body, deadline):
         """Returns the body of the answer to a request."""
@@ -115,6 +131,18 @@ class RestTransport(Transport):
         if number != 200:
             raise rest_messages.refusal(number, reason, answer)
         return answer
+
+
+class _Known(NamedTuple):
+    """The metadata of a model, and when the server sent them."""
+
+    metadata: Metadata
+    since: float
+
+    def holds(self, spec):
+        """Whether they still tell what the version that is asked answers."""
+        fixed = isinstance(spec.version, int)
+        return fixed or time.monotonic() - self.since < _FRESH
 
 
 class _Connections:
@@ -134,7 +162,7 @@ class _Connections:
                 fresh = connection.sock is None
                 request = method, self._prefix + path, body, headers
                 try:
-                    response = _response(connection, request)
+                    response = _response(connection, request, deadline)
                 except (*_CLOSED, http.client.BadStatusLine):
                     if fresh:
                         raise
@@ -143,7 +171,7 @@ class _Connections:
                 return (
                     response.status,
                     response.reason,
-                    _all_of(response, connection, deadline),
+                    _all_of(response),
                 )
 
     @contextlib.contextmanager
@@ -209,7 +237,7 @@ def _set_timeout(connection, deadline):
         connection.sock.settimeout(left)
 
 
-def _response(connection, request):
+def _response(connection, request, deadline):
     """Sends a request and returns the answer, its body not yet read."""
     try:
         connection.request(*request)
@@ -217,15 +245,47 @@ def _response(connection, request):
         # A server may refuse a long body before it has all of it.
         if connection.sock is None:  # no, it never took the connection
             raise
+    connection.response_class = functools.partial(_TimedResponse, deadline)
     return connection.getresponse()
 
 
-def _all_of(response, connection, deadline):
-    """Returns the body of an answer, if all of it comes in time."""
+class _TimedResponse(http.client.HTTPResponse):
+    """An answer of which every byte must come in time."""
+
+    def __init__(self, deadline, sock, *arguments, **options):
+        super().__init__(_TimedSocket(sock, deadline), *arguments, **options)
+
+
+class _TimedSocket(io.RawIOBase):
+    """Reads from a socket until a deadline."""
+
+    def __init__(self, sock, deadline):
+        self._sock, self._deadline = sock, deadline
+        self._file = sock.makefile("rb", buffering=0)
+
+    def makefile(self, mode):
+        return io.BufferedReader(self)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        left = self._deadline.left()
+        if left is not None and left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._file.readinto(buffer)
+
+    def close(self):
+        self._file.close()
+        super().close()
+
+
+def _all_of(response):
+    """Returns the body of an answer."""
     chunks = []
     while chunk := response.read1(_CHUNK):
         chunks.append(chunk)
-        _set_timeout(connection, deadline)
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
     response.close()  # which leaves the connection open

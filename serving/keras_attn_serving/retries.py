@@ -5,6 +5,7 @@ if the reason may pass by itself: the server is away, or has too much to do.
 """
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Awaitable
@@ -24,6 +25,7 @@ LONGEST = 10.0
 # Seconds that each retry waits for a server that is away. A restart with a
 # model to load was seen to take 23.
 AWAY = 30.0
+_ENDLESS = 1e9  # seconds, of which neither gRPC nor sockets know more
 
 # What is said of a connection that will be no better next time.
 _LASTING = (
@@ -44,6 +46,13 @@ class Deadline:
     """
 
     def __init__(self, seconds: float | None):
+        if seconds is not None and math.isnan(seconds):
+            raise ValueError(
+                "`timeout` must be a number of seconds, or None for no limit. "
+                f"Received: timeout={seconds}"
+            )
+        if seconds is not None and seconds > _ENDLESS:
+            seconds = None
         self.seconds = seconds
         self._end = None if seconds is None else time.monotonic() + seconds
 

@@ -476,6 +476,11 @@ def _bind(server, host, port, tls):
             bound = server.add_secure_port(address, credentials)
     except RuntimeError:
         bound = 0
+    if not bound and tls is not None:  # the port was free above
+        raise ConfigError(
+            "The server's key must fit its certificate, and all must be PEM. "
+            "Received: a key, a certificate or an authority that gRPC refuses."
+        )
     if not bound:
         raise _taken(address)
     return bound

@@ -85,11 +85,17 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         except StatusError as error:
             code = error.code
             raise
+        except asyncio.CancelledError:  # the client has left, or gRPC gave up
+            late = _timeout(context) is not None and _timeout(context) <= 0
+            code = Code.DEADLINE_EXCEEDED if late else Code.CANCELLED
+            raise
+        except BaseException:
+            code = Code.UNKNOWN
+            raise
         finally:
             seconds = time.perf_counter() - started
-            self._metrics.request(
-                self._catalog.known(call.name), "Predict", "GRPC", code, seconds
-            )
+            name = self._catalog.known(call.model_name())
+            self._metrics.request(name, "Predict", "GRPC", code, seconds)
 
     @_answering
     async def GetModelMetadata(

@@ -18,6 +18,8 @@ from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.signatures import Signature
 
+# More of them and TensorFlow's session ends the process (2.21).
+_MOST_AXES = 32
 # TensorFlow's C++ names of dtypes, where Python has others.
 _CPP_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
@@ -88,6 +90,11 @@ def _inputs(signature, arrays):
     for alias, tensor in sorted(signature.inputs.items()):
         if alias in arrays:
             inputs[alias] = _as_array(arrays[alias])
+            if inputs[alias].ndim > _MOST_AXES:
+                raise invalid_argument(
+                    f'Input "{alias}" may have at most {_MOST_AXES} axes. '
+                    f"Received: {inputs[alias].ndim}."
+                )
         elif alias in signature.defaults:
             inputs[alias] = signature.defaults[alias]
         else:

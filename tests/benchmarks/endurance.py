@@ -15,8 +15,6 @@ import itertools
 import pathlib
 import random
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "serving"))
 
 import toy_model  # noqa: E402
+from served import Served  # noqa: E402
 
 SWAPS, KILLS, CLIENTS = 10, 3, 8
 FLAGS = ("--enable_batching", "--file_system_poll_wait_seconds=0.5")
@@ -43,54 +42,8 @@ def main():
         base = pathlib.Path(folder, "toy")
         made = toy_model.export(base, 1)
         shutil.copytree(made, pathlib.Path(folder, "made"))
-        with Served(base) as server:
+        with Served(base, "toy", *FLAGS) as server:
             report(Load(server, pathlib.Path(folder, "made"), requests))
-
-
-class Served:
-    """A server in a process of its own, which can be killed."""
-
-    def __init__(self, base):
-        self._base = base
-        with socket.create_server(("localhost", 0)) as other:
-            self._port = other.getsockname()[1]
-        self.address = f"localhost:{self._port}"
-        self.base = base
-
-    def start(self):
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "keras_attn_serving",
-                f"--model_base_path={self._base}",
-                "--model_name=toy",
-                f"--port={self._port}",
-                *FLAGS,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        line = self._process.stdout.readline()
-        assert line.startswith("serving"), line
-
-    def kill(self):
-        self._process.kill()
-        self._process.wait()
-
-    def memory(self):
-        """Returns the resident memory in MB."""
-        status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
-        line = next(x for x in status.splitlines() if x.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *error):
-        self.kill()
 
 
 class Load:

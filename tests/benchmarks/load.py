@@ -49,8 +49,11 @@ def main():
         )
 
 
-def measure(address, model, text, clients, seconds):
-    """Returns the seconds of each answered call, and refusals by code."""
+def measure(address, model, text, clients, seconds, max_length=None):
+    """Returns the seconds of each answered call, and refusals by code.
+
+    With `max_length` clients ask `options` for texts of at most that length.
+    """
     processes = min(clients, os.cpu_count() or 1)
     shares = [len(range(i, clients, processes)) for i in range(processes)]
     spawn = multiprocessing.get_context("spawn")
@@ -61,7 +64,14 @@ def measure(address, model, text, clients, seconds):
         ) as pool:
             tasks = [
                 pool.submit(
-                    ask_together, barrier, address, model, text, share, seconds
+                    ask_together,
+                    barrier,
+                    address,
+                    model,
+                    text,
+                    share,
+                    seconds,
+                    max_length,
                 )
                 for share in shares
             ]
@@ -70,7 +80,7 @@ def measure(address, model, text, clients, seconds):
     return times, sum((x for _, x in found), collections.Counter())
 
 
-def ask_together(barrier, address, model, text, clients, seconds):
+def ask_together(barrier, address, model, text, clients, seconds, max_length):
     """Asks with `clients` threads, when all processes are ready."""
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         connected = list(
@@ -83,19 +93,24 @@ def ask_together(barrier, address, model, text, clients, seconds):
             client.wait_until_ready()
         barrier.wait(60)
         end = time.perf_counter() + seconds
-        found = list(pool.map(lambda each: ask(each, text, end), connected))
+        found = list(
+            pool.map(lambda each: ask(each, text, end, max_length), connected)
+        )
     for client in connected:
         client.close()
     times = [x for each, _ in found for x in each]
     return times, sum((x for _, x in found), collections.Counter())
 
 
-def ask(client, text, end):
+def ask(client, text, end, max_length):
     """Asks until `end`; calls that come back later do not count."""
     times, refused = [], collections.Counter()
     while (start := time.perf_counter()) < end:
         try:
-            client.predict([text])
+            if max_length is None:
+                client.predict([text])
+            else:
+                client.translate([text], options={"max_length": max_length})
         except ServingError as error:
             refused[error.code.name] += 1
             time.sleep(0.01)  # a refusal comes at once

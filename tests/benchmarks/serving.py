@@ -12,9 +12,6 @@ by XLA, is called directly; its compiling is not in the times.
 
 import argparse
 import json
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +22,7 @@ import tensorflow_text  # noqa: F401  registers the tokenizers' operations
 import workloads
 from keras_attn_serving import Client
 from peers import ours
+from served import Served
 
 BATCHES = 1, 32
 TURN = 20  # requests before the next way has its turn
@@ -45,32 +43,17 @@ def main():
             str(next(x.glob("*/saved_model.pb")).parent)
             for x in (plain, compiled)
         )
-        port = free_port()
-        server = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "keras_attn_serving",
-                f"--model_base_path={plain}",
-                "--model_name=bench",
-                f"--port={port}",
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            with Client(f"localhost:{port}", model="bench") as client:
-                client.wait_until_ready(timeout=120)
-                ways = {
-                    "server, gRPC": client.predict,
-                    "TF1 session": session(path),
-                    "tf.saved_model.load": loaded(path),
-                    "the same, jit_compile=True": loaded(compiled),
-                }
-                print(json.dumps(measure(ways, texts, args.requests)))
-        finally:
-            server.terminate()
-            server.wait()
+        with (
+            Served(plain, "bench") as server,
+            Client(server.address, model="bench") as client,
+        ):
+            ways = {
+                "server, gRPC": client.predict,
+                "TF1 session": session(path),
+                "tf.saved_model.load": loaded(path),
+                "the same, jit_compile=True": loaded(compiled),
+            }
+            print(json.dumps(measure(ways, texts, args.requests)))
 
 
 def session(path):
@@ -119,12 +102,6 @@ def measure(ways, texts, requests):
             p50, p99 = 1e3 * np.percentile(seconds[name], [50, 99])
             found[name][str(batch)] = {"p50": p50, "p99": p99}
     return found
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return listener.getsockname()[1]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Shelf:
 
     def __init__(self, path):
         self.path = path
-        self.loads, self.broken = [], set()
+        self.loads, self.broken, self.error = [], set(), None
         self.gate = threading.Event()
         self.gate.set()
 
@@ -48,7 +48,7 @@ class Shelf:
         self.gate.wait()
         self.loads.append(version)
         if version in self.broken:
-            raise LoadError(f"version {version} is broken")
+            raise self.error or LoadError(f"version {version} is broken")
         return Loaded(name, version, path)
 
     def open(self, *configs, **options):

@@ -203,6 +203,85 @@ def test_a_request_of_no_rows_is_not_filled_up(model):
     assert len(found[0]["text"]) == 0
 
 
+def test_a_request_of_no_rows_does_not_harm_its_batch(model):
+    calls = [
+        ("serving_default", texts("cat", "world", "hello")),
+        ("serving_default", texts()),
+    ]
+    found, rows = answers(model, calls, allowed_batch_sizes=(4, 8))
+    assert rows == [4]
+    for answer, (signature, arrays) in zip(found, calls, strict=True):
+        same(answer, model.run(signature, arrays))
+
+
+def test_a_busy_signature_does_not_hold_up_another(model):
+    watched, order = Watched(model), []
+
+    async def main():
+        config = Batching(
+            num_batch_threads=1, max_batch_size=1, max_enqueued_batches=1000
+        )
+        batches = Batches(config, Limits(), Metrics())
+        watched.gate.clear()
+
+        async def ask(signature, name):
+            call = ArrayCall(watched, signature, texts("cat"))
+            await batches.answer(call, None)
+            order.append(name)
+            # Its place in the queue is taken at once.
+            if name == "busy" and len(order) < 20:
+                await asyncio.gather(*[ask(signature, name) for _ in "12"])
+
+        tasks = [ask("serving_default", "busy") for _ in range(4)]
+        tasks.append(ask("nbest", "other"))
+        running = asyncio.gather(*tasks)
+        await asyncio.sleep(0)
+        watched.gate.set()
+        await running
+        await batches.idle()
+        batches.close()
+
+    asyncio.run(main())
+    assert order.index("other") == 4
+
+
+def test_arrays_of_a_few_bytes_count_as_what_they_fill(model):
+    limits = Limits(message_bytes=100)
+    words = np.broadcast_to(np.array([b""], object), (60,))
+    calls = [("serving_default", {"text": words})] * 2
+    found, rows = answers(model, calls, limits=limits, max_batch_size=100)
+    assert found[1].code is Code.UNAVAILABLE
+    assert "too many bytes" in found[1].details
+
+
+def test_only_so_many_calls_wait(model):
+    limits = Limits(queued_calls=2)
+    calls = [("serving_default", texts("cat"))] * 3
+    found, rows = answers(model, calls, limits=limits)
+    assert rows == [2]
+    assert found[2].code is Code.UNAVAILABLE
+    assert "2 calls wait" in found[2].details
+
+
+def test_a_call_is_not_awaited_longer_than_its_time(model):
+    watched = Watched(model)
+
+    async def main():
+        batches = Batches(Batching(num_batch_threads=1), Limits(), Metrics())
+        watched.gate.clear()
+        running = batches.answer(ArrayCall(watched, *WARM), 0.05)
+        queued = batches.answer(ArrayCall(watched, *WARM), 0.05)
+        errors = await asyncio.gather(running, queued, return_exceptions=True)
+        watched.gate.set()
+        await batches.idle()
+        batches.close()
+        return [x.code for x in errors]
+
+    codes = asyncio.run(main())
+    assert codes == [Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED]
+    assert watched.rows == [1]  # the one in the queue never ran
+
+
 @pytest.mark.parametrize(
     ("signature", "arrays", "words"),
     [

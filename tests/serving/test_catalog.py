@@ -4,6 +4,7 @@ import shutil
 import threading
 
 import pytest
+import tensorflow as tf
 from keras_attn_serving.catalog import Spec
 from keras_attn_serving.catalog import State
 from keras_attn_serving.config import ConfigError
@@ -146,6 +147,62 @@ def test_a_failed_load_is_tried_again_without_polling(shelf):
         deadline.wait(0.01)
     assert states(catalog) == {1: "END", 2: "AVAILABLE"}
     catalog.close()
+
+
+def test_a_load_that_fails_in_any_way_is_one_that_fails(shelf):
+    shelf.add(1, model="a")
+    shelf.add(1, model="b")
+    catalog = shelf.open(shelf.config("a"), shelf.config("b"), retries=1)
+    shelf.error = TypeError("odd")
+    shelf.broken = {2}
+    shelf.add(2, model="a")
+    shelf.add(3, model="b")
+    catalog.poll()
+    assert shelf.loads == [1, 1, 2, 2, 3]
+    assert catalog.status("a", 2) == [(2, State.END, "TypeError: odd")]
+    assert lent(catalog, "a") == 1
+    assert lent(catalog, "b") == 3
+    catalog.close()
+
+
+def test_a_directory_that_cannot_be_read_is_passed_over(shelf, monkeypatch):
+    shelf.add(1, model="a")
+    shelf.add(1, model="b")
+    catalog = shelf.open(shelf.config("a"), shelf.config("b"))
+    shelf.add(2, model="b")
+    listed = tf.io.gfile.listdir
+
+    def listdir(path):
+        if path.endswith("/a"):  # root may read all
+            raise tf.errors.PermissionDeniedError(None, None, "denied")
+        return listed(path)
+
+    monkeypatch.setattr(tf.io.gfile, "listdir", listdir)
+    catalog.poll()
+    assert lent(catalog, "a") == 1
+    assert lent(catalog, "b") == 2
+    catalog.close()
+
+
+def test_the_end_waits_for_one_load_at_most(shelf):
+    shelf.add(1)
+    catalog = shelf.open(shelf.config(latest=0))
+    shelf.add(2, 3, 4)
+    shelf.gate.clear()
+    polling = threading.Thread(target=catalog.poll)
+    polling.start()
+    while states(catalog).get(4) != "LOADING":
+        assert polling.is_alive()
+    closing = threading.Thread(target=catalog.close)
+    closing.start()
+    while not catalog._ended.is_set():
+        assert closing.is_alive()
+    shelf.gate.set()
+    closing.join()
+    polling.join()
+    assert shelf.loads == [1, 4]
+    code, _ = refusal(catalog.reload, [shelf.config()])
+    assert code is Code.UNAVAILABLE
 
 
 def test_removing_the_newest_version_rolls_back(shelf):

@@ -10,6 +10,7 @@ from keras_attn_serving import Client
 from keras_attn_serving import Result
 from keras_attn_serving import RowError
 from keras_attn_serving import ServingError
+from keras_attn_serving.inputs import Options
 from keras_attn_serving.parts import joined
 from keras_attn_serving.parts import rows_allowed
 from keras_attn_serving.queries import Queries
@@ -239,17 +240,39 @@ def test_padding_grows_to_that_of_the_widest_part():
         for width in (1, 3)
     ]
     np.testing.assert_array_equal(
-        joined(parts)["alignments"],
+        joined(parts, [1, 1])["alignments"],
         [[[1, 0, 0], [1, 0, 0]], [[1, 1, 1], [1, 1, 1]]],
     )
     states = [Result({"state_0": np.ones((1, n), bool)}) for n in (1, 2)]
-    assert joined(states)["state_0"].tolist() == [[True, False], [True, True]]
+    assert joined(states, [1, 1])["state_0"].tolist() == [
+        [True, False],
+        [True, True],
+    ]
 
 
 def test_parts_whose_outputs_cannot_be_joined_are_refused():
     parts = [Result({"logits": np.ones((1, n))}) for n in (1, 2)]
     with pytest.raises(ValueError, match=r"'logits' of shapes.*fewer rows"):
-        joined(parts)
+        joined(parts, [1, 1])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.array([1, 2]), np.array([1]), np.float32(1), "m", ["a"]],
+    ids=["as many as labels", "too few", "scalar", "string", "texts"],
+)
+def test_outputs_without_a_row_for_each_text_are_not_joined(value):
+    parts = [Result({"x": value})] * 2
+    with pytest.raises(ValueError, match="a row for each row sent.*'x'"):
+        joined(parts, [3, 3])
+    assert joined(parts[:1], [3]) is parts[0]
+
+
+@pytest.mark.parametrize("prefixes", ["ab", b"ab", [], ["a"]])
+def test_prefixes_are_a_list_with_one_for_each_source(prefixes):
+    options = Options(dict.fromkeys(["text", "prefix"]), {"text": ""})
+    with pytest.raises(ValueError, match="`prefixes` must be"):
+        options.arrays(2, prefixes, None, None)
 
 
 def test_parts_begin_again_when_their_version_is_unloaded():

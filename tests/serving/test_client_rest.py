@@ -1,6 +1,7 @@
 """`RestClient`: the same results by REST as by gRPC, and its connections."""
 
 import concurrent.futures
+import contextlib
 import http.server
 import json
 import shutil
@@ -9,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 
 import grpc
 import numpy as np
@@ -432,6 +434,70 @@ def test_metadata_is_asked_for_again_when_outputs_change(scripted):
     with RestClient(scripted.address, "m") as client:
         assert client.predict(["a"])["score"].dtype == np.int32
         assert client.predict(["a"])["score"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        b'{"b64": 5}',
+        b'[{"b64": "?"}]',
+        b'["x"]',
+        b"[" * 100_000 + b"]" * 100_000,
+    ],
+    ids=lambda x: x[:9].decode(),
+)
+def test_an_answer_that_fits_no_signature_is_said(scripted, outputs):
+    answer = 200, b'{"outputs": ' + outputs + b"}"
+    scripted.answers = [answer, (200, METADATA), (200, METADATA)]
+    with RestClient(scripted.address, "m") as client:
+        with pytest.raises(ServingError, match="answer is not") as caught:
+            client.predict(["a"])
+    assert caught.value.code.name == "UNKNOWN"
+
+
+@pytest.mark.parametrize("value", ["0.5", "[[0.5]]", "null"])
+@pytest.mark.parametrize("dtype", ["float32", "string"])
+def test_values_of_another_shape_are_not_taken(value, dtype):
+    body = f'{{"outputs": {value}}}'.encode()
+    with pytest.raises(ValueError, match="is not of shape"):
+        rest_messages.outputs(body, {"x": spec(dtype, None)})
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_an_answer_that_comes_in_drips_ends_at_the_deadline(part):
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n"
+    ended = threading.Event()
+
+    def drip(listener):
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(ConnectionError):
+            connection.recv(65536)
+            connection.sendall(head if part == "head" else head + b"\r\n")
+            while not ended.wait(0.05):
+                connection.sendall(b"X-A: b\r\n")
+
+    with socket.create_server(("localhost", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            with RestClient(f"localhost:{port}", "m", timeout=0.5) as client:
+                started = time.monotonic()
+                with pytest.raises(ServingError, match="longer than 0.5 sec"):
+                    client.status()
+                # Of 100 headers, read one by one, each would come in time.
+                assert time.monotonic() - started < 4
+        finally:
+            ended.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e12])
+def test_a_call_may_take_for_ever(clients, seconds):
+    for client in clients:
+        assert client.predict(["cat"], timeout=seconds)["text"] == ["chat"]
+        with pytest.raises(ValueError, match="`timeout` must be a number"):
+            client.predict(["cat"], timeout=float("nan"))
 
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again(scripted):

@@ -202,6 +202,24 @@ def test_a_wrong_rank_is_refused_before_it_can_crash(
     assert client.predict(["cat"])["text"] == ["chat"]
 
 
+def test_an_error_about_bytes_that_are_no_text_can_be_read(ours, client):
+    with pytest.raises(ServingError, match="could not correctly") as caught:
+        client.predict([b"\xff\xfe"], "number")
+    assert caught.value.code == INVALID
+
+
+@pytest.mark.parametrize("text", [33, 1])
+def test_axes_that_would_end_the_process_are_refused(ours, client, text):
+    inputs = {
+        each.name: np.zeros([1] * 33, each.as_numpy_dtype)
+        for each in toy_model.DTYPES
+    }
+    inputs["string"] = np.full([1] * text, b"", object)
+    with pytest.raises(ServingError, match="at most 32 axes") as caught:
+        client.predict(inputs, "echo")
+    assert caught.value.code == INVALID
+
+
 def test_a_wrong_size_is_refused(ours, client):
     with pytest.raises(
         ServingError, match=r"shape \[\?, 2\].*\[1, 3\]"

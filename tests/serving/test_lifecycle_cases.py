@@ -488,7 +488,7 @@ def test_every_case_of_theirs_is_here_or_has_its_reason():
         if name.startswith("test_")
     }
     cases = set(ELSEWHERE)
-    for name, test in inspect.getmembers(module, inspect.isfunction):
+    for _, test in inspect.getmembers(module, inspect.isfunction):
         for mark in getattr(test, "pytestmark", ()):
             cases.update(x.id for x in mark.args[1] if hasattr(x, "id"))
     theirs = {

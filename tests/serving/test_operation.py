@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import re
 import shutil
 import socket
 import subprocess
@@ -13,14 +14,18 @@ import urllib.request
 import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
 import trustme
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 from keras_attn_serving import Client
+from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
 from keras_attn_serving.config import Batching
+from keras_attn_serving.config import ConfigError
 from keras_attn_serving.config import ModelConfig
 from keras_attn_serving.config import Tls
+from keras_attn_serving.limits import Limits
 from keras_attn_serving.server import Loading
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
@@ -335,3 +340,189 @@ def test_the_command_serves_a_config_file_with_everything(
     ).read()
     count = b'request_count{model_name="toy",status="INVALID_ARGUMENT"} 1.0'
     assert count in page
+
+
+@pytest.fixture
+def changing(tmp_path):
+    """A base path with version 1 of a model, and a way to version 2."""
+    text = tf.TensorSpec([None], tf.string, "text")
+    length = tf.TensorSpec([None], tf.int32, "width")
+    further = tf.TensorSpec([None], tf.int32, "max_length")
+    prefix = tf.TensorSpec([None], tf.string, "prefix")
+
+    def save(version, **signatures):
+        module = tf.Module()
+        module.functions = {
+            name: tf.function(function).get_concrete_function(*specs)
+            for name, (function, *specs) in signatures.items()
+        }
+        path = tmp_path / f"writing{version}"
+        tf.saved_model.save(module, str(path), signatures=module.functions)
+        path.rename(tmp_path / "m" / str(version))
+
+    def one(version):
+        save(
+            version,
+            serving_default=(lambda text: {"text": text}, text),
+            one=(lambda text: {"a": tf.strings.length(text)}, text),
+            options=(
+                lambda text, prefix, width: {
+                    "text": prefix + text,
+                    "error": tf.where(width > 0, "", ""),
+                },
+                *(text, prefix, length),
+            ),
+        )
+
+    def two(version):
+        save(
+            version,
+            serving_default=(
+                lambda text: {"text": text, "more": text + text},
+                text,
+            ),
+            one=(lambda text: {"b": text}, text),
+            nbest=(lambda text: {"texts": text[:, None]}, text),
+            options=(
+                lambda text, prefix, width, max_length: {
+                    "text": prefix + text,
+                    "error": tf.where(width + max_length > 0, "", ""),
+                },
+                *(text, prefix, length, further),
+            ),
+        )
+
+    (tmp_path / "m").mkdir()
+    one(1)
+    return tmp_path / "m", two
+
+
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
+def test_clients_see_that_another_version_has_taken_over(changing, kind):
+    base, two = changing
+    with Server(base, "m", port=0, rest=Rest(), loading=QUICK) as server:
+        if kind == "rest":
+            client = RestClient(server.rest_address, "m")
+        else:
+            client = Client(server.address, "m")
+        with client:
+            assert client.predict(["a"])["text"] == ["a"]
+            assert client.predict(["a"], "one")["a"].tolist() == [1]
+            found = client.translate(["a"], ["x"], options={"width": 2})
+            assert found["text"] == ["xa"]
+            two(2)
+            wait_for(lambda: server.version == 2)
+            assert client.predict(["a"], "nbest")["texts"] == [["a"]]
+            assert client.predict(["a"])["more"] == ["aa"]
+            assert client.predict(["a"], "one")["b"] == ["a"]
+            found = client.translate(["a"], ["x"], options={"width": 2})
+            assert found["text"] == ["xa"]
+            client.translate(["a"], options={"max_length": 2})
+            with pytest.raises(ValueError, match="may hold.*'max_length'"):
+                client.translate(["a"], options={"nothing": 2})
+
+
+def wait_for(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def request_counts(server):
+    """Returns the requests counted, by model and status."""
+    url = f"http://{server.rest_address}/metrics"
+    with urllib.request.urlopen(url) as answer:
+        text = answer.read().decode()
+    return {
+        tuple(re.findall('="([^"]*)"', line)[:1])
+        + tuple(re.findall('status="([^"]*)"', line)): float(line.split()[-1])
+        for line in text.splitlines()
+        if "request_count{" in line
+    }
+
+
+def test_calls_that_were_not_answered_are_counted_as_what_they_were(toy_path):
+    limits = Limits(queued_calls=1)
+    rest = Rest(metrics_path="/metrics")
+    with (
+        Server(
+            toy_path.parent, "toy", port=0, threads=1, limits=limits, rest=rest
+        ) as server,
+        Client(server.address, "toy") as client,
+        concurrent.futures.ThreadPoolExecutor(3) as pool,
+    ):
+
+        def code(seconds):
+            with pytest.raises(ServingError) as caught:
+                client.predict(LONG_RUN, "slow", timeout=seconds)
+            return caught.value.code.name
+
+        asked = [pool.submit(code, 3.0) for _ in range(3)]
+        names = sorted(each.result() for each in asked)
+        assert names.count("UNAVAILABLE") >= 1
+        wait_for(lambda: sum(request_counts(server).values()) == 3)
+        counts = request_counts(server)
+        assert {model for model, _ in counts} == {"toy"}
+        assert not any(status == "OK" for _, status in counts)
+
+
+LONG_RUN = {"steps": np.array([10**9])}
+
+
+def test_a_configuration_that_is_put_back_is_served_again(add, tmp_path):
+    add(1, "a")
+    add(1, "b")
+    (tmp_path / "broken" / "1").mkdir(parents=True)
+    (tmp_path / "broken" / "1" / "saved_model.pb").write_bytes(b"\xff" * 9)
+    file, log = tmp_path / "models.pbtxt", tmp_path / "log"
+
+    def write(**models):
+        text = " ".join(
+            f"config {{ name: '{name}' base_path: '{tmp_path / folder}' "
+            "model_platform: 'tensorflow' }"
+            for name, folder in models.items()
+        )
+        new = file.with_suffix(".new")
+        new.write_text(f"model_config_list {{ {text} }}")
+        new.replace(file)
+
+    write(a="a", b="b")
+    command = [sys.executable, "-m", "keras_attn_serving", "--port=0"]
+    command.append(f"--model_config_file={file}")
+    command.append("--model_config_file_poll_wait_seconds=0.5")
+    with (
+        open(log, "w") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        try:
+            address = process.stdout.readline().split()[-1]
+            with Client(address) as client:
+                client.predict(["cat"], model="b")
+                write(a="a", x="broken")
+                wait_for(lambda: "is not served" in log.read_text())
+                write(a="a", b="b")
+
+                def served():
+                    status = client.status(model="b")
+                    return status[0].state == "AVAILABLE"
+
+                wait_for(served)
+                client.predict(["cat"], model="b")
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize("wrong", ["other key", "key", "authority"])
+def test_keys_that_grpc_refuses_are_named(toy_path, authority, wrong):
+    one, two = (authority.issue_cert("localhost") for _ in range(2))
+    key = {
+        "other key": two.private_key_pem.bytes(),
+        "key": b"-----BEGIN nonsense",
+    }.get(wrong, one.private_key_pem.bytes())
+    junk = b"junk" if wrong == "authority" else None
+    tls = Tls(key, pem(*one.cert_chain_pems), junk, junk is not None)
+    with pytest.raises(ConfigError, match="key must fit its certificate"):
+        Server(toy_path.parent, "toy", port=0, tls=tls)

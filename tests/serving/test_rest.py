@@ -528,8 +528,10 @@ def test_a_body_may_be_zipped(rest_address):
         json.dumps(CAT).encode(),
         gzip.compress(json.dumps(CAT).encode())[:-1],
         zlib.compress(json.dumps(CAT).encode()),
+        gzip.compress(json.dumps(CAT).encode()) + b"more",
+        gzip.compress(json.dumps(CAT).encode()) + gzip.compress(b"more"),
     ],
-    ids=["nothing", "not zipped", "cut", "zlib"],
+    ids=["nothing", "not zipped", "cut", "zlib", "more", "twice"],
 )
 def test_a_body_that_is_not_zipped_as_it_says_is_refused(our_rest, body):
     headers = {"Content-Encoding": "gzip"}
@@ -835,6 +837,16 @@ def test_a_run_ends_with_the_timeout(our_rest, toy_path):
         assert answer.status == 504
         assert answer.error
         assert ask(server.rest_address, "GET", TOY).status == 200
+
+
+def test_a_body_that_does_not_come_ends_with_the_timeout(our_rest, toy_path):
+    rest = Rest(timeout=0.3)
+    base_path = toy_path.parent
+    with Server(base_path, toy_model.NAME, port=0, rest=rest) as server:
+        host, port = server.rest_address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 60) as connection:
+            connection.sendall(head(100) + b"{")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 504")
 
 
 @pytest.fixture
