@@ -137,7 +137,7 @@ def test_decoding_step_by_step_is_decoding_the_whole_target(
         state = hold(new_state, state, real)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @each_mechanism
 def test_beams_are_queries(mechanism):
     # A step with three hypotheses is three steps with one each.
@@ -246,7 +246,7 @@ def test_rows_of_padding_are_zero_and_train_without_nan(
             assert np.any(gradient), f"{variable.path} does not learn"
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @each_mechanism
 def test_mixed_precision_is_float32_but_for_rounding(mechanism):
     exact = mechanisms.model_of(mechanism)(some_ids())
@@ -334,7 +334,7 @@ def test_saved_models_answer_the_same_in_a_fresh_process(tmp_path):
     assert int(checked) == len(MECHANISMS)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @each_mechanism
 def test_weights_alone_are_saved_and_loaded(mechanism, tmp_path):
     model = mechanisms.model_of(mechanism)

@@ -26,7 +26,8 @@ def assert_same(left, right):
     assert left.tokens == right.tokens
     assert left.source_tokens == right.source_tokens
     assert left.finished == right.finished
-    assert abs(left.score - right.score) < 1e-5
+    # Rounding depends on the number of rows, and on the processor.
+    assert left.score == pytest.approx(right.score, rel=1e-5, abs=1e-5)
     np.testing.assert_allclose(left.alignment, right.alignment, atol=1e-5)
     for one, other in zip(left.alternatives, right.alternatives, strict=True):
         assert_same(one, other)

@@ -139,14 +139,32 @@ class Comparison:
         alone = [(row, row + 1) for row in range(rows)]
         for first, last in [*alone, (0, 2)][: rows + (rows > 2)]:
             some = self._runs.in_graph(first, last)
-            for one, together in zip(
-                _listed(some, found), _listed(found, some), strict=True
+            for one, together, noise in zip(
+                _listed(some, found),
+                _listed(found, some),
+                self._noises_of(found, some),
+                strict=True,
             ):
                 each, left = divmod(len(together), rows)
                 if left == 0 and len(one) == each * (last - first):
                     together = together[first * each : last * each]
-                if not self._is_close(one, together):
+                if not self._is_close(one, together) and not (
+                    # Rounding depends on the number of rows, too.
+                    noise and self._is_close(one, together, noise())
+                ):
                     self._refuse_neighbours(model, first)
+
+    def _noises_of(self, found, other):
+        """Lists functions for the noise of what `_listed` lists, or `None`."""
+        count = len(self._path.tensors)
+        noises: list = [None] * len(keras.tree.flatten(found.border))
+        if other.whole and found.whole:
+            noises += [
+                lambda i=i: _of_whole(self._noise(i)) for i in range(count)
+            ]
+        for _ in found.steps:
+            noises += [lambda i=i: self._noise(i) for i in range(count)]
+        return noises
 
     def _compare_model(self, model, whole):
         """Compares a call of the model with a run of its layers one by one.
@@ -383,6 +401,11 @@ def _listed(found, other):
     """Lists arrays, without those of whole targets unless both have them."""
     whole = found.whole if other.whole and found.whole else []
     return keras.tree.flatten((found.border, whole, found.steps))
+
+
+def _of_whole(noise):
+    """Returns a noise for a tensor without an axis of beams."""
+    return noise if np.ndim(noise) < 2 else noise[..., 0]
 
 
 def _growth(difference):

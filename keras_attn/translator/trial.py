@@ -177,8 +177,8 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     sources = sources.with_columns(inputs, width)
     if width is not None and sources.attended is not None:
         # A width of the model's own may be that of these texts by chance.
-        longer = _longer(inputs, sources.texts)
-        if _width(cut, longer, target) != longer[sources.attended].shape[1]:
+        other = _of_other_length(inputs, sources.texts)
+        if _width(cut, other, target) != other[sources.attended].shape[1]:
             sources = sources.with_columns(inputs, -1)
     if replace_unknown and (sources.attended is None or width is None):
         raise ValueError(
@@ -199,13 +199,17 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     return sources
 
 
-def _longer(inputs, texts):
-    """Returns inputs whose texts have three tokens more."""
-    longer = list(inputs)
+def _of_other_length(inputs, texts):
+    """Returns inputs whose texts are a token shorter, or longer if they must.
+
+    A model may have weights for so many tokens, and then takes no more.
+    """
+    other = list(inputs)
     for number, _ in texts:
         ids = inputs[number]
-        longer[number] = np.concatenate([ids, ids[:, -3:]], axis=1)
-    return longer
+        one = ids.shape[1] == 1
+        other[number] = np.repeat(ids, 2, axis=1) if one else ids[:, 1:]
+    return other
 
 
 def _width(cut, inputs, target):

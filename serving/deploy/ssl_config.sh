@@ -28,6 +28,21 @@ for file in "$@"; do
         exit 2
     }
 done
+grep -q 'PRIVATE KEY' "$1" || {
+    echo "KEY must be a PEM file of a private key. Received: $1." >&2
+    exit 2
+}
+for file in "${@:2}"; do
+    grep -q 'BEGIN.*CERTIFICATE' "$file" || {
+        echo "A PEM file of a certificate is needed. Received: $file." >&2
+        exit 2
+    }
+done
+if [ "$(openssl pkey -in "$1" -pubout 2> /dev/null)" != \
+    "$(openssl x509 -in "$2" -noout -pubkey 2> /dev/null)" ]; then
+    echo "KEY must be that of CERTIFICATE. Received: $1 and $2." >&2
+    exit 2
+fi
 field server_key "$1"
 field server_cert "$2"
 if [ $# = 3 ]; then

@@ -11,6 +11,8 @@ from keras_attn_serving.limits import Limits
 
 _LOG = logging.getLogger(__name__)
 
+_GRACE = 10.0  # seconds in which calls in flight are finished
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status."""
@@ -32,8 +34,16 @@ def main(arguments: list[str] | None = None) -> int:
     xla = flags.xla_cpu_compilation_enabled or flags.xla_gpu_compilation_enabled
     if not xla:
         _disable_xla()
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s level=%(levelname)s %(message)s",
+    )
+    # The HTTP server's own notes add nothing.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         models = settings.models(flags)
+        for model in models:
+            _LOG.info("loading %s", model)
         server = Server(
             port=flags.port,
             host=flags.host,
@@ -60,17 +70,12 @@ def main(arguments: list[str] | None = None) -> int:
     while not stop.wait(seconds or 1.0):
         if seconds:
             models = _reload(flags, models, server)
-    server.stop()
+    _LOG.info("stopping: calls in flight have %g seconds", _GRACE)
+    server.stop(_GRACE)
     return 0
 
 
 def _announce(flags, models, server):
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s level=%(levelname)s %(message)s",
-    )
-    # The HTTP server's own notes add nothing.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     what = (
         f"model {models[0].name} version {server.version}"
         if flags.model_base_path

@@ -24,6 +24,7 @@ from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.metrics import Metrics
+from keras_attn_serving.workers import named
 
 _SMALL = 64 * 1024  # bytes of a message that the event loop reads itself
 
@@ -220,7 +221,9 @@ class Batches(Executor):
                 self._config.thread_pool_name, now - task.arrived, task.rows
             )
         running = loop.run_in_executor(self._pool, self._run, tasks, seconds)
-        running.add_done_callback(lambda done: self._finished(tasks, done))
+        running.add_done_callback(
+            lambda done: self._finished(tasks, done, seconds)
+        )
 
     def _run(self, tasks, seconds):
         """Runs a batch, in a thread; returns the outputs of each call."""
@@ -243,9 +246,11 @@ class Batches(Executor):
         values = job.model.execute(job.plan._replace(feeds=feeds), seconds)
         return _split(values, [x.rows for x in tasks], size)
 
-    def _finished(self, tasks, done):
+    def _finished(self, tasks, done, seconds):
         self._free += 1
         error = done.exception()
+        if isinstance(error, StatusError):
+            error = named(error, seconds, self._limits.run_seconds)
         answers = [None] * len(tasks) if error else done.result()
         for task, values in zip(tasks, answers, strict=True):
             if task.future.done():

@@ -93,6 +93,7 @@ class Catalog:
         self._early_labels = early_labels
         self._versions: dict[str, list[_Version]] = {}
         self._labels: dict[tuple[str, str], int] = {}
+        self._said: dict[str, str] = {}  # what is wrong with a base path
         # `_lock` guards the versions and is held for moments. `_work` is held
         # while versions are loaded.
         self._lock, self._work = threading.Lock(), threading.Lock()
@@ -209,6 +210,8 @@ class Catalog:
             self._configs, self._labels = new, labels
             for config in new.values():
                 self._look(config)
+            for config in new.values():
+                _LOG.info("configured %s", config)
             if errors := self._act(added):
                 raise StatusError(
                     Code.UNKNOWN,
@@ -252,8 +255,11 @@ class Catalog:
         except LoadError as error:  # perhaps gone for a moment: change nothing
             if required:
                 raise
-            _LOG.warning("model=%s %s", config.name, error)
+            if self._said.get(config.name) != str(error):  # once, not always
+                self._said[config.name] = str(error)
+                _LOG.warning("model=%s %s", config.name, error)
             return
+        self._said.pop(config.name, None)
         wanted = {found[number]: number for number in config.choose(found)}
         with self._lock:
             versions = self._versions.setdefault(config.name, [])
@@ -380,7 +386,10 @@ class Catalog:
                     raise ConfigError(
                         f"Request to assign label to version {number} of "
                         f"model {config.name}, which is not currently "
-                        "available for inference"
+                        "available for inference. Serve the version first, "
+                        "then give it the label; only a new label may go "
+                        "first, with "
+                        "--allow_version_labels_for_unavailable_models."
                     )
                 labels[config.name, label] = number
         return labels

@@ -130,6 +130,18 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="speak TLS, and trust the authorities in this PEM file",
     )
+    query.add_argument(
+        "--cert",
+        metavar="FILE",
+        type=Path,
+        help="speak TLS, and show the certificate in this PEM file; with --key",
+    )
+    query.add_argument(
+        "--key",
+        metavar="FILE",
+        type=Path,
+        help="the key of the certificate, as a PEM file",
+    )
     return result
 
 
@@ -234,14 +246,38 @@ def _client(flags) -> BlockingClient:
         "timeout": flags.timeout,
         "retries": flags.retries,
     }
+    if (flags.cert is None) != (flags.key is None):
+        raise ValueError("--cert and --key go together. Received: one of them.")
+    tls = flags.tls or flags.ca or flags.cert
+    if tls and flags.address.startswith("http://"):
+        raise ValueError(
+            "TLS by REST needs an address that begins with https://. "
+            f"Received: {flags.address}"
+        )
+    files = [x and x.read_bytes() for x in (flags.ca, flags.key, flags.cert)]
+    if tls:
+        context = _context(flags)
     if flags.address.startswith(("http://", "https://")):
-        if flags.ca:
-            options["context"] = ssl.create_default_context(cafile=flags.ca)
+        if tls:
+            options["context"] = context
         return RestClient(flags.address, flags.model, **options)
-    if flags.tls or flags.ca:
-        roots = flags.ca.read_bytes() if flags.ca else None
-        options["credentials"] = grpc.ssl_channel_credentials(roots)
+    if tls:
+        options["credentials"] = grpc.ssl_channel_credentials(*files)
     return Client(flags.address, flags.model, **options)
+
+
+def _context(flags):
+    """Returns how to speak TLS; refuses files that hold something else."""
+    try:
+        context = ssl.create_default_context(cafile=flags.ca)
+        if flags.cert:
+            context.load_cert_chain(flags.cert, flags.key)
+    except ssl.SSLError as error:
+        raise ValueError(
+            "--ca, --cert and --key must be PEM files, and the key that of "
+            f"the certificate. Received: {error}"
+        ) from error
+    return context
 
 
 def _serve(arguments):

@@ -236,10 +236,13 @@ def read_tls(path: str) -> Tls:
     """Reads an `SSLConfig`, for `--ssl_config_file`."""
     message = read(path, config_pb2.SSLConfig())
     for name in ("server_key", "server_cert"):
-        if "-----BEGIN" not in getattr(message, name):
+        text = getattr(message, name)
+        if "-----BEGIN" not in text:
+            # A name of a file is shown, but nothing of a key.
+            received = repr(text) if len(text) < 100 else f"{len(text)} others"
             raise ConfigError(
                 f"{name} in {path} must hold the text of a PEM file, from its "
-                f"-----BEGIN line on. Received: {getattr(message, name)!r:.40}"
+                f"-----BEGIN line on. Received: {received}"
             )
     if message.client_verify and not message.custom_ca:
         raise ConfigError(

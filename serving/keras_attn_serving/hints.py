@@ -1,5 +1,7 @@
 """What to do about a call that failed."""
 
+import re
+
 import grpc
 
 from keras_attn_serving.results import ServingError
@@ -50,7 +52,8 @@ _NOT_CONNECTED = {
     ),
     "handshake": (
         "Client and server at {address!r} could not agree on TLS. Does the "
-        "server want a certificate of the client?"
+        "server want a certificate of the client? Or do the client's own key "
+        "and certificates not fit?"
     ),
     "Failed parsing HTTP/2": (
         "What listens at {address!r} does not speak gRPC. Is it the REST "
@@ -73,9 +76,24 @@ _GONE = (
 )
 _CLOSED = (
     "Something at {address!r} takes connections and closes them. A server "
-    "with TLS does so: give the client its TLS settings. So does a server "
-    "that is stopping."
+    "with TLS does so: give the client its TLS settings, and a certificate "
+    "that the server trusts if it asks for one. So does a server that is "
+    "stopping."
 )
+_NO_PORT = (
+    "The address {address!r} has no port. gRPC's is 8500 by default: "
+    "`host:port`, such as 'localhost:8500'."
+)
+# What the server says already with its remedy, or what goes before others.
+_BY_WORDS = {
+    "--max_run_seconds": "",
+    "XLA compilation disabled": (
+        "The model was exported with jit_compile=True. Start the server with "
+        "--xla_cpu_compilation_enabled or --xla_gpu_compilation_enabled, or "
+        "export it without."
+    ),
+}
+_LABEL = re.compile(r"servable version label: (\d+)$")
 _ABSENT = (
     "Is a server running at {address!r}? Start one with `python -m "
     "keras_attn_serving --model_base_path=DIR --model_name=NAME`, or call "
@@ -94,9 +112,16 @@ def hint(
         timeout: Seconds that the call had.
         answered: Whether this server answered the same client before.
     """
+    for words, text in _BY_WORDS.items():
+        if words in error.message:
+            return text
+    if label := _LABEL.search(error.message):
+        return f"A label is text. For a version's number pass {label[1]}."
     text = _BY_CODE.get(error.code, "")
     if error.code == grpc.StatusCode.UNAVAILABLE:
         text = _unavailable(error.message, answered)
+        if text == _ABSENT and not re.search(r":[^/]*\w", address):
+            text = _NO_PORT
     return text.format(address=address, timeout=timeout)
 
 

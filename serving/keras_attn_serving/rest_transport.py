@@ -58,6 +58,9 @@ class RestTransport(Transport):
         deadline = Deadline(timeout)
         request = rest_messages.predict_request(signature, inputs)
         path = f"{rest_messages.path(spec)}:predict"
+        # Now, as a server that is ending would take the call but not this.
+        with contextlib.suppress(ServingError):  # the call says why
+            await self._metadata(spec, deadline)
         body = self._ask("POST", path, request, deadline)
         try:
             values = await self._read(body, spec, signature, deadline)
@@ -113,15 +116,17 @@ class RestTransport(Transport):
 
     async def _read(self, body, spec, signature, deadline):
         """Returns the outputs in an answer; they must fit the metadata."""
-        known = self._known.get(spec)
-        if known is None or not known.holds(spec):
-            metadata = await self.metadata(spec, deadline.left())
-        else:
-            metadata = known.metadata
+        metadata = await self._metadata(spec, deadline)
         if signature not in metadata.signatures:
             raise ValueError(f"There is no signature {signature!r}.")
         specs = metadata.signatures[signature].outputs
         return rest_messages.outputs(body, specs)
+
+    async def _metadata(self, spec, deadline):
+        known = self._known.get(spec)
+        if known is None or not known.holds(spec):
+            return await self.metadata(spec, deadline.left())
+        return known.metadata
 
     def _ask(self, method, path, body, deadline):
         """Returns the body of the answer to a request."""

@@ -88,7 +88,10 @@ class Workers:
             )
         )
         # If this is cancelled the thread goes on, and is free when it ends.
-        return await asyncio.wrap_future(job)
+        try:
+            return await asyncio.wrap_future(job)
+        except StatusError as error:
+            raise named(error, seconds, self._run_seconds) from error
 
     def close(self) -> None:
         """Waits for the runs, and ends the threads."""
@@ -157,6 +160,23 @@ class Workers:
                 turn.set_result(None)
                 return
         self._free += 1
+
+
+def named(error: StatusError, seconds: float, most: float) -> StatusError:
+    """Returns an error that names the limit of a run, if that ended it.
+
+    Args:
+        error: The error of the run.
+        seconds: How long it could have taken.
+        most: How long a run may take.
+    """
+    if error.code is not Code.DEADLINE_EXCEEDED or seconds < most:
+        return error
+    return StatusError(
+        error.code,
+        f"A run may take at most {most:g} seconds. Send fewer texts a request, "
+        "or start the server with a larger --max_run_seconds.",
+    )
 
 
 def _unavailable(why):

@@ -302,7 +302,9 @@ def test_a_label_needs_a_version_that_is_available(shelf):
     labelled = shelf.config(latest=0, labels=(("stable", 1),))
     words = (
         "Request to assign label to version {} of model m, which is not "
-        "currently available for inference"
+        "currently available for inference. Serve the version first, then "
+        "give it the label; only a new label may go first, with "
+        "--allow_version_labels_for_unavailable_models."
     )
     with pytest.raises(ConfigError, match=words.format(1)):
         shelf.open(labelled)

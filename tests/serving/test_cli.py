@@ -145,6 +145,9 @@ def test_a_text_that_is_not_answered_leaves_its_line_empty(query, monkeypatch):
     [
         (["--signature", "number", "1"], "Add --json"),
         (["--ca", "nowhere.pem", "cat"], "nowhere.pem"),
+        (["--ca", str(README), "cat"], "must be PEM files"),
+        (["--key", str(README), "cat"], "--cert and --key go together"),
+        (["--tls", "--address=http://localhost:1", "cat"], "https://"),
         (["--retries", "-1", "cat"], "`retries` must be"),
         (["--stream", "cat"], 'signatures=["step"]'),
     ],

@@ -403,7 +403,7 @@ SCORE = (200, b'{"outputs": [0.5]}')
 
 
 def test_metadata_is_asked_for_once(scripted):
-    scripted.answers = [SCORE, (200, METADATA), SCORE, SCORE]
+    scripted.answers = [(200, METADATA), SCORE, SCORE, SCORE]
     address = f"{scripted.address}/gate/"
     headers = {"Authorization": "Bearer x"}
     with RestClient(address, "m", headers=headers) as client:
@@ -413,11 +413,10 @@ def test_metadata_is_asked_for_once(scripted):
             np.testing.assert_array_equal(found["score"], [0.5])
     paths = [path for path, _, _ in scripted.seen]
     assert paths == [
-        "/gate/v1/models/m:predict",
         "/gate/v1/models/m/metadata",
-        *["/gate/v1/models/m:predict"] * 2,
+        *["/gate/v1/models/m:predict"] * 3,
     ]
-    _, sent, body = scripted.seen[0]
+    _, sent, body = scripted.seen[1]
     assert sent["Authorization"] == "Bearer x"
     assert json.loads(body) == {
         "signature_name": "serving_default",
@@ -428,7 +427,7 @@ def test_metadata_is_asked_for_once(scripted):
 def test_metadata_is_asked_for_again_when_outputs_change(scripted):
     whole = METADATA.replace(b"DT_FLOAT", b"DT_INT32")
     scripted.answers = [
-        *[(200, b'{"outputs": [5]}'), (200, whole)],
+        *[(200, whole), (200, b'{"outputs": [5]}')],
         *[SCORE, (200, METADATA)],
     ]
     with RestClient(scripted.address, "m") as client:
@@ -448,7 +447,7 @@ def test_metadata_is_asked_for_again_when_outputs_change(scripted):
 )
 def test_an_answer_that_fits_no_signature_is_said(scripted, outputs):
     answer = 200, b'{"outputs": ' + outputs + b"}"
-    scripted.answers = [answer, (200, METADATA), (200, METADATA)]
+    scripted.answers = [(200, METADATA), answer, (200, METADATA)]
     with RestClient(scripted.address, "m") as client:
         with pytest.raises(ServingError, match="answer is not") as caught:
             client.predict(["a"])

@@ -227,6 +227,14 @@ CASES = {
         UP | {f'{COUNT}{{{MODEL},status="INTERNAL"}}': "0+1x20"},
         {"Errors"},
     ),
+    "the model hangs": (
+        UP
+        | {
+            f'{COUNT}{{{MODEL},status="OK"}}': "0+6000x20",
+            f'{COUNT}{{{MODEL},status="DEADLINE_EXCEEDED"}}': "0+1200x20",
+        },
+        {"TimedOut"},
+    ),
     "two in a hundred are slow": (
         UP
         | {

@@ -10,6 +10,7 @@ import pytest
 import toy_model
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
+from keras_attn_serving import cli
 from keras_attn_serving import config
 from keras_attn_serving.server import Server
 from test_deploy import DEPLOY
@@ -76,6 +77,37 @@ def test_a_client_with_a_certificate_is_answered_and_one_without_is_not(
             with pytest.raises(ServingError) as refused:
                 client.predict(["hello"], timeout=5)
     assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+def test_the_command_line_shows_its_certificate(folder, toy_path, capsys):
+    tls = config.read_tls(str(folder / "ssl.pbtxt"))
+    with Server(toy_path.parent, toy_model.NAME, port=0, tls=tls) as server:
+        arguments = ["query", "--model=toy", f"--address={server.address}"]
+        names = {"ca": "server.pem", "cert": "client.pem", "key": "client.key"}
+        given = [f"--{x}={folder / name}" for x, name in names.items()]
+        assert cli.main([*arguments, *given, "hello"]) == 0
+        assert capsys.readouterr().out == "bonjour\n"
+        swapped = [f"--ca={folder / 'server.key'}"]
+        assert cli.main([*arguments, *swapped, "hello"]) == cli.USAGE
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["server.pem", "server.key"], "KEY must be"),
+        (["server.key", "server.key"], "certificate is needed"),
+        (["client.key", "server.pem"], "KEY must be that of CERTIFICATE"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(folder, given, words):
+    done = subprocess.run(
+        [DEPLOY / "ssl_config.sh", *given],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr and not done.stdout
 
 
 @pytest.mark.parametrize("given", [[], ["a.der", "b.der"]])

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
+from keras_attn_serving.config import Batching
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.limits import Limits
@@ -481,3 +482,18 @@ def test_errors_pass_and_free_the_thread():
 def test_values_are_those_of_the_message():
     message = tf.make_tensor_proto([b"a", b"b"])
     np.testing.assert_array_equal(read(message), [b"a", b"b"])
+
+
+@pytest.mark.parametrize("batching", [None, Batching()], ids=["alone", "batch"])
+def test_a_run_that_is_too_long_names_its_limit(toy_path, batching):
+    limits = Limits(run_seconds=0.3)
+    with (
+        Server(
+            toy_path.parent, "toy", port=0, limits=limits, batching=batching
+        ) as server,
+        Client(server.address, "toy", timeout=60) as client,
+    ):
+        with pytest.raises(ServingError, match="at most 0.3 seconds") as caught:
+            client.predict({"steps": np.array([10**12])}, "slow")
+    assert "--max_run_seconds" in caught.value.message
+    assert not caught.value.hint
