@@ -45,6 +45,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/decoding.py
 	$(RUN) tests/benchmarks/additive.py
 	$(RUN) tests/benchmarks/local.py
+	$(RUN) tests/benchmarks/marginal.py
 	$(RUN) tests/benchmarks/shortlist.py
 	$(RUN) tests/benchmarks/endurance.py
 	$(RUN) tests/benchmarks/hostile.py

@@ -37,7 +37,7 @@ REFERENCE = {
     "Layers": "attention positions placement",
     "Scores": "parts scores",
     "Alignments": "alignments",
-    "Decoder and cells": "decoder cells",
+    "Decoder and cells": "decoder marginal cells",
     "Search": "search",
     "Text": "text special_tokens batches",
     "Shortlists": "shortlist",

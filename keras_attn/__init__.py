@@ -44,6 +44,8 @@ from keras_attn.incremental import Incremental as Incremental
 from keras_attn.incremental import Stepper as Stepper
 from keras_attn.incremental import stepper_for as stepper_for
 from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
+from keras_attn.marginal import MarginalDecoder as MarginalDecoder
+from keras_attn.marginal import MarginalState as MarginalState
 from keras_attn.metrics import edit_distance as edit_distance
 from keras_attn.metrics import error_rates as error_rates
 from keras_attn.migration import (

@@ -63,6 +63,7 @@ FILES = [
     "test_attention.py",
     "test_cells.py",
     "test_decoder.py",
+    "test_marginal.py",
     "test_scores.py",
 ]
 

@@ -49,6 +49,7 @@ def test_the_things_that_users_call_have_examples():
         "findings.base.check",
         "incremental.base.Incremental",
         "incremental.registry.stepper_for",
+        "marginal.base.MarginalDecoder",
         "text.base.Text",
         "text.splitter.Splitter",
         "translator.base.Translator",

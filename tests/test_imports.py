@@ -45,6 +45,15 @@ MAY_IMPORT = {
         "placement",
         "backend",
     },
+    "marginal": {
+        "keras",
+        "arguments",
+        "keras_internals",
+        "attention",
+        "loops",
+        "backend",
+        "decoder",
+    },
     "incremental": {
         "keras",
         "arguments",
@@ -53,6 +62,7 @@ MAY_IMPORT = {
         "attention",
         "backend",
         "decoder",
+        "marginal",
         "cells",
         "loops",
         "placement",

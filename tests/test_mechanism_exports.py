@@ -104,6 +104,16 @@ def attends_in_the_encoder():
     return translator(source, target, decoder(embedding, memory))
 
 
+def hard_alignments():
+    """Alignments summed over; the decoder gives the logits itself."""
+    source, target, (memory,), embedding = embedded()
+    decoder = keras_attn.MarginalDecoder(
+        layers.GRUCell(4), toys.TARGET.size, order=1, monotonic=True
+    )
+    logits = decoder(embedding, memory, target)
+    return translator(source, target, logits)
+
+
 MAKERS = {
     **{
         name: lambda group=group, i=i: of_group(group, WIRINGS[i % 3])
@@ -112,6 +122,7 @@ MAKERS = {
     "all forms": of_all_forms,
     "without attention": without_attention,
     "an encoder that attends": attends_in_the_encoder,
+    "hard alignments": hard_alignments,
 }
 
 

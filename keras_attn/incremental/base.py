@@ -47,7 +47,8 @@ class Incremental:
 
     Between the target's ids and the logits there may be any number of these:
 
-    - `AttentionDecoder`, `keras.layers.RNN`, `GRU`, `LSTM` and `SimpleRNN`;
+    - `AttentionDecoder`, `MarginalDecoder`, `keras.layers.RNN`, `GRU`, `LSTM`
+      and `SimpleRNN`;
     - attention to the source, and with `use_causal_mask=True` to the target
       itself: `keras_attn.Attention` or `keras.layers.MultiHeadAttention`,
       `GroupQueryAttention`, `Attention` and `AdditiveAttention`;

@@ -66,7 +66,7 @@ class Comparison:
         self._values = self._noises = None
         found = self._results(model)
         if model is not None:
-            _require_logits(found.whole[-1])
+            _require_logits(self._logits_of(found.whole))
             self._compare_border(model, found)
             self._compare_rows(model, found)
         whole, outside = found.whole, None
@@ -82,7 +82,15 @@ class Comparison:
                 ):
                     self._refuse_producer(tensor)
         if model is not None:
-            self._compare_model(model, found.whole[-1])
+            self._compare_model(model, self._logits_of(found.whole))
+
+    def _logits_of(self, tensors):
+        """Returns the model's output; its layer may have others too."""
+        (output,) = self._path.outputs
+        every = self._path.tensors
+        return next(
+            x for x, y in zip(tensors, every, strict=True) if y is output
+        )
 
     def _results(self, model):
         """Runs the path in a graph."""
@@ -184,10 +192,12 @@ class Comparison:
             # Some layers fail on a mask that Keras passes to them.
             return
         expected = as_array(ops.cast(expected, "float32"))
-        outside = self._runs.whole  # for targets that fail in a graph
-        if self._is_close(whole, expected) or self._is_close(
-            outside()[-1][::beams, : whole.shape[1]], expected
-        ):
+        if self._is_close(whole, expected):
+            return
+        # For targets that fail in a graph.
+        outside = self._logits_of(self._runs.whole())
+        whole = outside[::beams, : whole.shape[1]]
+        if self._is_close(whole, expected):
             return
         self._refuse_random(model)
         operation = record.first_difference_masked(model, inputs)
