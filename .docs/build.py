@@ -55,6 +55,8 @@ FURTHER = {
     "Search": "search: Step Task Option Choice Integer Real PerSource",
     "Text": "text: Characters Whitespace",
     "Export": "export: export",
+    "Losses and metrics": "metrics: bleu chrf word_error_rate "
+    "character_error_rate sequence_error_rate alignment_links",
 }
 
 _DESCRIPTION = """::: {}

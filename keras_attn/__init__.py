@@ -44,6 +44,10 @@ from keras_attn.incremental import Incremental as Incremental
 from keras_attn.incremental import Stepper as Stepper
 from keras_attn.incremental import stepper_for as stepper_for
 from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
+from keras_attn.metrics import Perplexity as Perplexity
+from keras_attn.metrics import SequenceAccuracy as SequenceAccuracy
+from keras_attn.metrics import TokenAccuracy as TokenAccuracy
+from keras_attn.metrics import alignment_error_rate as alignment_error_rate
 from keras_attn.metrics import edit_distance as edit_distance
 from keras_attn.metrics import error_rates as error_rates
 from keras_attn.migration import (

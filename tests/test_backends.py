@@ -64,6 +64,7 @@ FILES = [
     "test_cells.py",
     "test_decoder.py",
     "test_scores.py",
+    "test_token_metrics.py",
 ]
 
 
