@@ -46,6 +46,7 @@ REFERENCE = {
     "Checks": "findings",
     "Steppers": "incremental",
     "Losses and metrics": "losses regularizers reinforce metrics",
+    "Callbacks": "callbacks",
     "Plots": "plots",
     "Migration": "migration",
 }

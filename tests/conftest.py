@@ -27,6 +27,7 @@ for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
 if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
     # Files that need TensorFlow, or print its tensors.
     collect_ignore = [
+        "test_decode.py",
         "test_docstrings.py",
         "test_export.py",
         "test_export_batching.py",

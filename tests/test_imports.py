@@ -100,6 +100,7 @@ MAY_IMPORT = {
     },
 }
 LEAVES = {
+    "callbacks",
     "findings",
     "losses",
     "metrics",
@@ -120,6 +121,7 @@ MAY_IMPORT |= {
         "keras_internals",
         "special_tokens",
     },
+    "callbacks": {"keras", "tensorflow", "arguments", "metrics", "plots"},
     "losses": {"keras", "arguments", "backend", "padded", "special_tokens"},
     "metrics": {
         "keras",
