@@ -46,7 +46,7 @@ REFERENCE = {
     "Checks": "findings",
     "Steppers": "incremental",
     "Losses and metrics": "losses regularizers reinforce metrics",
-    "Callbacks": "callbacks",
+    "Callbacks and schedules": "callbacks schedules",
     "Plots": "plots",
     "Migration": "migration",
 }

@@ -62,6 +62,9 @@ from keras_attn.positions import SinePositionEncoding as SinePositionEncoding
 from keras_attn.regularizers import CoverageLoss as CoverageLoss
 from keras_attn.regularizers import DoublyStochastic as DoublyStochastic
 from keras_attn.reinforce import ReinforceModel as ReinforceModel
+from keras_attn.schedules import (
+    InverseSquareRootDecay as InverseSquareRootDecay,
+)
 from keras_attn.scores import AdditiveScore as AdditiveScore
 from keras_attn.scores import ConcatScore as ConcatScore
 from keras_attn.scores import CosineScore as CosineScore

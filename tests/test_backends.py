@@ -63,6 +63,7 @@ FILES = [
     "test_attention.py",
     "test_cells.py",
     "test_decoder.py",
+    "test_schedules.py",
     "test_scores.py",
     "test_token_metrics.py",
 ]

@@ -108,6 +108,7 @@ LEAVES = {
     "positions",
     "regularizers",
     "reinforce",
+    "schedules",
     "migration",
 }
 MAY_IMPORT |= {
@@ -139,6 +140,7 @@ MAY_IMPORT |= {
     "positions": {"keras", "arguments", "backend"},
     "regularizers": {"keras"},
     "reinforce": {"keras", "arguments", "backend", "special_tokens"},
+    "schedules": {"keras", "arguments"},
     "migration": {
         "keras",
         "numpy",
