@@ -30,6 +30,7 @@ from keras_attn.attention import LuongAttention as LuongAttention
 from keras_attn.attention import Memory as Memory
 from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
 from keras_attn.callbacks import Decode as Decode
+from keras_attn.callbacks import Resume as Resume
 from keras_attn.cells import GRUCell as GRUCell
 from keras_attn.cells import LayerNormGRUCell as LayerNormGRUCell
 from keras_attn.cells import LayerNormLSTMCell as LayerNormLSTMCell
@@ -93,6 +94,7 @@ _NEED_TENSORFLOW = {
     "Splitter": "text",
     "Text": "text",
     "Token": "translator",
+    "Pairs": "batches",
     "pairs": "batches",
     "Translation": "translator",
     "Translations": "translator",

@@ -120,6 +120,7 @@ def test_keras_s_callbacks_after_it_see_the_scores(copy, tmp_path):
     np.testing.assert_array_equal(copy.model.get_weights()[0], seen[1])
 
 
+@pytest.mark.full
 def test_it_changes_no_weight_and_no_draw():
     def trained(callbacks):
         keras.utils.set_random_seed(3)

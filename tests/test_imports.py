@@ -122,7 +122,15 @@ MAY_IMPORT |= {
         "keras_internals",
         "special_tokens",
     },
-    "callbacks": {"keras", "tensorflow", "arguments", "metrics", "plots"},
+    "callbacks": {
+        "keras",
+        "numpy",
+        "tensorflow",
+        "arguments",
+        "keras_internals",
+        "metrics",
+        "plots",
+    },
     "losses": {"keras", "arguments", "backend", "padded", "special_tokens"},
     "metrics": {
         "keras",
