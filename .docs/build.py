@@ -46,6 +46,7 @@ REFERENCE = {
     "Checks": "findings",
     "Steppers": "incremental",
     "Losses and metrics": "losses regularizers reinforce metrics",
+    "Callbacks and schedules": "callbacks schedules",
     "Plots": "plots",
     "Migration": "migration",
 }
@@ -55,6 +56,8 @@ FURTHER = {
     "Search": "search: Step Task Option Choice Integer Real PerSource",
     "Text": "text: Characters Whitespace",
     "Export": "export: export",
+    "Losses and metrics": "metrics: bleu chrf word_error_rate "
+    "character_error_rate sequence_error_rate alignment_links",
 }
 
 _DESCRIPTION = """::: {}

@@ -136,15 +136,13 @@ def fit(split, preset: Preset, attention: str, beams: int, seed: int):
     lines = words, spoken, letters, phonemes
     data = keras_attn.pairs(*lines, batch_size=preset.batch_size, seed=seed)
     keras_attn.check(model, data)  # mistakes show now, not after training
-    progress = common.report.Progress(
-        split, letters, phonemes, f" with {attention} attention"
-    )
+    note = f" with {attention} attention"
     model.fit(
         data,
         epochs=preset.epochs,
         shuffle=False,  # as `pairs` does that
-        callbacks=[progress],
-        verbose=1 if sys.stdout.isatty() else 0,
+        callbacks=[common.report.watch(model, split, letters, phonemes, note)],
+        verbose=1 if sys.stdout.isatty() else 2,
     )
     search = keras_attn.BeamSearch(
         beams, num_hypotheses=min(beams, 3), max_length=common.cmudict.LONGEST

@@ -114,9 +114,9 @@ def fit(split, options):
         loss=keras_attn.SequenceCrossentropy(label_smoothing=0.1),
     )
     keras_attn.check(model, data)  # mistakes show now, not after training
-    progress = common.report.Progress(split, letters, phonemes)
+    watch = common.report.watch(model, split, letters, phonemes)
     model.fit(  # `pairs` shuffles
-        data, epochs=epochs, shuffle=False, callbacks=[progress], verbose=0
+        data, epochs=epochs, shuffle=False, callbacks=[watch], verbose=2
     )
     search = keras_attn.BeamSearch(
         5, num_hypotheses=3, max_length=common.cmudict.LONGEST

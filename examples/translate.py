@@ -108,8 +108,8 @@ def fit(split, options):
         data,
         epochs=options.epochs,
         shuffle=False,
-        callbacks=[bleu.Progress(split, *texts)],
-        verbose=0,
+        callbacks=[bleu.watch(model, split, *texts)],
+        verbose=2,
     )
     search = keras_attn.BeamSearch(5, length_penalty=1.0, max_length=100)
     return keras_attn.Translator(

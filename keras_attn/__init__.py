@@ -29,6 +29,8 @@ from keras_attn.attention import History as History
 from keras_attn.attention import LuongAttention as LuongAttention
 from keras_attn.attention import Memory as Memory
 from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
+from keras_attn.callbacks import Decode as Decode
+from keras_attn.callbacks import Resume as Resume
 from keras_attn.cells import GRUCell as GRUCell
 from keras_attn.cells import LayerNormGRUCell as LayerNormGRUCell
 from keras_attn.cells import LayerNormLSTMCell as LayerNormLSTMCell
@@ -46,6 +48,10 @@ from keras_attn.incremental import stepper_for as stepper_for
 from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
 from keras_attn.marginal import MarginalDecoder as MarginalDecoder
 from keras_attn.marginal import MarginalState as MarginalState
+from keras_attn.metrics import Perplexity as Perplexity
+from keras_attn.metrics import SequenceAccuracy as SequenceAccuracy
+from keras_attn.metrics import TokenAccuracy as TokenAccuracy
+from keras_attn.metrics import alignment_error_rate as alignment_error_rate
 from keras_attn.metrics import edit_distance as edit_distance
 from keras_attn.metrics import error_rates as error_rates
 from keras_attn.migration import (
@@ -59,6 +65,9 @@ from keras_attn.positions import SinePositionEncoding as SinePositionEncoding
 from keras_attn.regularizers import CoverageLoss as CoverageLoss
 from keras_attn.regularizers import DoublyStochastic as DoublyStochastic
 from keras_attn.reinforce import ReinforceModel as ReinforceModel
+from keras_attn.schedules import (
+    InverseSquareRootDecay as InverseSquareRootDecay,
+)
 from keras_attn.scores import AdditiveScore as AdditiveScore
 from keras_attn.scores import ConcatScore as ConcatScore
 from keras_attn.scores import CosineScore as CosineScore
@@ -87,6 +96,7 @@ _NEED_TENSORFLOW = {
     "Splitter": "text",
     "Text": "text",
     "Token": "translator",
+    "Pairs": "batches",
     "pairs": "batches",
     "Translation": "translator",
     "Translations": "translator",

@@ -46,6 +46,11 @@ def is_seed(variable) -> bool:
     return "seed_generator_state" in variable.path
 
 
+def start_at(model, epoch):
+    """Makes a `fit` that has just begun start at another epoch, from 0."""
+    model._initial_epoch = epoch
+
+
 def is_functional(operation) -> bool:
     """Whether a layer is a model that computes what its graph says."""
     return isinstance(operation, (Functional, keras.Sequential)) and type(

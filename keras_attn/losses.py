@@ -9,18 +9,10 @@ import keras
 from keras import ops
 
 from keras_attn import arguments
+from keras_attn import padded
 from keras_attn.backend import replicas
 from keras_attn.backend import required
 from keras_attn.special_tokens import PAD
-
-_MESSAGE = (
-    "SequenceCrossentropy compares ids of shape (batch, target) with logits "
-    "of shape (batch, target, vocabulary)."
-)
-_ADVICE = (
-    " Pass as targets the ids of the decoder input moved by one token: of the "
-    "same length, and not one-hot."
-)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -86,21 +78,21 @@ class SequenceCrossentropy(keras.losses.Loss):
         with keras.name_scope(self.name):
             y_true = ops.convert_to_tensor(y_true)
             losses = self.call(y_true, y_pred)  # (B, T)
-            real = ops.cast(ops.not_equal(y_true, self.padding_id), "float32")
+            real = padded.real_tokens(y_true, self.padding_id)
             if sample_weight is not None:
-                losses = losses * _per_token(sample_weight, losses)
+                losses = losses * padded.per_token(sample_weight, losses)
             total, count = ops.sum(losses), ops.sum(real)
             return total / ops.maximum(count, 1.0) / replicas()
 
     def call(self, y_true, y_pred):
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.cast(y_pred, "float32")
-        _check_shapes(y_true.shape, y_pred.shape)
+        padded.check_shapes(self, y_true, y_pred)
         if None in (y_true.shape[1], y_pred.shape[1]):
             y_pred = required(
                 y_pred,
                 ops.equal(ops.shape(y_true)[1], ops.shape(y_pred)[1]),
-                _MESSAGE + _ADVICE + " Received: shapes",
+                f"{padded.compares(self)}{padded.ADVICE} Received: shapes",
                 (ops.shape(y_true), ops.shape(y_pred)),
             )
         losses = ops.sparse_categorical_crossentropy(
@@ -121,31 +113,3 @@ class SequenceCrossentropy(keras.losses.Loss):
             "padding_id": self.padding_id,
             "name": self.name,
         }
-
-
-def _per_token(sample_weight, losses):
-    weight = ops.cast(sample_weight, "float32")
-    if len(weight.shape) == 1:
-        weight = ops.expand_dims(weight, -1)
-    if len(weight.shape) != 2:
-        raise ValueError(
-            "`sample_weight` weighs rows or tokens, so it must have the shape "
-            "(batch,) or (batch, target). Received: sample_weight of shape "
-            f"{tuple(sample_weight.shape)} for losses of shape "
-            f"{tuple(losses.shape)}. Pass one weight per row or per token."
-        )
-    return weight
-
-
-def _check_shapes(true_shape, pred_shape):
-    true_shape, pred_shape = tuple(true_shape), tuple(pred_shape)
-    fits = all(
-        None in sizes or sizes[0] == sizes[1]
-        for sizes in zip(true_shape[:2], pred_shape[:2], strict=False)
-    )
-    if len(true_shape) == 2 and len(pred_shape) == 3 and fits:
-        return
-    raise ValueError(
-        f"{_MESSAGE} Received: y_true of shape {true_shape}, y_pred of shape "
-        f"{pred_shape}.{_ADVICE}"
-    )

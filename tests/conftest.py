@@ -27,6 +27,7 @@ for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
 if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
     # Files that need TensorFlow, or print its tensors.
     collect_ignore = [
+        "test_decode.py",
         "test_docstrings.py",
         "test_export.py",
         "test_export_batching.py",
@@ -37,6 +38,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_incremental_apart.py",
         "test_incremental_graph.py",
         "test_marginal_graphs.py",
+        "test_resume.py",
         "test_translator.py",
         "test_translator_ensembles.py",
         "test_translator_features.py",

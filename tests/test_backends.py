@@ -64,7 +64,9 @@ FILES = [
     "test_cells.py",
     "test_decoder.py",
     "test_marginal.py",
+    "test_schedules.py",
     "test_scores.py",
+    "test_token_metrics.py",
 ]
 
 

@@ -44,7 +44,7 @@ def test_an_example_prints_what_it_says(name, tmp_path, monkeypatch):
 def test_the_things_that_users_call_have_examples():
     for name in (
         "attention.base.Attention",
-        "batches.pairs",
+        "batches.base.pairs",
         "decoder.base.AttentionDecoder",
         "findings.base.check",
         "incremental.base.Incremental",

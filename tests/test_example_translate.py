@@ -95,7 +95,7 @@ def test_the_program_does_all_of_it(tokens, tmp_path):
     toy = *TOY, "--sentences", "600", "--tokens", tokens
     printed = run(*toy, "--output", "here", program=TRANSLATE, folder=tmp_path)
     printed, tmp_path = printed.stdout, tmp_path / "here"
-    assert re.search(r"epoch 1/1   loss [\d.]+   validation BLEU", printed)
+    assert re.search(r"loss: [\d.]+ - val_bleu: [\d.]+", printed)
     assert len(re.findall(r"BLEU [\d.]+   nrefs:1\|case:", printed)) == 4
     assert "-m keras_attn_serving --model_base_path=" in printed
     assert (tmp_path / "models/translate/1/saved_model.pb").exists()

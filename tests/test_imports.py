@@ -110,6 +110,7 @@ MAY_IMPORT = {
     },
 }
 LEAVES = {
+    "callbacks",
     "findings",
     "losses",
     "metrics",
@@ -117,6 +118,7 @@ LEAVES = {
     "positions",
     "regularizers",
     "reinforce",
+    "schedules",
     "migration",
 }
 MAY_IMPORT |= {
@@ -130,13 +132,33 @@ MAY_IMPORT |= {
         "keras_internals",
         "special_tokens",
     },
-    "losses": {"keras", "arguments", "backend", "special_tokens"},
-    "metrics": {"numpy", "rapidfuzz"},
+    "callbacks": {
+        "keras",
+        "numpy",
+        "tensorflow",
+        "arguments",
+        "keras_internals",
+        "metrics",
+        "plots",
+    },
+    "losses": {"keras", "arguments", "backend", "padded", "special_tokens"},
+    "metrics": {
+        "keras",
+        "numpy",
+        "rapidfuzz",
+        "sacrebleu",
+        "arguments",
+        "losses",
+        "padded",
+        "special_tokens",
+    },
+    "padded": {"keras"},
     "plots": {"matplotlib", "numpy", "words"},
     "words": {"numpy"},
     "positions": {"keras", "arguments", "backend"},
     "regularizers": {"keras"},
     "reinforce": {"keras", "arguments", "backend", "special_tokens"},
+    "schedules": {"keras", "arguments"},
     "migration": {
         "keras",
         "numpy",

@@ -99,6 +99,17 @@ class OwnCall(keras.Model):
         return inputs
 
 
+def test_a_callback_makes_fit_start_at_another_epoch():
+    model = keras.Sequential([keras.Input((1,)), layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    start = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: keras_internals.start_at(model, 2)
+    )
+    x = np.ones((2, 1), "float32")
+    history = model.fit(x, x, epochs=4, verbose=0, callbacks=[start])
+    assert history.epoch == [2, 3]
+
+
 def test_a_functional_model_is_told_from_others():
     model, x, _ = functional()
     sequential = keras.Sequential([x, layers.Dense(2)])

@@ -92,7 +92,7 @@ OTHERS = [
     for page in PAGES
     if page != ROOT / "serving" / "README.md"
     for snippet in snippets(page, "python")
-    if not is_tour(snippet)
+    if snippet != TOUR
 ]
 QUERIES = [x for x in OTHERS if is_query(x)]
 WITH_NAMES = [x for x in OTHERS if free_names(x.code) and not is_query(x)]

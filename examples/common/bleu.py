@@ -1,8 +1,7 @@
-"""Reports on models that translate: progress, BLEU, a few sentences."""
+"""Reports on models that translate: BLEU, a few sentences."""
 
 import time
 
-import keras
 import sacrebleu
 
 import keras_attn
@@ -15,43 +14,24 @@ def bleu(translations: list[str], targets: list[str], **options):
     return score, str(metric.get_signature())
 
 
-class Progress(keras.callbacks.Callback):
-    """Prints a line an epoch: loss, BLEU on sentences held out, time.
+def watch(model, split, source_text, target_text):
+    """Returns a callback that logs BLEU on sentences held out.
 
     Args:
+        model: The model to train.
         split: The `Split` that has the sentences, of which it takes the first
             200.
         source_text: `Text` of the sources.
         target_text: `Text` of the targets.
     """
-
-    def __init__(self, split, source_text, target_text):
-        super().__init__()
-        self.number = len(split.train.sources)
-        self.held_out = split.validation.first(200)
-        self.texts = source_text, target_text
-
-    def on_train_begin(self, logs=None):
-        print(
-            f"Training on {self.number:,} pairs, "
-            f"{self.model.count_params():,} parameters, "
-            f"{self.params['epochs']} epochs."
-        )
-        self.translator = keras_attn.Translator(
-            self.model, *self.texts, search=keras_attn.GreedySearch()
-        )
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.monotonic()
-
-    def on_epoch_end(self, epoch, logs=None):
-        sources, targets = self.held_out
-        score, _ = bleu(self.translator(sources).text, targets)
-        print(
-            f"epoch {epoch + 1}/{self.params['epochs']}   "
-            f"loss {logs['loss']:.4f}   validation BLEU {score:.1f}   "
-            f"{time.monotonic() - self.start:.0f} s",
-        )
+    print(
+        f"Training on {len(split.train.sources):,} pairs, "
+        f"{model.count_params():,} parameters."
+    )
+    search = keras_attn.GreedySearch()
+    translator = keras_attn.Translator(model, source_text, target_text, search)
+    held_out = split.validation.first(200)
+    return keras_attn.Decode(translator, *held_out, metrics=["bleu"], show=1)
 
 
 def report(translator, test, name: str):

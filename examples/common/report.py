@@ -1,10 +1,8 @@
-"""Reports on models that pronounce words: progress, error rates, tables."""
+"""Reports on models that pronounce words: error rates, tables."""
 
 import sys
 import time
 from collections.abc import Sequence
-
-import keras
 
 import keras_attn
 from common import cmudict
@@ -30,43 +28,29 @@ def error_rates(translator, pronunciations: dict[str, list[str]]):
     )
 
 
-class Progress(keras.callbacks.Callback):
-    """Prints a line an epoch: loss, error rate on words held out, time.
+def watch(model, split, letters, phonemes, note: str = ""):
+    """Returns a callback that logs the error rate on words held out.
 
     Args:
+        model: The model to train.
         split: The `Split` that has the words, of which it takes the first 500.
         letters: `Text` of the words.
         phonemes: `Text` of the pronunciations.
-        note: Text to follow the number of words in the first line.
+        note: Text to follow the number of words in the line that it prints.
     """
-
-    def __init__(self, split, letters, phonemes, note: str = ""):
-        super().__init__()
-        self.title = f"Training on {len(split.train):,} words{note}"
-        self.held_out = split.first(500).validation
-        self.texts = letters, phonemes
-
-    def on_train_begin(self, logs=None):
-        print(
-            f"{self.title}, {self.model.count_params():,} parameters, "
-            f"{self.params['epochs']} epochs."
-        )
-        search = keras_attn.GreedySearch(cmudict.LONGEST)
-        self.translator = keras_attn.Translator(
-            self.model, *self.texts, search=search
-        )
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.monotonic()
-
-    def on_epoch_end(self, epoch, logs=None):
-        rates = error_rates(self.translator, self.held_out)
-        print(
-            f"epoch {epoch + 1}/{self.params['epochs']}   "
-            f"loss {logs['loss']:.4f}   "
-            f"validation phoneme error rate {rates.token:.1%}   "
-            f"{time.monotonic() - self.start:.0f} s"
-        )
+    print(
+        f"Training on {len(split.train):,} words{note}, "
+        f"{model.count_params():,} parameters."
+    )
+    held_out = split.first(500).validation
+    search = keras_attn.GreedySearch(cmudict.LONGEST)
+    return keras_attn.Decode(
+        keras_attn.Translator(model, letters, phonemes, search),
+        sources=list(held_out),
+        references=list(held_out.values()),
+        metrics={"phoneme_error_rate": "wer"},  # phonemes are the words here
+        show=0,
+    )
 
 
 def evaluate(

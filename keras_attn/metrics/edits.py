@@ -1,4 +1,4 @@
-"""Error rates of decoded sequences, by edit distance."""
+"""Error rates of decoded tokens, by edit distance."""
 
 import unicodedata
 from collections.abc import Sequence

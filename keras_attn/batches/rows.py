@@ -1,0 +1,136 @@
+"""All pairs as rows: a length and a column for each side, in an epoch's order.
+
+A `Rows` is a list of sides with their lines. It says how long its pairs are,
+before it is read, and gives the data set of an epoch.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.batches.sides import Lines
+from keras_attn.batches.sides import Side
+
+WINDOW = 100_000  # lines of a stream among which the next one is drawn
+_SAMPLE = 10_000  # lines of a stream by which the buckets are chosen
+_CHUNK = 256  # lines of a stream that are turned into ids at a time
+_UNEQUAL = (
+    "The streams of sources and targets must have as many lines as each "
+    "other. Received: one that ended before another."
+)
+
+
+class InMemory:
+    """Pairs whose ids are all in memory.
+
+    Args:
+        sides: List of `Lines`.
+
+    Attributes:
+        lengths: The ids of each pair's longest side, int32 of shape
+            `(pairs,)`.
+        longest: The largest length that a pair can have.
+        counted: Whether `lengths` are those of all pairs.
+    """
+
+    counted = True
+
+    def __init__(self, sides: list[Lines]):
+        self.sides = sides
+        self.lengths = np.max([x.lengths for x in sides], axis=0).astype(
+            "int32"
+        )
+        self.longest = int(self.lengths.max())
+
+    def epoch(self, number, order) -> tf.data.Dataset:
+        """Returns the rows of an epoch.
+
+        Args:
+            number: Number of the epoch, an int64 scalar.
+            order: `Order`, or `None` for that of the lines.
+        """
+        count = len(self.lengths)
+        numbers = tf.data.Dataset.range(count)
+        if order is not None:
+            numbers = tf.data.Dataset.from_tensor_slices(
+                order.permutation(count, number)
+            )
+        lengths = tf.constant(self.lengths)
+        return numbers.map(
+            lambda i: (lengths[i], *(side.row(i) for side in self.sides))
+        )
+
+
+class Streamed:
+    """Pairs that are read anew in each epoch.
+
+    Args:
+        sides: List of `Side`.
+        streams: List of data sets of strings, one for each side.
+        window: Number of pairs among which the next one is drawn.
+
+    Attributes:
+        As of `InMemory`; `lengths` are those of the first pairs.
+    """
+
+    counted = False
+
+    def __init__(self, sides: list[Side], streams, window: int):
+        self.sides = sides
+        self._window = window
+        self._lines = _together(streams)
+        first = self._lines.take(_SAMPLE).batch(_CHUNK).map(self._columns)
+        try:
+            found = [lengths.numpy() for lengths, *_ in first]
+        except tf.errors.InvalidArgumentError as error:
+            if _UNEQUAL not in str(error):
+                raise
+            raise ValueError(_UNEQUAL) from None
+        if not found:
+            raise ValueError(
+                "`sources` and `targets` must have at least one line. "
+                "Received: streams without any. Are the files empty?"
+            )
+        self.lengths = np.concatenate(found)
+        self.longest = max(x.longest for x in sides)
+
+    def epoch(self, number, order) -> tf.data.Dataset:
+        """Returns the rows of an epoch, as `InMemory.epoch` does."""
+        lines = self._lines
+        if order is not None:
+            lines = lines.shuffle(self._window, seed=order.seed_of(number))
+        rows = lines.batch(_CHUNK).map(self._columns).unbatch()
+        return rows.map(lambda *row: tuple(map(tf.identity, row)))  # not ragged
+
+    def _columns(self, *lines):
+        """Returns the lengths and columns of some pairs."""
+        lengths, columns = zip(
+            *(
+                side.columns(x)
+                for side, x in zip(self.sides, lines, strict=True)
+            ),
+            strict=True,
+        )
+        return (tf.reduce_max(tf.stack(lengths), axis=0), *columns)
+
+
+def _together(streams):
+    """Returns streams side by side; reading fails if one ends before another.
+
+    `zip` alone would leave the rest of the longer ones out.
+    """
+    marked = [
+        x.map(lambda line: (True, line)).concatenate(
+            tf.data.Dataset.from_tensors((False, ""))
+        )
+        for x in streams
+    ]
+
+    def check(*rows):
+        goes_on = tf.stack([x for x, _ in rows])
+        same = tf.reduce_all(goes_on) | ~tf.reduce_any(goes_on)
+        with tf.control_dependencies([tf.debugging.Assert(same, [_UNEQUAL])]):
+            return (tf.identity(goes_on[0]), *(line for _, line in rows))
+
+    rows = tf.data.Dataset.zip(*marked).map(check)
+    rows = rows.take_while(lambda goes_on, *_: goes_on)
+    return rows.map(lambda _, *lines: lines)

@@ -1,0 +1,69 @@
+"""Learning rates that Keras lacks."""
+
+import keras
+from keras import ops
+
+from keras_attn import arguments
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Warms up in a straight line, then decays by the inverse square root.
+
+    The rate of update `t`, which counts from 1, is
+
+    `warmup_target * min(t / warmup_steps, sqrt(warmup_steps / t))`
+
+    It rises to `warmup_target` in `warmup_steps` updates and is half of that
+    after four times as many. It needs no number of updates in all, unlike
+    Keras's `CosineDecay`, which has a warm-up too. The paper's rate for a
+    model of width `units` is that with
+    `warmup_target=(units * warmup_steps) ** -0.5`.
+
+    Args:
+        warmup_target: Float, the highest rate.
+        warmup_steps: Number of updates until then. Defaults to `4000`, as in
+            the paper.
+        name: Name of the operations.
+
+    Reference:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), equation 3
+
+    Example:
+        >>> rate = keras_attn.InverseSquareRootDecay(1e-3, warmup_steps=100)
+        >>> [round(float(rate(step)), 6) for step in (0, 99, 399)]
+        [1e-05, 0.001, 0.0005]
+        >>> optimizer = keras.optimizers.Adam(rate)
+    """
+
+    def __init__(
+        self, warmup_target, warmup_steps=4000, name="InverseSquareRootDecay"
+    ):
+        super().__init__()
+        if not isinstance(warmup_target, (int, float)) or warmup_target <= 0:
+            raise ValueError(
+                "`warmup_target` is the highest learning rate, a number above "
+                f"0. Received: warmup_target={warmup_target!r}. Pass for "
+                "example `1e-3`."
+            )
+        self.warmup_target = warmup_target
+        self.warmup_steps = arguments.positive(warmup_steps, "warmup_steps")
+        self.name = name
+
+    def __call__(self, step):
+        """Returns the rate of an update, a float32 scalar.
+
+        Args:
+            step: Number of updates before it, `optimizer.iterations`.
+        """
+        with keras.name_scope(self.name):
+            # Share of the warm-up, at the end of this update.
+            done = (ops.cast(step, "float32") + 1.0) / self.warmup_steps
+            return self.warmup_target * ops.minimum(done, ops.rsqrt(done))
+
+    def get_config(self):
+        return {
+            "warmup_target": self.warmup_target,
+            "warmup_steps": self.warmup_steps,
+            "name": self.name,
+        }
