@@ -37,6 +37,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_frames.py",
         "test_incremental_apart.py",
         "test_incremental_graph.py",
+        "test_precision.py",
         "test_resume.py",
         "test_translator.py",
         "test_translator_ensembles.py",
