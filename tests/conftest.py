@@ -38,6 +38,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_incremental_apart.py",
         "test_incremental_graph.py",
         "test_marginal_graphs.py",
+        "test_precision.py",
         "test_resume.py",
         "test_translator.py",
         "test_translator_ensembles.py",

@@ -104,6 +104,7 @@ def test_at_the_end_what_was_saved_is_deleted(tmp_path):
     assert not backup.exists()
 
 
+@pytest.mark.full
 def test_another_model_is_refused(whole, tmp_path):
     resuming.train(tmp_path)
     model, text = resuming.build()
@@ -143,6 +144,7 @@ def test_the_number_of_an_epoch_decides_its_order():
     assert order_of(made(seed=3)) != orders[0]
 
 
+@pytest.mark.full
 def test_fit_reads_an_epoch_once_with_its_number():
     model, text = resuming.build()
     lines = resuming.LINES[:8]
@@ -163,6 +165,7 @@ def test_fit_reads_an_epoch_once_with_its_number():
     assert starts == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_a_seed_of_keras_repeats_the_order_too():
     _, text = resuming.build()
     lines = resuming.LINES
