@@ -51,6 +51,7 @@ def test_a_shortlist_is_measured_beside_the_whole_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("program", "row"),
     [
+        ("clients.py", "| deploy/batching.pbtxt | 8 |"),
         ("endurance.py", "| 2000 | 0 | 0 | 10 | 3 | 11 |"),
         ("hostile.py", "| 50 plain bytes | 50 closed |"),
     ],

@@ -145,6 +145,7 @@ class Comparison:
         """Compares each source alone, and two together, with all together."""
         rows = self._runs.rows
         alone = [(row, row + 1) for row in range(rows)]
+        differed = False
         for first, last in [*alone, (0, 2)][: rows + (rows > 2)]:
             some = self._runs.in_graph(first, last)
             for one, together, noise in zip(
@@ -156,10 +157,13 @@ class Comparison:
                 each, left = divmod(len(together), rows)
                 if left == 0 and len(one) == each * (last - first):
                     together = together[first * each : last * each]
-                if not self._is_close(one, together) and not (
-                    # Rounding depends on the number of rows, too.
-                    noise and self._is_close(one, together, noise())
-                ):
+                if self._is_close(one, together):
+                    continue
+                if not differed:  # noise is measured by other runs
+                    self._refuse_random(model)
+                differed = True
+                # Rounding depends on the number of rows, too.
+                if noise is None or not self._is_close(one, together, noise()):
                     self._refuse_neighbours(model, first)
 
     def _noises_of(self, found, other):
@@ -215,7 +219,6 @@ class Comparison:
         )
 
     def _refuse_neighbours(self, model, row):
-        self._refuse_random(model)
         inputs = self._runs.model_inputs()
         operation = record.first_difference_alone(
             model, inputs, row * self._runs.beams
