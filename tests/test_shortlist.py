@@ -250,7 +250,7 @@ TIED = {
 
 
 @pytest.mark.filterwarnings("ignore:.*does not support masking")
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", TIED)
 def test_tied_embeddings_are_narrowed_too(short, name):
     model = tied(made(), TIED[name](TARGET.size, 8))
@@ -264,6 +264,7 @@ def test_tied_embeddings_are_narrowed_too(short, name):
             break
 
 
+@pytest.mark.full
 def test_only_the_columns_of_the_list_are_multiplied(model, short):
     listed = Translator(
         model, SOURCE, TARGET, SEARCHES["beam"], shortlist=short
