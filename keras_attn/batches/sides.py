@@ -12,7 +12,7 @@ _CHUNK = 10_000  # number of lines that are turned into ids at a time
 
 
 class Side:
-    """What sources and targets, lists and streams, have in common.
+    """The sources or the targets, whether they are a list or a stream.
 
     Args:
         text: `Text` of the lines. If it draws, a batch's lines are split anew

@@ -45,7 +45,7 @@ class MarginalState(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the forward algorithm reads in a step, for any number of steps."""
+    """The input of the forward algorithm, for any number of steps."""
 
     query: object  # the emission's, (batch, steps, units)
     columns: object  # of `O`, for the last tokens, (batch, steps, units)

@@ -118,7 +118,7 @@ class Engine:
         except UnicodeDecodeError as error:  # in the text of an error
             text = bytes(error.object).decode("utf-8", "replace")
             raise invalid_argument(text) from error
-        except (ValueError, RuntimeError) as error:  # no feed for this graph
+        except ValueError as error:  # a feed that does not fit the graph
             raise invalid_argument(str(error)) from error
         return list(map(_array, values))
 

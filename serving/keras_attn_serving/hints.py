@@ -120,7 +120,7 @@ def hint(
     text = _BY_CODE.get(error.code, "")
     if error.code == grpc.StatusCode.UNAVAILABLE:
         text = _unavailable(error.message, answered)
-        if text == _ABSENT and not re.search(r":[^/]*\w", address):
+        if text == _ABSENT and ":" not in address:
             text = _NO_PORT
     return text.format(address=address, timeout=timeout)
 

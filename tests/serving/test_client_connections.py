@@ -356,11 +356,14 @@ def test_the_clients_import_fast_and_without_tensorflow():
             "failed to connect to all addresses",
             "has no port",
         ),
-        (
-            "[::1]:8500",
-            "UNAVAILABLE",
-            "failed to connect to all addresses",
-            "Is a server running",
+        *(
+            (
+                address,
+                "UNAVAILABLE",
+                "failed to connect to all addresses",
+                "Is a server running",
+            )
+            for address in ("[::1]:8500", "unix:/run/x", "http://localhost")
         ),
         (
             "localhost:1",
