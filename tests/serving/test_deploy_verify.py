@@ -49,7 +49,7 @@ def verify(*arguments, **environment):
 
 @pytest.mark.full
 def test_a_server_is_tried_and_a_table_printed(ours, rest):
-    done = verify(ours, rest, SERVER="ours", PYTEST_ADDOPTS="-k test_wire")
+    done = verify(ours, rest, SERVER="ours", PYTEST_ADDOPTS="-k test_predict.py")
     assert done.returncode == 0, done.stdout + done.stderr
     for row in (
         "| server | ours |",
@@ -75,12 +75,12 @@ def test_a_test_that_fails_is_named(ours, tmp_path):
     )
     done = verify(
         ours,
-        PYTEST_ADDOPTS="-k test_our_enums_are_theirs -p failing",
+        PYTEST_ADDOPTS="-k test_client_returns_texts -p failing",
         PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
     )
     assert done.returncode == 1
     _, _, failed = done.stdout.partition("\nFailed:\n")
-    assert "test_our_enums_are_theirs" in failed
+    assert "test_client_returns_texts" in failed
 
 
 @pytest.mark.full
