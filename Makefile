@@ -5,7 +5,8 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3 python))
 VENV ?= .venv
 RUN = $(VENV)/bin/python
-PIP = $(RUN) -m pip install --quiet --disable-pip-version-check
+# Byte code is compiled at the first import, as most files are never imported.
+PIP = $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -77,6 +78,7 @@ $(VENV)/docs: $(VENV)/made pyproject.toml
 	$(PIP) -e ".[docs]"
 	touch $@
 
-$(VENV)/test: $(VENV)/demo $(VENV)/docs
-	$(PIP) -e ".[examples,plot,metrics,test]" -e "./serving[server]"
-	touch $@
+# With what the demo and the site need, so that pip resolves once.
+$(VENV)/test: $(VENV)/made pyproject.toml serving/pyproject.toml
+	$(PIP) -e ".[examples,plot,metrics,docs,test]" -e "./serving[server]"
+	touch $(VENV)/demo $(VENV)/docs $@

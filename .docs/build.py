@@ -45,7 +45,8 @@ REFERENCE = {
     "Export": "export",
     "Checks": "findings",
     "Steppers": "incremental",
-    "Losses and metrics": "losses regularizers reinforce metrics",
+    "Losses and metrics": "losses regularizers reinforce scheduled_sampling "
+    "metrics",
     "Callbacks and schedules": "callbacks schedules",
     "Plots": "plots",
     "Migration": "migration",

@@ -65,6 +65,10 @@ from keras_attn.positions import SinePositionEncoding as SinePositionEncoding
 from keras_attn.regularizers import CoverageLoss as CoverageLoss
 from keras_attn.regularizers import DoublyStochastic as DoublyStochastic
 from keras_attn.reinforce import ReinforceModel as ReinforceModel
+from keras_attn.scheduled_sampling import (
+    ScheduledSamplingModel as ScheduledSamplingModel,
+)
+from keras_attn.schedules import InverseSigmoidDecay as InverseSigmoidDecay
 from keras_attn.schedules import (
     InverseSquareRootDecay as InverseSquareRootDecay,
 )

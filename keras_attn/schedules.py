@@ -1,4 +1,6 @@
-"""Learning rates that Keras lacks."""
+"""Schedules that Keras lacks."""
+
+import math
 
 import keras
 from keras import ops
@@ -67,3 +69,49 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": self.warmup_steps,
             "name": self.name,
         }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class InverseSigmoidDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Falls from near 1 to 0 along an inverse sigmoid.
+
+    The value at step `i`, which counts from 0, is `k / (k + exp(i / k))`. It
+    falls below one half after `k * log(k)` steps. It is a schedule of
+    `ScheduledSamplingModel`.
+
+    Args:
+        k: Number of at least 1; the larger, the later and slower the fall.
+        name: Name of the operations.
+
+    Reference:
+        - [Bengio et al., 2015](https://arxiv.org/abs/1506.03099), section 2.4
+
+    Example:
+        >>> share = keras_attn.InverseSigmoidDecay(1000)
+        >>> [round(float(share(step)), 3) for step in (0, 6908, 10_000)]
+        [0.999, 0.5, 0.043]
+    """
+
+    def __init__(self, k, name="InverseSigmoidDecay"):
+        super().__init__()
+        if not isinstance(k, (int, float)) or not 1 <= k < float("inf"):
+            raise ValueError(
+                "`k` must be a number of at least 1. Received: "
+                f"k={k!r}. Pass for example `1000`: half of the fall is over "
+                "after 6,908 steps."
+            )
+        self.k = k
+        self.name = name
+
+    def __call__(self, step):
+        """Returns the value at a step, a float32 scalar.
+
+        Args:
+            step: Number of steps before it.
+        """
+        with keras.name_scope(self.name):
+            done = ops.cast(step, "float32") / self.k
+            return ops.sigmoid(math.log(self.k) - done)
+
+    def get_config(self):
+        return {"k": self.k, "name": self.name}

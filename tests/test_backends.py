@@ -64,6 +64,7 @@ FILES = [
     "test_cells.py",
     "test_decoder.py",
     "test_marginal.py",
+    "test_scheduled_sampling.py",
     "test_schedules.py",
     "test_scores.py",
     "test_token_metrics.py",

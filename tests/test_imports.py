@@ -118,6 +118,7 @@ LEAVES = {
     "positions",
     "regularizers",
     "reinforce",
+    "scheduled_sampling",
     "schedules",
     "migration",
 }
@@ -158,6 +159,13 @@ MAY_IMPORT |= {
     "positions": {"keras", "arguments", "backend"},
     "regularizers": {"keras"},
     "reinforce": {"keras", "arguments", "backend", "special_tokens"},
+    "scheduled_sampling": {
+        "keras",
+        "arguments",
+        "incremental",
+        "loops",
+        "special_tokens",
+    },
     "schedules": {"keras", "arguments"},
     "migration": {
         "keras",

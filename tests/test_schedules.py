@@ -58,3 +58,24 @@ def test_an_optimizer_goes_by_it():
 def test_numbers_out_of_range_are_refused(target, steps):
     with pytest.raises(ValueError, match="Received"):
         keras_attn.InverseSquareRootDecay(target, steps)
+
+
+def test_the_inverse_sigmoid_is_that_of_the_paper():
+    # Section 2.4: k / (k + exp(i / k)).
+    k, steps = 50, np.array([0, 1, 100, 196, 300, 1000, 1_000_000])
+    with np.errstate(over="ignore"):
+        expected = k / (k + np.exp(steps / k))
+    schedule = keras_attn.InverseSigmoidDecay(k)
+    np.testing.assert_allclose(
+        rates(schedule, steps), expected, rtol=1e-5, atol=1e-9
+    )
+    again = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(schedule)
+    )
+    assert again.get_config() == schedule.get_config()
+
+
+@pytest.mark.parametrize("k", [0.5, float("inf"), "a", None])
+def test_a_speed_out_of_range_is_refused(k):
+    with pytest.raises(ValueError, match="`k` must be a number of at least 1"):
+        keras_attn.InverseSigmoidDecay(k)

@@ -139,7 +139,7 @@ def test_a_call_writes_the_same(translators):
     assert any(x.finished for x in usual) and len({*usual.text}) > 2
 
 
-def test_prefixes_scores_and_streams_are_the_same(translators, models):
+def test_prefixes_and_scores_are_the_same(translators, models):
     prefixes = ["to", "", None, "the", "be"]
     usual, own = (x(SOURCES, prefixes=prefixes) for x in translators)
     for one, other in zip(usual, own, strict=True):
@@ -153,7 +153,7 @@ def test_prefixes_scores_and_streams_are_the_same(translators, models):
         assert usual.tokens == own.tokens and usual.unknown == own.unknown
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("replace", [False, True])
 def test_streams_are_the_same(models, usual, own, replace):
     search = keras_attn.GreedySearch(max_length=6)

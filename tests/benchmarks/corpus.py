@@ -1,6 +1,6 @@
 """A corpus through `examples/spark.py`, beside one process without Spark.
 
-    python tests/benchmarks/corpus.py            # a quarter of an hour
+    python tests/benchmarks/corpus.py            # 5 to 15 minutes
     python tests/benchmarks/corpus.py --smoke    # a minute
 
 Answers 100,000 words of the CMU Pronouncing Dictionary by an export of a net

@@ -49,7 +49,9 @@ def verify(*arguments, **environment):
 
 @pytest.mark.full
 def test_a_server_is_tried_and_a_table_printed(ours, rest):
-    done = verify(ours, rest, SERVER="ours", PYTEST_ADDOPTS="-k test_predict.py")
+    done = verify(
+        ours, rest, SERVER="ours", PYTEST_ADDOPTS="-k test_predict.py"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for row in (
         "| server | ours |",
