@@ -233,14 +233,18 @@ def has_fused_attention():
     return name == "torch"
 
 
-def replicas():
-    """Returns how many replicas train together under `tf.distribute`.
+def over_replicas(number):
+    """Returns the sum of a number over the replicas that train together.
 
-    Keras adds up their gradients, so it expects losses divided by this
-    number.
+    Under `tf.distribute` Keras adds up the gradients of the replicas. So the
+    loss of a replica is its sum, divided by the tokens of all replicas: it is
+    then that of one worker with the whole batch.
     """
     if keras.backend.backend() != "tensorflow":
-        return 1
+        return number
     import tensorflow as tf
 
-    return tf.distribute.get_strategy().num_replicas_in_sync
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return number
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, number)

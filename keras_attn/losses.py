@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_attn import arguments
 from keras_attn import padded
-from keras_attn.backend import replicas
+from keras_attn.backend import over_replicas
 from keras_attn.backend import required
 from keras_attn.special_tokens import PAD
 
@@ -81,8 +81,8 @@ class SequenceCrossentropy(keras.losses.Loss):
             real = padded.real_tokens(y_true, self.padding_id)
             if sample_weight is not None:
                 losses = losses * padded.per_token(sample_weight, losses)
-            total, count = ops.sum(losses), ops.sum(real)
-            return total / ops.maximum(count, 1.0) / replicas()
+            total, count = ops.sum(losses), over_replicas(ops.sum(real))
+            return total / ops.maximum(count, 1.0)
 
     def call(self, y_true, y_pred):
         y_true = ops.convert_to_tensor(y_true)

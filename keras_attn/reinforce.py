@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from keras_attn import arguments
-from keras_attn.backend import replicas
+from keras_attn.backend import over_replicas
 from keras_attn.special_tokens import PAD
 
 
@@ -154,8 +154,8 @@ class ReinforceModel(keras.Model):
         gain = self.reward_weight * ops.sum(
             reward * by_sentence(log_probability)
         ) + self.entropy_weight * ops.sum(by_sentence(entropy))
-        tokens = ops.maximum(ops.sum(ops.cast(real, "float32")), 1.0)
-        return -gain / tokens / replicas()
+        tokens = over_replicas(ops.sum(ops.cast(real, "float32")))
+        return -gain / ops.maximum(tokens, 1.0)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return super().compute_metrics(x, y, y_pred[0], sample_weight)

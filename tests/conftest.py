@@ -28,6 +28,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
     # Files that need TensorFlow, or print its tensors.
     collect_ignore = [
         "test_decode.py",
+        "test_distribution.py",
         "test_docstrings.py",
         "test_export.py",
         "test_export_batching.py",

@@ -1,0 +1,77 @@
+"""Several replicas train as one worker does with the same global batch."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+PROGRAM = pathlib.Path(__file__).with_name("distributed.py")
+ROOT = PROGRAM.parents[1]
+
+
+def run(how, **environment):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, PROGRAM, how],
+        env=os.environ | {"PYTHONPATH": path} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return run("one")
+
+
+def assert_alike(found, alone):
+    assert found["history"].keys() == alone["history"].keys()
+    for name, values in alone["history"].items():
+        np.testing.assert_allclose(
+            found["history"][name], values, rtol=1e-4, err_msg=name
+        )
+    np.testing.assert_allclose(found["weights"], alone["weights"], rtol=1e-4)
+
+
+@pytest.mark.full
+def test_two_replicas_in_a_process(alone):
+    assert_alike(run("mirrored"), alone)
+
+
+@pytest.mark.full
+def test_two_processes(alone):
+    with socket.socket() as one, socket.socket() as other:
+        for x in (one, other):
+            x.bind(("localhost", 0))
+        addresses = [f"localhost:{x.getsockname()[1]}" for x in (one, other)]
+    configs = [
+        {
+            "cluster": {"worker": addresses},
+            "task": {"type": "worker", "index": index},
+        }
+        for index in range(2)
+    ]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        workers = [
+            pool.submit(run, "worker", TF_CONFIG=json.dumps(config))
+            for config in configs
+        ]
+    for worker in workers:
+        weights = worker.result()["weights"]
+        np.testing.assert_allclose(weights, alone["weights"], rtol=1e-4)
+
+
+@pytest.mark.full
+def test_two_devices_of_jax():
+    pytest.importorskip("jax")
+    alone = run("one", KERAS_BACKEND="jax")
+    assert_alike(run("sharded"), alone)
