@@ -7,6 +7,9 @@ VENV ?= .venv
 RUN = $(VENV)/bin/python
 # Byte code is compiled at the first import, as most files are never imported.
 PIP = $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
+# Files in the order of the alphabet: by their number of tests, files with few
+# but long tests would come last, and one process would wait for the other.
+SPREAD = -n 2 --dist loadfile --no-loadscope-reorder
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -16,7 +19,7 @@ demo: $(VENV)/demo
 	$(RUN) examples/pronounce.py demo
 
 test: lint
-	$(RUN) -m pytest -n 2 --dist loadfile -m "not full and not system"
+	$(RUN) -m pytest $(SPREAD) -m "not full and not system"
 
 # One run after the other, since a process keeps the memory of all that it has
 # traced and compiled: two processes with half of the tests each filled 24 GB.
@@ -28,7 +31,7 @@ test-all: lint
 	    "tests/test_[m-s]*.py --deselect tests/test_mechanisms.py" \
 	    "tests/test_[t-z]*.py"; do \
 	  echo "pytest $$part"; \
-	  $(RUN) -m pytest -n 2 --dist loadfile $$part || failed=1; \
+	  $(RUN) -m pytest $(SPREAD) $$part || failed=1; \
 	done; exit $$failed
 
 # What needs more than Python and make: a browser, Spark with Java, promtool.

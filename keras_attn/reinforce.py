@@ -15,11 +15,12 @@ from keras import ops
 
 from keras_attn import arguments
 from keras_attn.backend import over_replicas
+from keras_attn.functional import FunctionalModel
 from keras_attn.special_tokens import PAD
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ReinforceModel(keras.Model):
+class ReinforceModel(FunctionalModel):
     """A functional model that teaches a `ReinforceAlignment` what to draw.
 
     In training it adds Xu et al.'s estimator to its compiled loss. For the
@@ -161,24 +162,10 @@ class ReinforceModel(keras.Model):
         return super().compute_metrics(x, y, y_pred[0], sample_weight)
 
     def get_config(self):
-        functional = keras.Model(self.inputs, self.outputs, name=self.name)
         return {
-            "functional": functional.get_config(),
+            **super().get_config(),
             "reward_weight": self.reward_weight,
             "entropy_weight": self.entropy_weight,
             "decay": self.decay,
             "padding_id": self.padding_id,
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        functional = keras.Model.from_config(
-            config.pop("functional"), custom_objects
-        )
-        return cls(
-            functional.inputs,
-            functional.outputs,
-            name=functional.name,
-            **config,
-        )

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_attn import arguments
 from keras_attn import loops
+from keras_attn.functional import FunctionalModel
 from keras_attn.incremental import Incremental
 from keras_attn.special_tokens import PAD
 
@@ -25,7 +26,7 @@ class _Chances(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ScheduledSamplingModel(keras.Model):
+class ScheduledSamplingModel(FunctionalModel):
     """A functional model that reads some tokens of its own in training.
 
     A model that is trained sees the right tokens before each prediction, but
@@ -175,12 +176,11 @@ class ScheduledSamplingModel(keras.Model):
         return ops.sum(ops.cast(below <= number, "int32"), axis=-1)
 
     def get_config(self):
-        functional = keras.Model(self.inputs, self.outputs, name=self.name)
         probability = self.probability
         if callable(probability):
             probability = keras.saving.serialize_keras_object(probability)
         return {
-            "functional": functional.get_config(),
+            **super().get_config(),
             "probability": probability,
             "draw": self.draw,
             "padding_id": self.padding_id,
@@ -189,17 +189,10 @@ class ScheduledSamplingModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        functional = keras.Model.from_config(
-            config.pop("functional"), custom_objects
-        )
-        if isinstance(config["probability"], dict):
-            config["probability"] = keras.saving.deserialize_keras_object(
-                config["probability"], custom_objects
+        probability = config["probability"]
+        if isinstance(probability, dict):
+            probability = keras.saving.deserialize_keras_object(
+                probability, custom_objects
             )
-        return cls(
-            functional.inputs,
-            functional.outputs,
-            name=functional.name,
-            **config,
-        )
+        config = config | {"probability": probability}
+        return super().from_config(config, custom_objects)

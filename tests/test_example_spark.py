@@ -89,6 +89,7 @@ def test_parts_are_listed_in_order_and_written_when_spark_says_so(
     assert not spark.is_written(tmp_path / "part=0")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("signature", ["serving_default", "align"])
 def test_a_worker_answers_as_the_translator_does(
     spark, toys, signature, tmp_path, monkeypatch

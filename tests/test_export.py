@@ -294,6 +294,7 @@ def test_a_text_too_long_has_no_answer_where_that_was_asked_for(
     assert not np.any(text[1])
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("signature", TEXTS)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_texts_get_the_translator_s_answer(

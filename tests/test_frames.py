@@ -3,6 +3,7 @@
 from support.frames import frames_of_a_greedy_step
 
 
+@pytest.mark.full
 def test_a_score_is_few_frames_from_the_call_of_a_translator():
     frames = frames_of_a_greedy_step()
     names = [f"{frame.filename}: {frame.name}" for frame in frames]

@@ -153,15 +153,23 @@ MAY_IMPORT |= {
         "padded",
         "special_tokens",
     },
+    "functional": {"keras"},
     "padded": {"keras"},
     "plots": {"matplotlib", "numpy", "words"},
     "words": {"numpy"},
     "positions": {"keras", "arguments", "backend"},
     "regularizers": {"keras"},
-    "reinforce": {"keras", "arguments", "backend", "special_tokens"},
+    "reinforce": {
+        "keras",
+        "arguments",
+        "backend",
+        "functional",
+        "special_tokens",
+    },
     "scheduled_sampling": {
         "keras",
         "arguments",
+        "functional",
         "incremental",
         "loops",
         "special_tokens",
@@ -316,6 +324,7 @@ def test_importing_the_layers_imports_no_text_and_no_search():
     assert "keras_attn.search" not in imported
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("missing", ["tensorflow", "tensorflow_text"])
 def test_what_needs_tensorflow_says_so_where_it_is_missing(missing):
     program = (

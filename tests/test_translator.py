@@ -230,6 +230,7 @@ def test_what_is_saved_is_loaded(name, toys, results, tmp_path):
         assert_same(row, expected)
 
 
+@pytest.mark.full
 def test_a_saved_translator_is_loaded_and_exported_by_another_process(
     toys, results, tmp_path
 ):
