@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "examples" / "pronounce.py"
 YOUR_OWN_SCORE = PROGRAM.with_name("your_own_score.py")
 TRANSFORMER = PROGRAM.with_name("transformer.py")
+OTHER_BACKEND = PROGRAM.with_name("other_backend.py")
 TOY = "--words", "300", "--epochs", "1", "--units", "16"
 # The packages of this checkout, whether or not they are installed.
 ENVIRONMENT = os.environ | {
@@ -69,6 +70,7 @@ def cmudict(pronounce):
         (PROGRAM, 250),
         (YOUR_OWN_SCORE, 120),
         (TRANSFORMER, 160),
+        (OTHER_BACKEND, 130),
         (PROGRAM.with_name("spark.py"), 320),
     ],
     ids=lambda value: getattr(value, "stem", None),
@@ -270,6 +272,19 @@ def test_a_score_of_one_s_own_is_trained_exported_and_served(tmp_path):
     assert re.search(r"1984 .* \(-?[\d.]+, (right|wrong)\)", printed)
     assert (tmp_path / "models/numbers/1/saved_model.pb").exists()
     assert (tmp_path / "attention.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.full
+def test_a_model_of_another_backend_is_decoded_on_tensorflow(tmp_path):
+    pytest.importorskip("jax")
+    toy = "--numbers", "300", "--epochs", "2", "--output", tmp_path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENVIRONMENT, "KERAS_BACKEND", "jax")
+        printed = run("train", *toy, program=OTHER_BACKEND).stdout
+    assert "Trained on jax" in printed and "token_accuracy" in printed
+    printed = run("decode", *toy, program=OTHER_BACKEND).stdout
+    assert re.search(r"numbers held out, [\d.]+% are said right", printed)
+    assert (tmp_path / "models/numbers/1/saved_model.pb").exists()
 
 
 def test_the_score_of_one_s_own_falls_off_from_the_diagonal(your_own_score):

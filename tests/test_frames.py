@@ -1,5 +1,6 @@
 """A step of a search stays shallow: few frames between a call and a score."""
 
+import pytest
 from support.frames import frames_of_a_greedy_step
 
 
