@@ -1,4 +1,4 @@
-"""The base class of functional models that are trained in a way of their own."""
+"""The base class of functional models with a training of their own."""
 
 import keras
 
