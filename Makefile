@@ -7,9 +7,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/python
 # Byte code is compiled at the first import, as most files are never imported.
 PIP = $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
-# Files in the order of the alphabet: by their number of tests, files with few
-# but long tests would come last, and one process would wait for the other.
-SPREAD = -n 2 --dist loadfile --no-loadscope-reorder
+SPREAD = -n 2 --dist loadfile
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
