@@ -7,6 +7,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/python
 # Byte code is compiled at the first import, as most files are never imported.
 PIP = $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
+# Two processes; each takes whole files, whose tests share what they make.
 SPREAD = -n 2 --dist loadfile
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3

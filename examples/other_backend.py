@@ -13,7 +13,7 @@ hundred eighty four".
     python examples/other_backend.py decode
 
 It needs keras-attn with its extra `examples`, and JAX (`pip install jax`) or
-PyTorch. `train` needs no TensorFlow to compute, but to split the text.
+PyTorch. `train` uses TensorFlow to split the text, not to compute.
 """
 
 import common  # before Keras, as it silences TensorFlow's notes

@@ -18,7 +18,7 @@ from keras_attn.special_tokens import PAD
 
 
 class _Chances(NamedTuple):
-    """What a step reads of each row, `(batch,)`."""
+    """The inputs of a step, `(batch,)` each."""
 
     right: object  # id of the right token
     keeps: object  # whether to keep it
