@@ -132,8 +132,14 @@ def test_plot(trained):
     assert (output / "attention.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_demo_does_all_of_it(tmp_path):
-    printed = run("demo", *TOY, "--output", tmp_path, "--beams", "2").stdout
+def test_demo_does_all_of_it(pronounce, capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])  # the server's
+    monkeypatch.syspath_prepend(ROOT / "serving")
+    # In this process, which has TensorFlow already; `test_train...` and
+    # `test_export...` run the commands as programs.
+    output = "--output", str(tmp_path)
+    assert pronounce.main(["demo", *TOY, *output, "--beams", "2"]) == 0
+    printed = capfd.readouterr().out
     assert re.search(r"neighborhood\n +-?[\d.]+  ", printed)
     assert "All done" in printed
     assert (tmp_path / "attention.png").exists()

@@ -16,18 +16,17 @@ def serve(folder: Path, port: int):
 @contextmanager
 def running_server(folder: Path):
     """Runs a server on a free port, and yields its address once it answers."""
-    server = subprocess.Popen(
+    with subprocess.Popen(
         _command(folder, port=0), stdout=subprocess.PIPE, text=True
-    )
-    try:
-        ready = server.stdout.readline()  # "serving model ... at HOST:PORT"
-        if not ready:
-            raise SystemExit("The server did not start; it says why above.")
-        print(ready, end="")
-        yield ready.split()[-1]
-    finally:
-        server.terminate()
-        server.wait()
+    ) as server:
+        try:
+            ready = server.stdout.readline()  # "serving model ... at HOST:PORT"
+            if not ready:
+                raise SystemExit("The server did not start; it says why above.")
+            print(ready, end="")
+            yield ready.split()[-1]
+        finally:
+            server.terminate()
 
 
 def print_command(folder: Path):
