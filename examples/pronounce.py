@@ -47,9 +47,7 @@ split, of an older edition. If you have its files, `--split DIR` reads them.
 
 
 def read_data(folder, number):
-    if folder:
-        return common.cmudict.read_published_split(folder).first(number)
-    return common.cmudict.split_by_hash(common.cmudict.read()).first(number)
+    return common.cmudict.read_or_split(folder).first(number)
 
 
 """

@@ -1,15 +1,17 @@
 """A small training on one worker or several, for `test_distribution.py`.
 
-As a program: `distributed.py HOW` prints what it measured in JSON. HOW is
+As a program: `distributed.py HOW WHAT` prints what it measured in JSON. HOW is
 "one", "mirrored" (two replicas in this process), "worker" (one of several
-processes, which `TF_CONFIG` names) or "sharded" (two devices of JAX).
+processes, which `TF_CONFIG` names) or "sharded" (two devices of JAX). WHAT is
+"arrays", "pairs" (lines, by `keras_attn.pairs`) or "sampling" (a model that
+reads the tokens that it thinks likeliest).
 """
 
 import json
 import os
 import sys
 
-HOW = sys.argv[1]
+HOW, WHAT = sys.argv[1:]
 if HOW == "sharded":
     os.environ["KERAS_BACKEND"] = "jax"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
@@ -46,7 +48,12 @@ def build():
     hidden = keras_attn.AttentionDecoder(
         layers.GRUCell(8), keras_attn.BahdanauAttention(8)
     )(embed(target), embed(source))
-    model = keras.Model([source, target], layers.Dense(SIZE)(hidden))
+    inputs, logits = [source, target], layers.Dense(SIZE)(hidden)
+    model = (
+        keras_attn.ScheduledSamplingModel(inputs, logits, 0.0, draw="argmax")
+        if WHAT == "sampling"
+        else keras.Model(inputs, logits)
+    )
     model.compile(
         keras.optimizers.SGD(0.5),
         keras_attn.SequenceCrossentropy(),
@@ -55,8 +62,24 @@ def build():
     return model
 
 
+def lines():
+    """The same rows as arrays, as text."""
+    text = keras_attn.Text(list("abcde"), split="characters")
+    assert text.size == SIZE
+    sources, _, targets = (text.strings(x).numpy() for x in arrays())
+    sides = ([x.decode() for x in some] for some in (sources, targets))
+    return *sides, text, text
+
+
 def data(tensorflow):
     source, target, right = arrays()
+    if WHAT == "pairs":
+        pairs = keras_attn.pairs(*lines(), BATCH, seed=3, buckets=2)
+        # Under a strategy Keras reads a batch before the first epoch.
+        numbered = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, _: pairs.set_epoch(epoch)
+        )
+        return {"x": pairs, "callbacks": [numbered]}
     if not tensorflow:
         return {"x": [source, target], "y": right, "batch_size": BATCH}
     import tensorflow as tf

@@ -1,8 +1,9 @@
 """Parts that the example programs share.
 
 `cmudict` and `numbers` have the data, `report` prints how well a model does,
-`serving` starts a server, and `command_line` reads the options. Import this
-package before Keras: TensorFlow reads the variable below when it starts.
+`rows` keeps a table of results, `serving` starts a server, and `command_line`
+reads the options. Import this package before Keras: TensorFlow reads the
+variable below when it starts.
 """
 
 import os

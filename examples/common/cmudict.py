@@ -79,6 +79,13 @@ def split_by_hash(pronunciations: dict[str, list[str]]) -> Split:
     return split
 
 
+def read_or_split(folder: Path | None) -> Split:
+    """Reads the papers' split from a folder, or makes our own for `None`."""
+    if folder:
+        return read_published_split(folder)
+    return split_by_hash(read())
+
+
 def read_published_split(folder: Path) -> Split:
     """Reads the split of an older edition that papers use.
 

@@ -98,15 +98,8 @@ def split_by_hash(pairs: Pairs) -> Split:
 
 def add_options(parser):
     """Adds the options that tell which sentences to learn, and as what."""
+    add_files(parser)
     add = parser.add_argument
-    add(
-        "--files",
-        type=Path,
-        nargs=2,
-        metavar="FILE",
-        help="text files of your own, a sentence and its translation on the "
-        "same line of both",
-    )
     add(
         "--tokens",
         choices=("subwords", "words"),
@@ -114,6 +107,18 @@ def add_options(parser):
         help="what sentences are split into",
     )
     add("--draw", metavar="SENTENCE", help="sentence to draw")
+
+
+def add_files(parser):
+    """Adds the option that names files of sentences."""
+    parser.add_argument(
+        "--files",
+        type=Path,
+        nargs=2,
+        metavar="FILE",
+        help="text files of your own, a sentence and its translation on the "
+        "same line of both",
+    )
 
 
 def _hash(sentence: str) -> int:
