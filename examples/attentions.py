@@ -219,7 +219,7 @@ def main(arguments: list[str] | None = None):
     options = common.command_line.parse(
         arguments,
         "Compares all attentions on the same task.",
-        output="build/attentions",
+        output="build/results",
         add_options=add_options,
         words=(None, "use only so many, for a quick trial"),
         seeds=(1, "number of rows of each, with one seed after another"),
@@ -230,7 +230,7 @@ def main(arguments: list[str] | None = None):
         "words": options.words or "all",
         "split": "published" if options.split else "our own",
     }
-    table = rows.Rows(options.output / "rows.jsonl", condition)
+    table = rows.Rows(options.output / "attentions.jsonl", condition)
     for seed in range(options.seed, options.seed + options.seeds):
         for name in options.rows:
             run = functools.partial(measure, split, sizes, name, seed)

@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None):
     options = common.command_line.parse(
         arguments,
         "Translates with beams of several widths, and compares their BLEU.",
-        output="build/beams",
+        output="build/results",
         add_options=add_options,
         sentences=(None, "translate only so many, for a quick trial"),
     )
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None):
     pairs = sentences.read(options.files)
     test = sentences.split_by_hash(pairs).test.first(options.sentences)
     condition = {"translator": str(options.translator), "of": len(test.sources)}
-    table = rows.Rows(options.output / "rows.jsonl", condition)
+    table = rows.Rows(options.output / "beams.jsonl", condition)
     for key, search in searches():
         table.add(key, functools.partial(measure, translator, search, test))
     print(f"\n{table.table()}\n\nKept in {table.file}.")

@@ -239,7 +239,7 @@ def main(arguments: list[str] | None = None):
     options = common.command_line.parse(
         arguments,
         "Draws how well long sources are read without and with attention.",
-        output="build/lengths",
+        output="build/results",
         add_options=lambda parser: parser.add_argument(
             "--task", choices=TASKS, default="sentences", help="what to learn"
         ),
@@ -264,7 +264,7 @@ def main(arguments: list[str] | None = None):
         )
     print(f"\n{table(results, task)}")
     options.output.mkdir(parents=True, exist_ok=True)
-    path = options.output / f"{options.task}.png"
+    path = options.output / f"lengths-{options.task}.png"
     draw(results, task, path)
     print(f"\nDrawn in {path}.")
 

@@ -31,8 +31,8 @@ class ScheduledSamplingModel(FunctionalModel):
 
     A model that is trained sees the right tokens before each prediction, but
     a model that decodes sees its own, with their errors. In training this
-    model replaces each token of its target input, but the first and padding,
-    with probability `1 - probability` by one that it has drawn itself. Each
+    model replaces each token of its target input, but the start token and
+    padding, with probability `1 - probability` by one that it has drawn itself. Each
     is drawn from its prediction after the tokens before, which may have been
     drawn too. Then it trains with them as with any others; the right outputs
     stay as they are. Otherwise, as in `evaluate` and when decoding, it is the
@@ -57,6 +57,9 @@ class ScheduledSamplingModel(FunctionalModel):
             the likeliest.
         padding_id: Id of padding, which is neither replaced nor drawn.
             Defaults to `0`.
+        start_tokens: Number of first tokens that are never replaced.
+            Defaults to `1`, the start token; a pretrained vocabulary may
+            begin with several, `len(text.special.start)`.
         seed: Seed of the draws, an integer.
 
     Raises:
@@ -88,6 +91,7 @@ class ScheduledSamplingModel(FunctionalModel):
         probability,
         draw="sample",
         padding_id=PAD,
+        start_tokens=1,
         seed=None,
         **kwargs,
     ):
@@ -109,6 +113,7 @@ class ScheduledSamplingModel(FunctionalModel):
         self.probability = probability
         self.draw = draw
         self.padding_id = arguments.index(padding_id, "padding_id")
+        self.start_tokens = arguments.positive(start_tokens, "start_tokens")
         self.seed = seed
         self._cut = Incremental(self)
         self._seeds = keras.random.SeedGenerator(seed)
@@ -140,18 +145,20 @@ class ScheduledSamplingModel(FunctionalModel):
         real = ops.not_equal(right, self.padding_id)
         numbers = keras.random.uniform((2, batch, time), seed=self._seeds)
         encoded = self._cut.encode(*sources)
+        keeps = ops.logical_or(
+            numbers[0] < self._share(), ops.arange(time) < self.start_tokens
+        )
 
         def step(chances, state):
             drawn, state = state
-            keeps = ops.logical_or(chances.keeps, drawn < 0)
-            tokens = ops.where(keeps, chances.right, drawn)
+            tokens = ops.where(chances.keeps, chances.right, drawn)
             logits, _, state = self._cut.step(tokens[:, None], state, encoded)
             return tokens, (self._drawn(logits[:, 0], chances.number), state)
 
-        none = ops.full((batch,), -1, dtype="int32")
+        none = ops.zeros((batch,), dtype="int32")  # the first token is kept
         tokens = loops.unroll(
             step,
-            _Chances(right, numbers[0] < self._share(), numbers[1]),
+            _Chances(right, keeps, numbers[1]),
             (none, self._cut.start(encoded, 1, time)),
             "int32",
             real,
@@ -184,6 +191,7 @@ class ScheduledSamplingModel(FunctionalModel):
             "probability": probability,
             "draw": self.draw,
             "padding_id": self.padding_id,
+            "start_tokens": self.start_tokens,
             "seed": self.seed,
         }
 

@@ -103,7 +103,7 @@ def test_attentions_are_compared_and_kept(tmp_path):
     printed = run(*toy, *names, program=ATTENTIONS, folder=tmp_path).stdout
     for name in names:
         assert printed.count(f"| {name} | 1 |") == 1 + (name != "none")
-    kept = (tmp_path / "here" / "rows.jsonl").read_text().splitlines()
+    kept = (tmp_path / "here" / "attentions.jsonl").read_text().splitlines()
     assert [json.loads(x)["attention"] for x in kept] == [*names]
 
 
@@ -125,7 +125,7 @@ def test_lengths_are_drawn(task, tmp_path):
     toy = "--lines", "600", "--epochs", "1", "--units", "16", "--size", "500"
     printed = run("--task", task, *toy, program=LENGTHS, folder=tmp_path).stdout
     assert "| without attention |" in printed
-    picture = tmp_path / "build" / "lengths" / f"{task}.png"
+    picture = tmp_path / "build" / "results" / f"lengths-{task}.png"
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 

@@ -70,10 +70,10 @@ def numbers(x):
     return keras.ops.convert_to_numpy(x)
 
 
-def decoded(plain, source, target):
+def decoded(plain, source, target, start=1):
     """The likeliest tokens, position by position, by the whole model."""
     found = target.copy()
-    for t in range(1, target.shape[1]):
+    for t in range(start, target.shape[1]):
         logits = numbers(plain([source, found], training=False)).copy()
         logits[..., 0] = -np.inf
         best = logits[:, t - 1].argmax(-1)
@@ -88,6 +88,15 @@ def test_what_is_drawn_follows_what_was_drawn(make):
     expected = decoded(plain, SOURCE, TARGET)
     np.testing.assert_array_equal(found, expected)
     assert (found != TARGET).any()
+
+
+def test_several_start_tokens_stay():
+    plain = graph()
+    model = sampling(plain, 0, draw="argmax", start_tokens=2)
+    found = numbers(model.mixed(SOURCE, TARGET))
+    expected = decoded(plain, SOURCE, TARGET, start=2)
+    np.testing.assert_array_equal(found, expected)
+    assert (found != decoded(plain, SOURCE, TARGET)).any()
 
 
 def test_with_the_probability_one_training_is_as_ever():
@@ -237,13 +246,15 @@ def test_it_draws_without_dropout_and_trains_with_it():
 
 def test_it_is_saved_and_goes_on(tmp_path):
     plain = graph()
-    model = sampling(plain, keras_attn.InverseSigmoidDecay(2.0))
+    decay = keras_attn.InverseSigmoidDecay(2.0)
+    model = sampling(plain, decay, start_tokens=2)
     model.compile("sgd", SequenceCrossentropy())
     model.fit([SOURCE, TARGET], RIGHT, epochs=3, batch_size=4, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert int(loaded.updates) == 3
     assert loaded.probability.k == 2.0 and loaded.draw == "sample"
+    assert loaded.start_tokens == 2
     # Keras saves no states of draws; `keras_attn.Resume` does.
     for one, other in zip(model.variables, loaded.variables, strict=True):
         if "seed_generator_state" in one.path:
@@ -284,6 +295,11 @@ def test_fit_learns_in_a_graph_from_lengths_that_change(jit_compile):
 def test_a_probability_that_is_none_is_refused(probability):
     with pytest.raises(ValueError, match="`probability` is that of the right"):
         sampling(graph(), probability)
+
+
+def test_no_start_token_is_refused():
+    with pytest.raises(ValueError, match="`start_tokens` must be"):
+        sampling(graph(), start_tokens=0)
 
 
 def test_another_way_to_draw_is_refused():

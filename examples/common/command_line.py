@@ -35,7 +35,7 @@ def parse(
         type=Path,
         default=Path(output),
         metavar="DIR",
-        help="folder of the export and the picture",
+        help="folder of what the program makes",
     )
     sys.stdout.reconfigure(line_buffering=True)  # progress, through pipes too
     return parser.parse_args(arguments)
