@@ -32,11 +32,12 @@ class ScheduledSamplingModel(FunctionalModel):
     A model that is trained sees the right tokens before each prediction, but
     a model that decodes sees its own, with their errors. In training this
     model replaces each token of its target input, but the start token and
-    padding, with probability `1 - probability` by one that it has drawn itself. Each
-    is drawn from its prediction after the tokens before, which may have been
-    drawn too. Then it trains with them as with any others; the right outputs
-    stay as they are. Otherwise, as in `evaluate` and when decoding, it is the
-    plain model, and with the probability 1 in training too.
+    padding, with probability `1 - probability` by one that it has drawn
+    itself. Each is drawn from its prediction after the tokens before, which
+    may have been drawn too. Then it trains with them as with any others; the
+    right outputs stay as they are. Otherwise, as in `evaluate` and when
+    decoding, it is the plain model, and with the probability 1 in training
+    too.
 
     Drawing runs the model step by step like a greedy search, without dropout
     and without a gradient, so a training step takes longer. It works for
