@@ -48,9 +48,10 @@ def make_text(lines: list[str], tokens: str, size: int):
 ## The model
 
 An ordinary functional model. The encoder is a GRU in each direction, whose
-outputs are the memory. The decoder is a GRU that attends to it. The layer
-before the output is narrow: with 8,000 tokens the output layer costs more than
-all the rest.
+outputs are the memory. The decoder is a GRU that attends to it after its step
+("post"). What it emits is made of its state and the context, and is fed back to
+the next step (Luong et al., 2015, section 3.3), so that it knows what it has
+attended to.
 
 A wide start of the embeddings (0.1) and a warm-up of the learning rate matter:
 without them a model of this size may learn to repeat the most frequent words,
@@ -75,16 +76,14 @@ def build_model(source_text, target_text, units: int):
     memory, *last = encoder(embed(source, source_text, units // 2))
     decoder = keras_attn.AttentionDecoder(
         layers.GRUCell(units),
-        keras_attn.BahdanauAttention(units // 2),
-        emit="concatenated",  # state and context
+        keras_attn.BahdanauAttention(units),
+        order="post",
         bridge="dense",  # makes the first state of the encoder's last ones
     )
     words = embed(target, target_text, units // 2)
     memory = layers.Dropout(DROPOUT)(memory)
     decoded = decoder(words, memory, initial_state=last)
-    joined = layers.Concatenate()([decoded, words])
-    narrow = layers.Dense(3 * units // 4, activation="tanh")(joined)
-    logits = layers.Dense(target_text.size)(layers.Dropout(DROPOUT)(narrow))
+    logits = layers.Dense(target_text.size)(layers.Dropout(DROPOUT)(decoded))
     return keras.Model([source, target], logits)
 
 
@@ -101,7 +100,9 @@ def fit(split, options):
     )
     model.compile(
         keras.optimizers.Adam(rate, global_clipnorm=5.0),
-        loss=keras_attn.SequenceCrossentropy(),
+        # Sentences of a batch are about equally long. With a loss per row a
+        # token weighs the same in batches of short and of long ones.
+        loss=keras_attn.SequenceCrossentropy(per="row"),
     )
     keras_attn.check(model, data)  # mistakes show now, not after training
     model.fit(  # `pairs` shuffles

@@ -21,8 +21,13 @@ class SequenceCrossentropy(keras.losses.Loss):
 
     The loss of a batch is the mean over its real tokens, whose target is not
     `padding_id`. So a token weighs the same in a short row and in a long
-    row. A batch that is all padding has the loss 0. The loss is computed in
-    float32 for logits of every dtype.
+    row of a batch. A batch that is all padding has the loss 0. The loss is
+    computed in float32 for logits of every dtype.
+
+    With `per="row"` the sum over the tokens is divided by the number of rows.
+    Then a token also weighs the same in a batch of short rows and in one of
+    long rows, which `pairs()` makes. The loss is larger, and with it the
+    norm that `clipnorm` looks at.
 
     With `label_smoothing` ε the target of a token is Keras's mixture
     `(1 - ε) · one_hot(y) + ε / V`. The vocabulary has `V` ids, with the
@@ -33,17 +38,20 @@ class SequenceCrossentropy(keras.losses.Loss):
         name: Optional name of the loss.
         padding_id: Id of padding. Defaults to `0`; a pretrained vocabulary
             may have another, `text.special.pad`.
+        per: `"token"` or `"row"`: by what the sum of a batch is divided, the
+            number of its real tokens or of its rows that have any. Defaults
+            to `"token"`.
 
     Call arguments:
         y_true: Integer ids of shape `(batch, target)`, padded.
         y_pred: Logits (no softmax) of shape `(batch, target, vocabulary)`.
         sample_weight: Optional weights of shape `(batch,)` for rows or
             `(batch, target)` for tokens. They multiply the loss of the tokens.
-            The divisor stays the number of real tokens, as in Keras's own
-            losses.
+            The divisor stays the number of real tokens or rows, as in
+            Keras's own losses.
 
     Output shape:
-        A float32 scalar, in nats per token. `loss.call(y_true, y_pred)`
+        A float32 scalar, in nats per token or row. `loss.call(y_true, y_pred)`
         returns the loss of each token, of shape `(batch, target)`, zero at
         padding.
 
@@ -59,6 +67,7 @@ class SequenceCrossentropy(keras.losses.Loss):
         label_smoothing=0.0,
         name="sequence_crossentropy",
         padding_id=PAD,
+        per="token",
     ):
         is_number = isinstance(label_smoothing, (int, float))
         if not is_number or not 0 <= label_smoothing < 1:
@@ -68,8 +77,15 @@ class SequenceCrossentropy(keras.losses.Loss):
                 f"label_smoothing={label_smoothing!r}. Pass for example "
                 "`0.1`, the usual choice."
             )
+        if per not in ("token", "row"):
+            raise ValueError(
+                "`per` is what the loss of a batch is divided by: 'token' or "
+                f"'row'. Received: per={per!r}. Leave it out for the mean over "
+                "real tokens."
+            )
         super().__init__(name=name, dtype="float32")
         self.label_smoothing = label_smoothing
+        self.per = per
         self.padding_id = arguments.index(padding_id, "padding_id")
 
     def __call__(self, y_true, y_pred, sample_weight=None):
@@ -81,6 +97,8 @@ class SequenceCrossentropy(keras.losses.Loss):
             real = padded.real_tokens(y_true, self.padding_id)
             if sample_weight is not None:
                 losses = losses * padded.per_token(sample_weight, losses)
+            if self.per == "row":
+                real = ops.max(real, axis=1, initial=0)
             total, count = ops.sum(losses), over_replicas(ops.sum(real))
             return total / ops.maximum(count, 1.0)
 
@@ -111,5 +129,6 @@ class SequenceCrossentropy(keras.losses.Loss):
         return {
             "label_smoothing": self.label_smoothing,
             "padding_id": self.padding_id,
+            "per": self.per,
             "name": self.name,
         }

@@ -3,8 +3,9 @@
 As a program: `distributed.py HOW WHAT` prints what it measured in JSON. HOW is
 "one", "mirrored" (two replicas in this process), "worker" (one of several
 processes, which `TF_CONFIG` names) or "sharded" (two devices of JAX). WHAT is
-"arrays", "pairs" (lines, by `keras_attn.pairs`) or "sampling" (a model that
-reads the tokens that it thinks likeliest).
+"arrays", "rows" (the same, with a loss per row), "pairs" (lines, by
+`keras_attn.pairs`) or "sampling" (a model that reads the tokens that it thinks
+likeliest).
 """
 
 import json
@@ -56,7 +57,9 @@ def build():
     )
     model.compile(
         keras.optimizers.SGD(0.5),
-        keras_attn.SequenceCrossentropy(),
+        keras_attn.SequenceCrossentropy(
+            per="row" if WHAT == "rows" else "token"
+        ),
         metrics=[keras_attn.TokenAccuracy(), keras_attn.Perplexity()],
     )
     return model

@@ -50,8 +50,8 @@ def test_two_replicas_in_a_process(alone):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("what", ["pairs", "sampling"])
-def test_two_replicas_of_lines_and_of_tokens_of_their_own(what, alone):
+@pytest.mark.parametrize("what", ["pairs", "sampling", "rows"])
+def test_two_replicas_of_other_data_tokens_and_losses(what, alone):
     expected = run("one", what)
     # Keras logs a mean of the replicas' losses by their rows, and halves of
     # the batches of `pairs` may differ in rows.

@@ -24,6 +24,21 @@ def test_the_loss_is_the_mean_over_real_tokens_worked_out_by_hand():
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
 
 
+def test_the_loss_per_row_divides_by_the_rows_that_have_tokens():
+    targets = np.array([[2, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+    loss = SequenceCrossentropy(per="row")
+    expected = -(np.log(5 / 8) + np.log(2 / 8) + np.log(2 / 8)) / 2
+    found = loss(targets, repeat(LOGITS, 3, 4))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert float(loss(targets[2:], repeat(LOGITS, 1, 4))) == 0.0
+    assert float(loss(np.zeros((2, 0), int), np.zeros((2, 0, 5)))) == 0.0
+
+
+def test_another_divisor_is_refused():
+    with pytest.raises(ValueError, match="'token' or 'row'. Received: per="):
+        SequenceCrossentropy(per="batch")
+
+
 def test_smoothing_mixes_in_the_uniform_distribution_as_keras_does():
     targets = np.array([[2, 1, 0]])
     loss = SequenceCrossentropy(label_smoothing=0.3)
@@ -140,12 +155,12 @@ def test_a_model_learns_with_it(mode):
 
 
 def test_the_configuration_survives_a_round_trip():
-    loss = SequenceCrossentropy(label_smoothing=0.2, name="nats")
+    loss = SequenceCrossentropy(label_smoothing=0.2, name="nats", per="row")
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(loss)
     )
     assert again.name == "nats"
-    targets, logits = np.array([[2, 0]]), repeat(LOGITS, 1, 2)
+    targets, logits = np.array([[2, 1]]), repeat(LOGITS, 1, 2)
     assert float(again(targets, logits)) == float(loss(targets, logits))
 
 

@@ -121,6 +121,23 @@ def test_batches_have_at_most_so_many_tokens(streamed, batch_tokens):
         assert len(sizes) == int(data.cardinality())
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_batches_use_most_of_their_tokens_where_a_few_lines_are_long(streamed):
+    lengths = np.array([*range(1, 6)] * 2000 + [*range(10, 140, 3)] * 30)
+    np.random.default_rng(0).shuffle(lengths)
+    given = ["a" * n for n in lengths], ["b" * n for n in lengths]
+    if streamed:
+        given = tuple(map(stream, given))
+    text = keras_attn.Text("ab", split="characters", max_length=200)
+    data = keras_attn.pairs(*given, text, text, batch_tokens=300, seed=1)
+    tokens = batches = 0
+    for _, target in data:
+        tokens += int(tf.math.count_nonzero(target))
+        batches += 1
+        assert target.shape[0] * target.shape[1] <= 300
+    assert tokens / batches > 0.75 * 300  # with padding
+
+
 def test_a_pair_that_is_too_long_is_a_batch_of_its_own():
     data = pairs(["a" * 9, "a" * 9], ["b", "b"], batch_tokens=4)
     assert [x.shape[0] for _, x in data] == [1, 1]

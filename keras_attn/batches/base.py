@@ -62,6 +62,7 @@ def pairs(
         seed: Integer that makes the shuffles reproducible, or `None`. The
             order of an epoch depends on this and on the number of the epoch.
         buckets: Number of groups of similar length. 1 mixes all lengths.
+            With `batch_tokens` there may be more.
         batch_tokens: If given, the largest number of ids, padding included,
             that the sources or the targets of a batch may have, in the place
             of `batch_size`: short pairs come in batches of many. A single
