@@ -162,3 +162,29 @@ def test_the_gradient_of_a_state_is_that_of_all_it_does(lengths, attends):
     unprobed = model([ids, target[:, :-1]])
     same = probed([ids, target[:, :-1], tf.zeros((1, 6, 4))])
     np.testing.assert_allclose(unprobed, same, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def dates():
+    return load(PROGRAM.with_name("dates.py"))
+
+
+def test_dates_are_drawn_with_their_iso_form_and_none_twice(dates):
+    learned, held_out = dates.draw(500, seed=1)
+    assert len(learned) == 500 and len(held_out) == 1000
+    assert not {x for _, x in learned} & {x for _, x in held_out}
+    assert (learned, held_out) == dates.draw(500, seed=1)
+    for line, date in learned:
+        year, month, day = date.split("-")
+        assert day.lstrip("0") in line and year[2:] in line
+
+
+@pytest.mark.full
+def test_dates_are_learned_exported_and_served(tmp_path):
+    program, toy = PROGRAM.with_name("dates.py"), ("--days", "300")
+    small = "--epochs", "1", "--units", "16", "--output", "here"
+    printed = run(*toy, *small, program=program, folder=tmp_path).stdout
+    assert "Of 1000 dates held out, " in printed
+    assert (tmp_path / "here/models/dates/1/saved_model.pb").exists()
+    picture = tmp_path / "here" / "attention.png"
+    assert picture.read_bytes()[:4] == b"\x89PNG"
