@@ -54,6 +54,18 @@ def test_a_row_is_measured_once(table):
     ]
 
 
+def test_rows_may_have_other_columns(table):
+    one = table(words=5)
+    one.add({"attention": "none"}, lambda: {"a": 1})
+    one.add({"attention": "dot"}, lambda: {"b": 2})
+    assert one.table().split("\n") == [
+        "| attention | a | b |",
+        "|---|---|---|",
+        "| none | 1 |  |",
+        "| dot |  | 2 |",
+    ]
+
+
 def test_rows_of_other_conditions_are_left_alone(table):
     table(words=5).add({"attention": "none"}, lambda: {"rate": 1})
     other = table(words=6)

@@ -56,8 +56,10 @@ class Rows:
         ]
         if not rows:
             return "no rows"
-        head = [self._line(rows[0]), "|---" * len(rows[0]) + "|"]
-        return "\n".join(head + [self._line(row.values()) for row in rows])
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        lines = [[row.get(name, "") for name in names] for row in rows]
+        head = [self._line(names), "|---" * len(names) + "|"]
+        return "\n".join([*head, *map(self._line, lines)])
 
     def _shown(self, row: dict) -> dict:
         return {k: v for k, v in row.items() if k not in self._condition}
