@@ -38,7 +38,7 @@ divides the log-probability of a translation by `((5 + length) / 6) ** penalty`
 """
 
 BEAMS = 1, 3, 5, 10
-PENALTIES = 0.0, 0.5, 1.0
+PENALTIES = 0.0, 0.5, 1.0, 1.5
 LONGEST = 100
 
 

@@ -128,7 +128,7 @@ def test_beams_are_compared(tmp_path):
     printed = run(*saved, "--sentences", "9", program=BEAMS, folder=tmp_path)
     rows = [x for x in printed.stdout.split("\n\n")[-2].split("\n")]
     assert rows[0].startswith("| beams | length penalty | BLEU |")
-    assert len(rows) == 2 + 1 + 12
+    assert len(rows) == 2 + 1 + 16
 
 
 @pytest.mark.full

@@ -15,11 +15,11 @@ FILE = Path(__file__).parents[1] / "data" / "help.en-fr.tsv.xz"
 # Chosen by hand among those that `split_by_hash` holds out: in French, the
 # words have another order.
 SHOWN = (
+    "Creates a new presentation document in LibreOffice Impress.",
     "Removes the defined print area.",
     "Specifies the file type for the new document.",
     "Defines the resolution for the target screen.",
     "The graphic object is shown in grayscale.",
-    "Creates a new presentation document in LibreOffice Impress.",
 )
 
 

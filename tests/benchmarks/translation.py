@@ -7,9 +7,9 @@ PYTHON has torch and joeynmt==2.3.0 (see `run.py`); without the option the
 variable KERAS_ATTN_BENCH_TORCH names it. It trains on the pieces that the
 saved translator reads and writes, in as many epochs, with batches as large, a
 warm-up as long and the same peak of the learning rate. What differs: JoeyNMT
-has no cosine schedule, so the rate falls with the inverse square root; it
-feeds its last output back to the decoder, whose output layer is as wide as
-the state. Then both translate the sentences held out, with 5 beams and the
+has no cosine schedule, so the rate falls with the inverse square root; its
+batches mix short and long sentences, and it keeps the best of its checkpoints.
+Then both translate the sentences held out, with 5 beams and the
 same length penalty, and sacreBLEU scores the joined text.
 """
 
