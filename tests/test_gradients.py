@@ -22,7 +22,11 @@ def slopes(translator, result):
     text = translator.source_text
     ids = text.source_ids([LINE]).numpy()[0]
     tables = [
-        next(x for x in model.layers if isinstance(x, layers.Embedding))
+        next(
+            x
+            for x in model.layers
+            if isinstance(x, layers.Embedding) and x.input is model.inputs[0]
+        )
         for model in translator.models
     ]
     found = np.zeros((len(result.tokens), len(ids)))
@@ -48,9 +52,12 @@ def test_saliency_is_the_slope_that_brute_force_measures(toys, name):
     translator = toys[name]
     result = translator([LINE])[0]
     expected = np.abs(slopes(translator, result))
-    expected /= expected.sum(axis=1, keepdims=True)
     found = keras_attn.saliency(translator, LINE, result)
-    np.testing.assert_allclose(found, expected, atol=5e-3)
+    # Float32 shows no slope where a token is all but certain.
+    steep = expected.sum(axis=1) > 0.05
+    assert steep.sum() > 1
+    expected = expected[steep] / expected[steep].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found[steep], expected, atol=5e-3)
 
 
 def test_rows_sum_to_one_and_have_the_shape_of_the_attention(toys):
