@@ -48,7 +48,7 @@ REFERENCE = {
     "Losses and metrics": "losses regularizers reinforce scheduled_sampling "
     "metrics",
     "Callbacks and schedules": "callbacks schedules",
-    "Plots": "plots",
+    "Plots and pages": "plots html gradients",
     "Migration": "migration",
 }
 

@@ -40,6 +40,7 @@ from keras_attn.decoder import DecoderState as DecoderState
 from keras_attn.decoder import Source as Source
 from keras_attn.findings import Finding as Finding
 from keras_attn.findings import check as check
+from keras_attn.html import attention_html as attention_html
 from keras_attn.incremental import Encoded as Encoded
 from keras_attn.incremental import Ensemble as Ensemble
 from keras_attn.incremental import Incremental as Incremental
@@ -106,6 +107,8 @@ _NEED_TENSORFLOW = {
     "Translations": "translator",
     "Translator": "translator",
     "WordPiece": "text",
+    "rank_correlation": "gradients",
+    "saliency": "gradients",
 }
 
 

@@ -72,6 +72,7 @@ def cmudict(pronounce):
         (TRANSFORMER, 160),
         (OTHER_BACKEND, 130),
         (PROGRAM.with_name("spark.py"), 320),
+        (PROGRAM.with_name("live.py"), 120),
     ],
     ids=lambda value: getattr(value, "stem", None),
 )

@@ -64,12 +64,14 @@ def test_the_library_works_from_its_wheel(wheels, tmp_path):
         "import keras_attn, numpy as np\n"
         "layer = keras_attn.BahdanauAttention(4)\n"
         "print(layer(np.ones((1, 2, 3)), np.ones((1, 5, 3))).shape)\n"
-        "print(keras_attn.Text, keras_attn.Translator, keras_attn.__file__)",
+        "print(keras_attn.Text, keras_attn.Translator, keras_attn.__file__)\n"
+        "print(keras_attn.attention_html([])[-8:])",
         cwd=tmp_path,
         PYTHONPATH=str(site),
     )
     assert "1, 2, 3" in printed
     assert str(site) in printed
+    assert "</html>" in printed  # from the files of the page
     assert (site / "keras_attn" / "py.typed").exists()
 
 

@@ -165,7 +165,39 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"translation": [RESULT]}, r"`plot_attention\(results\[0\]\)`"),
+        ({"translation": "text"}, r"one as in `results\[0\]`"),
+        ({"translation": []}, "Received: 0"),
+        ({"translation": [RESULT] * 51}, r"`results\[:9\]`"),
+        ({"translation": [RESULT] * 2, "ax": 1}, "Leave `ax` out"),
+        ({"translation": RESULT, "mark": "best"}, "'choice', 'path', 'window'"),
+        (
+            {"translation": RESULT, "saliency": [[1.0]]},
+            r"\(1, 1\) for \(2, 3\)",
+        ),
+        (
+            {"translation": [RESULT], "saliency": []},
+            "0 for 1 results",
+        ),
+        (
+            {"translation": RESULT, "picture": np.zeros((4, 4, 3))},
+            r"3 weights for each token, a picture of 4 x 4",
+        ),
+        (
+            {
+                "translation": RESULT,
+                "picture": np.zeros((3, 9)),
+                "grid": (2, 3),
+            },
+            r"grid=\(2, 3\)",
+        ),
+        (
+            {"translation": RESULT, "picture": np.zeros((2, 4, 4, 3))},
+            r"`pictures\[0\]`",
+        ),
+        (
+            {"translation": RESULT, "picture": np.full((3, 9), 99.0)},
+            "values from 99.0",
+        ),
         ({}, "Received: NoneType"),
         ({"alignment": [[1.0]], "tokens": ["a"]}, "go together"),
         ({"translation": RESULT, "tokens": ["a"]}, "Received: both"),
@@ -182,3 +214,160 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
 def test_what_cannot_be_drawn_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         plot_attention(**arguments)
+
+
+ARABIC = "القطة السوداء تجلس".split()
+
+
+def test_a_source_in_arabic_runs_from_right_to_left():
+    figure = plot_attention(
+        alignment=np.eye(3), source_tokens=ARABIC, tokens=["a", "b", "c"]
+    )
+    assert figure.axes[0].xaxis_inverted()
+    assert not plot_attention(RESULT).axes[0].xaxis_inverted()
+
+
+def test_letters_of_arabic_are_joined_and_ordered():
+    """As the joined forms of Unicode in visual order, drawn one by one."""
+    if matplotlib.__version_info__ < (3, 11):
+        pytest.skip("needs Matplotlib 3.11, which shapes text")
+
+    def drawn(text, size):
+        figure = matplotlib.figure.Figure(figsize=(3, 1))
+        matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
+        figure.text(0.1, 0.5, text, size=size, parse_math=False)
+        figure.canvas.draw()
+        return np.asarray(figure.canvas.buffer_rgba())
+
+    # Beh, initial, medial and final; the last stands leftmost.
+    shaped = drawn("\u0628\u0628\u0628", 30)
+    by_hand = drawn("\u202d\ufe90\ufe92\ufe91\u202c", 30)
+    apart = drawn("\u202d\u0628\u200c\u0628\u200c\u0628\u202c", 30)
+    dark = [
+        np.flatnonzero(x[..., 0].min(axis=0) < 128)
+        for x in (shaped, by_hand, apart)
+    ]
+    widths = [x[-1] - x[0] for x in dark]
+    assert abs(widths[0] - widths[1]) <= 2 < abs(widths[0] - widths[2])
+
+
+def test_many_results_stand_in_one_figure():
+    figure = plot_attention([RESULT] * 7, title="Seven")
+    maps = [ax for ax in figure.axes if ax.get_title(loc="left")]
+    assert [ax.get_title(loc="left") for ax in maps] == [
+        "Katze   (score −0.250)"
+    ] * 7
+    assert figure.get_suptitle() == "Seven"
+    width, height = figure.get_size_inches()
+    assert width <= 15 and height < 15
+    png(figure)
+
+
+def test_a_result_of_the_client_which_is_a_tuple_is_one_result():
+    from keras_attn_serving.results import Alignment
+
+    result = Alignment("c", -1.0, ["a", "b"], ["c"], np.full((1, 2), 0.5))
+    assert len(plot_attention(result).axes) == 1
+
+
+@pytest.mark.parametrize(
+    "mark, boxes",
+    [
+        ("choice", [(0, 0, 1), (1, 2, 1)]),
+        ("window", [(0, 0, 2), (1, 1, 2)]),
+    ],
+)
+def test_boxes_mark_the_choice_and_the_window(mark, boxes):
+    collection = plot_attention(RESULT, mark=mark).axes[0].collections[1]
+    found = [x.get_extents() for x in collection.get_paths()]
+    assert [(round(x.y0), round(x.x0), round(x.width)) for x in found] == boxes
+
+
+def test_a_line_marks_the_path_and_leaves_out_rows_without_weight():
+    weights = np.array([[1, 0, 0], [0, 0, 0], [0, 0, 1.0]])
+    figure = plot_attention(
+        alignment=weights,
+        source_tokens=list("abc"),
+        tokens=list("xyz"),
+        mark=["path", "choice", "window"],
+    )
+    (line,) = figure.axes[0].lines
+    np.testing.assert_array_equal(line.get_xdata(), [0, np.nan, 2])
+    boxes = [len(x.get_paths()) for x in figure.axes[0].collections[1:]]
+    assert boxes == [2, 2]
+
+
+def test_weights_that_are_no_numbers_are_left_white():
+    figure = plot_attention(
+        alignment=[[np.nan, np.nan], [0.0, 1.0]],
+        source_tokens=["a", "b"],
+        tokens=["c", "d"],
+        mark=["path", "choice", "window"],
+    )
+    (line,) = figure.axes[0].lines
+    np.testing.assert_array_equal(line.get_xdata(), [np.nan, 1])
+    png(figure)
+
+
+def test_saliency_stands_beside_attention_with_the_same_cells():
+    weights = RESULT.alignment[:, ::-1]
+    left, right, *_ = plot_attention(RESULT, saliency=weights).axes
+    np.testing.assert_array_equal(right.collections[0].get_array(), weights)
+    assert labels(left.xaxis) == labels(right.xaxis)
+    assert right.get_title(loc="left") == "saliency"
+    many = plot_attention([RESULT, RESULT], saliency=[weights, weights])
+    assert len(many.axes) == 4
+
+
+PICTURE = np.zeros((6, 9, 3), "uint8")
+SEEN = SimpleNamespace(
+    alignment=np.arange(12).reshape(2, 6) / 66,
+    source_tokens=list("012345"),
+    tokens=["sun", "</s>"],
+    text="sun",
+    score=-0.5,
+)
+
+
+def test_over_a_picture_each_token_has_a_panel():
+    figure = plot_attention(SEEN, picture=PICTURE)
+    panels = [ax for ax in figure.axes if ax.images]
+    assert [ax.get_title() for ax in panels] == ["picture", "sun", "⏎"]
+    assert [len(ax.images) for ax in panels] == [1, 2, 2]
+    veil = panels[1].images[1]
+    # The picture is 2 by 3, and so is the grid of the six weights.
+    np.testing.assert_array_equal(
+        veil.get_array(), SEEN.alignment[0].astype("float32").reshape(2, 3)
+    )
+    assert veil.get_extent() == panels[1].images[0].get_extent()
+    assert veil.get_clim() == (0, np.float32(11 / 66))
+    png(figure)
+
+
+def test_where_a_token_looked_the_picture_shows():
+    bright = np.full((40, 40), 255, "uint8")
+    one = SimpleNamespace(
+        alignment=[[1.0, 0.0, 0.0, 0.0]],
+        source_tokens=list("0123"),
+        tokens=["a"],
+    )
+    figure = plot_attention(one, picture=bright)
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[..., 0]
+    box = figure.axes[1].get_window_extent()
+    height = len(pixels)
+
+    def at(right, down):
+        x = int(box.x0 + right * box.width)
+        return pixels[int(height - box.y1 + down * box.height), x]
+
+    assert at(0.1, 0.1) > 220
+    assert max(at(0.9, 0.1), at(0.1, 0.9), at(0.9, 0.9)) < 80
+
+
+def test_pictures_may_be_grey_and_several():
+    figure = plot_attention(
+        [SEEN, SEEN], picture=[PICTURE[:, :, :1], PICTURE / 255], grid=(2, 3)
+    )
+    assert len([ax for ax in figure.axes if ax.images]) >= 6
+    png(figure)

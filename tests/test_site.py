@@ -1,26 +1,21 @@
 """The site of the documentation, as a browser shows it."""
 
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
+import browser as browsers
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 SITE = ROOT / "build" / "docs"
-NAMES = "chromium chromium-browser google-chrome chrome".split()
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
 def browser():
-    found = [shutil.which(x) for x in (os.environ.get("CHROME", ""), *NAMES)]
-    if not any(found):
-        pytest.skip(f"needs a browser: CHROME=path, or one of {NAMES} in PATH")
-    return next(filter(None, found))
+    return browsers.path()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,14 @@
 
 import io
 import os
+import re
 import struct
+import textwrap
+
+# TensorBoard shows pictures about 350 pixels wide, and larger on a click.
+_DPI = 100
+_NAME = 60  # letters of a source above its picture
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|-])")
 
 
 class Writer:
@@ -34,7 +41,9 @@ class Writer:
         summary = tf.compat.v1.Summary()
         _add_text(summary, "decoded", _table(rows))
         for number, figure in figures.items():
-            _add_figure(summary, f"attention/{number}", figure)
+            source, *_ = rows[number - 1]
+            name = f"{number}. {textwrap.shorten(source, _NAME)}"
+            _add_figure(summary, f"attention/{number}", name, figure)
         with self._writer.as_default():
             tf.summary.experimental.write_raw_pb(
                 summary.SerializeToString(), step=step
@@ -50,10 +59,12 @@ def _add_text(summary, tag, markdown):
     value.tensor.CopyFrom(tf.make_tensor_proto([markdown.encode()]))
 
 
-def _add_figure(summary, tag, figure):
+def _add_figure(summary, tag, name, figure):
     file = io.BytesIO()
-    figure.savefig(file, format="png")
-    image = summary.value.add(tag=tag).image
+    figure.savefig(file, format="png", dpi=_DPI)
+    value = summary.value.add(tag=tag)
+    value.metadata.display_name = name
+    image = value.image
     image.encoded_image_string = file.getvalue()
     # A PNG begins with its sizes, after 16 other bytes.
     image.width, image.height = struct.unpack(">II", file.getvalue()[16:24])
@@ -68,4 +79,6 @@ def _table(rows):
 
 
 def _cell(text):
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    """Returns a text that Markdown shows as it is."""
+    text = " ".join(text.replace("&", "&amp;").splitlines())
+    return _MARKDOWN.sub(r"\\\1", text)

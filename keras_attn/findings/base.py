@@ -11,12 +11,12 @@ from keras_attn.findings.examples import examples_for
 from keras_attn.findings.examples import precision_of
 from keras_attn.findings.finding import Finding
 from keras_attn.findings.finding import Findings
-from keras_attn.findings.graph import Graph
-from keras_attn.findings.graph import tables_of
 from keras_attn.findings.ids import Batches
 from keras_attn.findings.objective import Objective
 from keras_attn.findings.probes import Probes
 from keras_attn.findings.runs import Runs
+from keras_attn.flat_graph import Graph
+from keras_attn.flat_graph import tables_of
 from keras_attn.keras_internals import is_functional
 from keras_attn.special_tokens import PAD
 

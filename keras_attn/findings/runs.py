@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.findings.graph import Masks
+from keras_attn.flat_graph import Masks
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import is_seed
 

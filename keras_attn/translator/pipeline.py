@@ -332,32 +332,15 @@ class Pipeline:
             targets: The ids and their `Report`.
         """
         ids, report = targets
-        special = self.special
-        real = ids != special.pad
-        # The model reads the start tokens and then the ids but for the last,
-        # so it never reads the end token.
-        rows, (*more, last) = tf.shape(ids)[0], special.start
-        read = tf.concat([tf.fill([rows, 1], last), ids[:, :-1]], axis=1)
-        read = tf.where(real, read, special.pad)
-        if more:
-            more = tf.tile([more], [rows, 1])
-            read = tf.concat([more, read], axis=1)
+        real = ids != self.special.pad
         inputs = self.sources.inputs(given)
         report = report.beside(self.sources.report(given, inputs))
+        read = self.read_for(ids)
         with self.scope():
-            logits = [
-                tf.cast(model([*inputs, read], training=False), tf.float32)[
-                    :, len(special.start) - 1 :
-                ]
-                for model in self.models
+            outputs = [
+                model([*inputs, read], training=False) for model in self.models
             ]
-        logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
-        if len(self.models) > 1:  # as in an `Ensemble`
-            logp = tf.nn.log_softmax(tf.reduce_mean(logp, axis=0))
-        else:
-            logp = logp[0]
-        logp = tf.gather(logp, ids, batch_dims=2)
-        logp = tf.where(real, logp, 0.0)
+        logp = self.log_probabilities(outputs, ids)
         return Scored(
             tokens=tf.where(real, self.target_text.lookup(ids), ""),
             token_scores=logp,
@@ -365,6 +348,37 @@ class Pipeline:
             scores=tf.reduce_sum(logp, axis=1),
             report=report,
         )
+
+    def read_for(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns what the models read to write target ids `(batch, time)`.
+
+        It is the start tokens and then the ids but for the last, so the end
+        token is never read.
+        """
+        rows, (*more, last) = tf.shape(ids)[0], self.special.start
+        read = tf.concat([tf.fill([rows, 1], last), ids[:, :-1]], axis=1)
+        read = tf.where(ids != self.special.pad, read, self.special.pad)
+        if more:
+            more = tf.tile([more], [rows, 1])
+            read = tf.concat([more, read], axis=1)
+        return read
+
+    def log_probabilities(self, outputs: list, ids: tf.Tensor) -> tf.Tensor:
+        """Returns log-probabilities of target ids `(batch, time)`.
+
+        Args:
+            outputs: The logits of each model for `read_for(ids)`.
+            ids: The ids; where they are padding the result is 0.
+        """
+        first = len(self.special.start) - 1
+        logits = [tf.cast(x, tf.float32)[:, first:] for x in outputs]
+        logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
+        if len(self.models) > 1:  # as in an `Ensemble`
+            logp = tf.nn.log_softmax(tf.reduce_mean(logp, axis=0))
+        else:
+            logp = logp[0]
+        logp = tf.gather(logp, ids, batch_dims=2)
+        return tf.where(ids != self.special.pad, logp, 0.0)
 
 
 def most_attended(

@@ -95,12 +95,14 @@ class Graph:
             if size is not None
         }
 
-    def run(self, inputs, masks=None):
+    def run(self, inputs, masks=None, watch=None):
         """Computes all tensors, without dropout and noise.
 
         Args:
             inputs: A tensor for each input.
             masks: Optional `Masks` to fill.
+            watch: Optional function of a tensor's key and value, called
+                before another call reads the tensor.
 
         Returns:
             The values by their keys.
@@ -112,6 +114,9 @@ class Graph:
             masked = [get_keras_mask(x) is not None for x in read]
             outputs = call.run(read)
             values.update(zip(call.writes, outputs, strict=True))
+            if watch is not None:
+                for key, value in zip(call.writes, outputs, strict=True):
+                    watch(key, value)
             if masks is not None:
                 wrote = [get_keras_mask(x) is not None for x in outputs]
                 masks.add(call, masked, wrote)

@@ -1,0 +1,120 @@
+"""
+Title: A page that asks a served model
+Date created: 2026/11/23
+Description: Type a text; see its output, the alternatives and the attention.
+
+The program asks TensorFlow Serving, or the development server, over REST, and
+gives a browser the page. The server has what the other examples export:
+
+    python -m keras_attn_serving --model_base_path=models/pronounce \\
+        --model_name=pronounce --rest_api_port=8501
+    python examples/live.py pronounce
+
+It needs keras-attn and keras-attn-serving.
+"""
+
+import argparse
+import urllib.parse
+from http.server import BaseHTTPRequestHandler
+from http.server import ThreadingHTTPServer
+from types import SimpleNamespace
+
+from keras_attn_serving import RestClient
+from keras_attn_serving import ServingError
+
+import keras_attn
+
+"""
+## What the server answers
+
+The signature `align` has the best output with its attention, `nbest` the
+others with their scores.
+"""
+
+
+def ask(client: RestClient, text: str):
+    """Returns the output for a text, with its attention and alternatives."""
+    (best,) = client.align([text])
+    others = client.predict([text], "nbest")
+    pairs = zip(others["texts"][0], others["scores"][0], strict=True)
+    alternatives = [
+        SimpleNamespace(text=text, score=score)
+        for text, score in list(pairs)[1:]
+        if score > float("-inf")  # there may be fewer than were asked for
+    ]
+    return SimpleNamespace(**best._asdict(), alternatives=alternatives)
+
+
+"""
+## The page
+
+A text comes as `/?text=...`, so that a page can be kept and sent to others.
+What the server refuses becomes a message above the field.
+"""
+
+
+def page(client: RestClient, title: str, text: str) -> str:
+    """Returns the page for a text, or without one the empty field."""
+    results, message = [], None
+    try:
+        if text.strip():
+            results = [ask(client, text)]
+    except ServingError as error:
+        message = str(error)
+    return keras_attn.attention_html(
+        results, title=title, ask=text, message=message
+    )
+
+
+def handler(client: RestClient, title: str):
+    """Returns the class that answers browsers."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            address = urllib.parse.urlsplit(self.path)
+            if address.path != "/":
+                self.send_error(404)
+                return
+            query = urllib.parse.parse_qs(address.query)
+            (text,) = query.get("text", [""])[:1]
+            body = page(client, title, text).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    return Page
+
+
+"""
+## The program
+"""
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description="Shows a served model on a page."
+    )
+    parser.add_argument("model", help="name of the model on the server")
+    parser.add_argument(
+        "--server",
+        default="http://localhost:8501",
+        help="the server's address for REST (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=8000, help="port of the page, 0 for any"
+    )
+    options = parser.parse_args(arguments)
+    client = RestClient(options.server, options.model)
+    made = handler(client, options.model)
+    with ThreadingHTTPServer(("localhost", options.port), made) as server:
+        print(f"http://localhost:{server.server_port}/", flush=True)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
