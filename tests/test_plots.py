@@ -198,6 +198,23 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
             {"translation": RESULT, "picture": np.full((3, 9), 99.0)},
             "values from 99.0",
         ),
+        (
+            {"translation": RESULT, "picture": np.zeros((3, 9)), "words": True},
+            "`words` would have no effect with `picture`",
+        ),
+        (
+            {
+                "translation": RESULT,
+                "picture": np.zeros((3, 9)),
+                "mark": "path",
+                "saliency": [[1.0]],
+            },
+            "`mark` and `saliency` would have no effect with",
+        ),
+        (
+            {"translation": RESULT, "grid": (1, 3)},
+            "`grid` would have no effect without `picture`",
+        ),
         ({}, "Received: NoneType"),
         ({"alignment": [[1.0]], "tokens": ["a"]}, "go together"),
         ({"translation": RESULT, "tokens": ["a"]}, "Received: both"),

@@ -187,7 +187,7 @@ function result({ source, hypotheses }, number) {
   const words = source.filter((x) => x !== "⏎"); // the end
   const letters = words.every((x) => [...x].length === 1);
   summary.append(
-    element("bdi", "", words.join(letters ? "" : " ")),
+    element("bdi", "", words.join(letters ? "" : " ").replaceAll("␣", " ")),
     element("span", "arrow", "→"),
     element("bdi", "", hypotheses[0].text),
   );

@@ -79,7 +79,9 @@ def plot_attention(
 
     Raises:
         ImportError: If Matplotlib is not installed.
-        ValueError: If the shapes of weights, tokens and pictures do not fit.
+        ValueError: If the shapes of weights, tokens and pictures do not fit,
+            or if an argument would have no effect: `grid` without `picture`,
+            or `words`, `mark` or `saliency` with it.
 
     Example:
         >>> figure = keras_attn.plot_attention(
@@ -102,6 +104,7 @@ def plot_attention(
             )
         ]
     _require_count(results, ax, saliency, picture)
+    _require_used(words, mark, saliency, picture, grid)
     titles = [
         title if title is not None and not several else _title(x)
         for x in results
@@ -152,6 +155,23 @@ def _require_count(results, ax, saliency, picture):
             "Given axes take one heat map. Received: `ax` with several "
             "results, `saliency` or `picture`. Leave `ax` out for a new "
             "figure, or draw one after the other."
+        )
+
+
+def _require_used(words, mark, saliency, picture, grid):
+    """Refuses arguments that would have no effect."""
+    if picture is None:
+        given = {"grid": grid}
+        remedy = "`grid` is the feature map of a picture: pass `picture` too."
+    else:
+        given = {"words": words or None, "mark": mark, "saliency": saliency}
+        remedy = "Heat maps have them: leave `picture` out."
+    unused = [f"`{name}`" for name, x in given.items() if x is not None]
+    if unused:
+        shown = "with" if picture is not None else "without"
+        raise ValueError(
+            f"{' and '.join(unused)} would have no effect {shown} `picture`. "
+            f"{remedy}"
         )
 
 
