@@ -9,6 +9,9 @@ RUN = $(VENV)/bin/python
 PIP = $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # Two processes; each takes whole files, whose tests share what they make.
 SPREAD = -n 2 --dist loadfile
+# Containers often forbid byte code. Each of the programs and servers that the
+# tests start would then compile all of TensorFlow, for some seconds.
+unexport PYTHONDONTWRITEBYTECODE
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from keras_attn.batches.buckets import Buckets
@@ -15,18 +16,20 @@ from keras_attn.batches.dataset import Pairs
 from keras_attn.batches.rows import WINDOW
 from keras_attn.batches.rows import InMemory
 from keras_attn.batches.rows import Streamed
+from keras_attn.batches.sides import Features
 from keras_attn.batches.sides import Lines
 from keras_attn.batches.sides import Side
 from keras_attn.batches.sides import lines_of
+from keras_attn.batches.sides import rows_of
 from keras_attn.text import Text
 
-Source: TypeAlias = Sequence[str] | tf.data.Dataset
+Source: TypeAlias = Sequence[str] | tf.data.Dataset | Sequence[np.ndarray]
 
 
 def pairs(
     sources: Source | Mapping[str, Source],
     targets: Source,
-    source_text: Text | Mapping[str, Text],
+    source_text: Text | None | Mapping[str, Text | None],
     target_text: Text,
     batch_size: int = 64,
     shuffle: bool | int = True,
@@ -34,7 +37,7 @@ def pairs(
     buckets: int = 8,
     batch_tokens: int | None = None,
 ) -> Pairs:
-    """Turns pairs of lines into padded batches for `model.fit`.
+    """Turns pairs of lines, or of features and lines, into padded batches.
 
     Rows of similar length share a batch, so that batches have little padding.
     The last batches may be smaller. No pair is left out. Lines longer than
@@ -47,13 +50,18 @@ def pairs(
     epoch. The first 10,000 pairs of a stream decide its buckets. Its number
     of batches is unknown, and lines are cut without a warning.
 
+    Sources may be features, such as pictures or frames of sound. Arrays that
+    differ in the length of their first axis, such as `(time, features)`, are
+    padded with 0 at its end, and the model masks that.
+
     Args:
-        sources: Source lines, a list or a `tf.data.Dataset`. For a model with
-            several text sources a dictionary of these, in the order of the
-            model's inputs.
+        sources: Source lines, a list or a `tf.data.Dataset`; or features, an
+            array or a list of arrays, one for each pair. For a model with
+            several sources a dictionary of these, in the order of the model's
+            inputs.
         targets: Target lines, one for each source, of the same kind.
-        source_text: `Text` of the sources, or a dictionary of `Text`s with
-            the same names.
+        source_text: `Text` of the sources, `None` for features, or a
+            dictionary of these with the same names.
         target_text: `Text` of the targets.
         batch_size: Number of rows per batch.
         shuffle: Whether to shuffle the pairs anew in every epoch. A stream is
@@ -66,13 +74,14 @@ def pairs(
         batch_tokens: If given, the largest number of ids, padding included,
             that the sources or the targets of a batch may have, in the place
             of `batch_size`: short pairs come in batches of many. A single
-            pair that is longer is a batch of its own.
+            pair that is longer is a batch of its own. Frames count as ids.
 
     Returns:
         `Pairs`, a `tf.data.Dataset` of `((source, target_in), target_out)`,
         int32 ids of shape `(batch, length)`, padded with 0 or what their
         `Text` says. Sources end with the end token. `target_in` begins with
-        the start token, and `target_out` ends with the end token.
+        the start token, and `target_out` ends with the end token. Features
+        keep their dtype, but float64 becomes float32.
 
     Raises:
         ValueError: If the numbers of sources and targets differ or are zero.
@@ -98,9 +107,12 @@ def pairs(
         )
     given, texts = _by_name(sources, source_text)
     for name, text in (*texts.items(), ("target_text", target_text)):
-        if not isinstance(text, Text):
+        is_source = name != "target_text"
+        if not isinstance(text, Text) and not (is_source and text is None):
+            or_none = ", or `None` for features" if is_source else ""
             raise ValueError(
-                f"`{name}` must be a `Text`. Received: {name}={text!r:.80}. "
+                f"`{name}` must be a `Text`{or_none}. Received: "
+                f"{name}={text!r:.80}. "
                 "Make one by `Text.from_lines(lines, split=...)`, and call "
                 "`pairs(sources, targets, source_text, target_text)`, in this "
                 "order."
@@ -113,6 +125,14 @@ def pairs(
     if any(isinstance(x, tf.data.Dataset) for x in streams):
         for name, x in zip([*given, "targets"], streams, strict=True):
             _check_stream(x, name)
+        if None in texts.values():
+            raise ValueError(
+                "Features can't be paired with a `tf.data.Dataset`. Received: "
+                f"{[name for name, x in texts.items() if x is None]} is None. "
+                "Pass arrays and a list of targets; or make the batches of "
+                "`((features, target_in), target_out)` yourself, the ids by "
+                "`target_text.ids(lines, start=True)`."
+            )
         sides = [Side(x) for x in texts.values()]
         sides.append(Side(target_text, is_target=True))
         rows: InMemory | Streamed = Streamed(sides, streams, window)
@@ -141,28 +161,29 @@ def pairs(
         # of an epoch.
         size = tf.data.experimental.assert_cardinality
         data = data.apply(size(found.count(rows.lengths)))
-    pads = [x.text.special.pad for x in rows.sides]
+    pads = [x.pad for x in rows.sides]
     data = data.map(functools.partial(_shift, pad=pads[-1]))
     return Pairs(data.prefetch(tf.data.AUTOTUNE), epochs, [*pads, pads[-1]])
 
 
 def _in_memory(given, targets, texts, target_text):
-    """Returns the rows of lists of lines."""
-    lines_by_name = {name: lines_of(x, name) for name, x in given.items()}
+    """Returns the rows of lists of lines and of features."""
     targets = lines_of(targets, "targets")
-    counts = {len(targets), *map(len, lines_by_name.values())}
+    found = {
+        name: rows_of(x, name) if text is None else lines_of(x, name)
+        for (name, x), text in zip(given.items(), texts.values(), strict=True)
+    }
+    counts = {len(targets), *map(len, found.values())}
     if len(counts) > 1 or not len(targets):
-        received = ", ".join(f"{len(x)} {n}" for n, x in lines_by_name.items())
+        received = ", ".join(f"{len(x)} {n}" for n, x in found.items())
         raise ValueError(
             "There must be as many `targets` as `sources`, and at least one "
             f"of both. Received: {received}, {len(targets)} targets. Pass a "
             "target for each source."
         )
-    sides = [
-        Lines(lines, text, name)
-        for (name, lines), text in zip(
-            lines_by_name.items(), texts.values(), strict=True
-        )
+    sides: list[Lines | Features] = [
+        Features(x) if text is None else Lines(x, text, name)
+        for (name, x), text in zip(found.items(), texts.values(), strict=True)
     ]
     sides.append(Lines(targets, target_text, "targets", is_target=True))
     return InMemory(sides)

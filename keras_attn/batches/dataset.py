@@ -66,7 +66,8 @@ class Pairs(tf.data.Dataset):
     Args:
         data: The data set.
         epochs: `Epochs` that number it.
-        padding: Padding ids of the inputs, then of the targets.
+        padding: Padding ids of the inputs, `None` for features, then that of
+            the targets.
     """
 
     def __init__(self, data: tf.data.Dataset, epochs: Epochs, padding):
@@ -97,13 +98,16 @@ class Pairs(tf.data.Dataset):
 
         It reads the epoch that comes next, and does not count as one. Sources
         and targets count together, targets once as input and once as output.
-        Fewer rows in a batch and more `buckets` leave less padding.
+        Features do not count. Fewer rows in a batch and more `buckets` leave
+        less padding.
         """
         epoch, padding, total = self._epochs.next, 0, 0
         try:
             for inputs, outputs in self:
                 columns = (*inputs, outputs)
                 for ids, pad in zip(columns, self._padding, strict=True):
+                    if pad is None:
+                        continue
                     padding += int(np.sum(ids.numpy() == pad))
                     total += int(tf.size(ids))
         finally:

@@ -7,6 +7,7 @@ before it is read, and gives the data set of an epoch.
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.batches.sides import Features
 from keras_attn.batches.sides import Lines
 from keras_attn.batches.sides import Side
 
@@ -20,10 +21,10 @@ _UNEQUAL = (
 
 
 class InMemory:
-    """Pairs whose ids are all in memory.
+    """Pairs that are all in memory.
 
     Args:
-        sides: List of `Lines`.
+        sides: List of `Lines` and `Features`.
 
     Attributes:
         lengths: The ids of each pair's longest side, int32 of shape
@@ -34,7 +35,7 @@ class InMemory:
 
     counted = True
 
-    def __init__(self, sides: list[Lines]):
+    def __init__(self, sides: list[Lines | Features]):
         self.sides = sides
         self.lengths = np.max([x.lengths for x in sides], axis=0).astype(
             "int32"

@@ -1,6 +1,7 @@
-"""The sources or the targets of all pairs: lists of lines, or streams."""
+"""The sources or the targets of all pairs: lines, features or streams."""
 
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -23,12 +24,14 @@ class Side:
         longest: The largest number of ids that a line can have.
         padded: Shape to which a batch of the column's items is padded.
         padding: Value with which they are padded.
+        pad: Id of padding in a batch, `None` for a side without ids.
     """
 
     def __init__(self, text: Text, is_target=False):
         self.text, self._is_target = text, is_target
         self._draws = text.splitter.draws
         special = text.special
+        self.pad = special.pad
         first = special.start if is_target else special.source_start
         self.longest = len(first) + text.max_length + 1
         self.padded: list = [] if self._draws else [None]
@@ -103,6 +106,76 @@ class Lines(Side):
                 stacklevel=6,
             )
         return tf.concat(chunks, axis=0)
+
+
+class Features:
+    """Arrays in memory, a row for each pair, such as pictures or frames.
+
+    Args:
+        rows: List of arrays of one dtype, as `rows_of` returns it. They have
+            one shape, or differ in the length of their first axis.
+
+    Attributes:
+        lengths: Length of each array if they differ, else 0: the buckets then
+            go by the other sides.
+        longest: The largest of them.
+        padded: Shape to which a batch of arrays is padded.
+        padding: 0, in their dtype.
+        pad: `None`, as they are no ids.
+    """
+
+    pad = None
+
+    def __init__(self, rows):
+        lengths = np.array([len(x) for x in rows])
+        self._differ = len({*lengths}) > 1
+        self.lengths = lengths if self._differ else np.zeros_like(lengths)
+        self.longest = int(self.lengths.max())
+        shape, dtype = rows[0].shape, rows[0].dtype
+        self.padded = [None, *shape[1:]] if self._differ else [*shape]
+        self.padding = np.zeros([], dtype)
+        if self._differ:
+            self._starts = tf.constant(np.cumsum([0, *lengths]))
+        self._values = tf.constant(
+            np.concatenate(rows) if self._differ else np.stack(rows)
+        )
+
+    def row(self, i):
+        """Returns the array of pair `i`."""
+        if self._differ:
+            return self._values[self._starts[i] : self._starts[i + 1]]
+        return self._values[i]
+
+    def ids(self, batch):
+        """Returns a batch as it is: there are no ids to make."""
+        return batch
+
+
+def rows_of(arrays, name) -> list[np.ndarray]:
+    """Returns a caller's features as a list of arrays."""
+    if isinstance(arrays, (str, bytes, Mapping, Text)) or not hasattr(
+        arrays, "__iter__"
+    ):
+        raise ValueError(
+            f"`{name}` without a `Text` must be an array, or a list of "
+            f"arrays, with a row for each pair. Received: {arrays!r:.80}"
+        )
+    rows = [np.asarray(x) for x in arrays]
+    if any(not np.issubdtype(x.dtype, np.number) for x in rows):
+        raise ValueError(
+            f"`{name}` without a `Text` must be numbers. Received: rows of "
+            f"{rows[0].dtype}. Pass a `Text` of the lines in the place of "
+            "`None`."
+        )
+    rows = [x.astype("float32") if x.dtype == "float64" else x for x in rows]
+    kinds = {(x.dtype.name, x.ndim, x.shape[1:]) for x in rows}
+    if len(kinds) > 1 or any(not x.ndim for x in rows):
+        raise ValueError(
+            f"`{name}` must be arrays of one dtype that differ in no axis but "
+            "the first, such as frames of `(time, features)`. Received: "
+            f"{sorted({(x.dtype.name, x.shape) for x in rows})!r:.200}"
+        )
+    return rows
 
 
 def lines_of(lines, name) -> list[bytes]:
