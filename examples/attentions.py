@@ -221,6 +221,7 @@ def main(arguments: list[str] | None = None):
         "Compares all attentions on the same task.",
         output="build/results",
         add_options=add_options,
+        attentions=DECODERS,
         words=(None, "use only so many, for a quick trial"),
         seeds=(1, "number of rows of each, with one seed after another"),
     )
@@ -242,14 +243,6 @@ def add_options(parser):
     add = parser.add_argument
     add("--full", action="store_true", help="train wider models for longer")
     add("--split", type=Path, metavar="DIR", help="folder of the papers' split")
-    add(
-        "--rows",
-        nargs="+",
-        choices=DECODERS,
-        default=list(DECODERS),
-        metavar="NAME",
-        help=f"attentions to train, of {', '.join(map(repr, DECODERS))}",
-    )
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import keras
 import num2words
 from common import rows
 from keras import layers
+from matplotlib import figure
 
 import keras_attn
 
@@ -139,12 +140,26 @@ def measure(name: str, options) -> dict:
     return found
 
 
+def draw_table(shown: list[dict], path):
+    picture = figure.Figure((6.5, 3.4), layout="constrained")
+    axes = picture.subplots()
+    for row in shown:
+        share = [int(row[f"{n} digits"].rstrip(" %")) for n in TESTED]
+        axes.plot(TESTED, share, "o-", label=row["attention"])
+    axes.axvspan(0, max(LEARNED), color="0.93", zorder=0)
+    axes.text(max(LEARNED) - 0.2, 3, "learned", ha="right", color="0.4")
+    axes.set(xlabel="digits", ylabel="right, %")
+    axes.set(xlim=(4, max(TESTED) + 1), ylim=(-4, 104))
+    picture.legend(loc="outside right center", frameon=False)
+    picture.savefig(path, dpi=150)
+
+
 def main(arguments: list[str] | None = None):
     options = common.command_line.parse(
         arguments,
         "Learns to read numbers aloud, and reads longer ones.",
         output="build/results",
-        add_options=add_options,
+        attentions=ATTENTIONS,
         epochs=(6, "passes over the numbers"),
         numbers=(20_000, "numbers to train on"),
         units=(96, "width of the model"),
@@ -159,17 +174,9 @@ def main(arguments: list[str] | None = None):
             {"attention": name}, functools.partial(measure, name, options)
         )
     print(f"\n{table.table()}\n\nKept in {table.file}.")
-
-
-def add_options(parser):
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        choices=ATTENTIONS,
-        default=list(ATTENTIONS),
-        metavar="NAME",
-        help=f"attentions to train, of {', '.join(ATTENTIONS)}",
-    )
+    path = options.output / "longer.png"
+    draw_table(table.shown(), path)
+    print(f"Drawn in {path}.")
 
 
 if __name__ == "__main__":

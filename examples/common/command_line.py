@@ -8,7 +8,12 @@ import keras_attn
 
 
 def parse(
-    arguments, description: str, output: str, add_options=None, **numbers
+    arguments,
+    description: str,
+    output: str,
+    add_options=None,
+    attentions=(),
+    **numbers,
 ):
     """Reads the options of a program that does one thing.
 
@@ -17,6 +22,7 @@ def parse(
         description: What the program does, for `--help`.
         output: Default of `--output`.
         add_options: Function that gets the parser, to add further options.
+        attentions: Names for `--rows`, of a program that compares them.
         **numbers: For each option that is a positive integer, its default and
             its help.
     """
@@ -25,6 +31,17 @@ def parse(
         parser.add_argument(
             f"--{name}", type=positive, default=default, help=text
         )
+    if attentions:
+        parser.add_argument(
+            "--rows",
+            nargs="+",
+            choices=attentions,
+            default=argparse.SUPPRESS,
+            metavar="NAME",
+            help=f"attentions to train, of {', '.join(map(repr, attentions))} "
+            "(default: all)",
+        )
+        parser.set_defaults(rows=list(attentions))
     if add_options is not None:
         add_options(parser)
     parser.add_argument(

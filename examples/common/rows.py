@@ -47,13 +47,17 @@ class Rows:
             os.fsync(file.fileno())
         print(self._line(self._shown(row).values()), flush=True)
 
-    def table(self) -> str:
-        """Returns the rows of this condition as a table in Markdown."""
-        rows = [
+    def shown(self) -> list[dict]:
+        """Returns the rows of this condition, without the condition."""
+        return [
             self._shown(row)
             for row in self._all
             if self._condition.items() <= row.items()
         ]
+
+    def table(self) -> str:
+        """Returns the rows of this condition as a table in Markdown."""
+        rows = self.shown()
         if not rows:
             return "no rows"
         names = list(dict.fromkeys(name for row in rows for name in row))

@@ -34,8 +34,8 @@ class OverPicture:
         self.picture = _checked(picture)
         self.grid = _grid(shown.alignment.shape[1], self.picture, grid)
         count = len(shown.tokens) + 1  # and the picture itself
-        self.columns = min(count, _COLUMNS)
-        self.lines = math.ceil(count / self.columns)
+        self.lines = math.ceil(count / _COLUMNS)
+        self.columns = math.ceil(count / self.lines)
         height, width = self.picture.shape[:2]
         scale = _SIDE / max(height, width)
         self.panel = width * scale, height * scale
