@@ -209,9 +209,11 @@ def main(arguments: list[str] | None = None):
     for answer, digits in zip(answers, lines.digits, strict=True):
         note = "" if answer == digits else f" (wanted: {digits})"
         print(f"  {answer}{note}")
-    line = draw(1, 8, 8, True, options.seed).columns[0]
+    line = draw(1, 6, 6, True, options.seed).columns[0]
     figure = keras_attn.plot_attention(
-        translator(line[None])[0], picture=line[:, :8].T, grid=(1, len(line))
+        translator(line[None])[0],
+        picture=1 - line[:, :8].T,
+        grid=(1, len(line)),
     )
     figure.savefig(options.output / "attention.png")
     print(f"What it looked at is drawn in {options.output}/attention.png.")

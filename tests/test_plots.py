@@ -382,6 +382,18 @@ def test_where_a_token_looked_the_picture_shows():
     assert max(at(0.9, 0.1), at(0.1, 0.9), at(0.9, 0.9)) < 80
 
 
+def test_the_panels_of_a_line_stand_one_below_the_other():
+    line = np.full((4, 40), 0.5)
+    figure = plot_attention(SEEN, picture=line, grid=(1, 6))
+    *panels, _ = figure.axes
+    assert [ax.texts[0].get_text() for ax in panels] == ["picture", "sun", "⏎"]
+    assert not any(ax.get_title() for ax in panels)
+    figure.canvas.draw()
+    places = [ax.get_position() for ax in panels]
+    assert len({round(x.x0, 3) for x in places}) == 1
+    assert places[0].y0 > places[1].y1 and places[1].y0 > places[2].y1
+
+
 def test_pictures_may_be_grey_and_several():
     figure = plot_attention(
         [SEEN, SEEN], picture=[PICTURE[:, :, :1], PICTURE / 255], grid=(2, 3)

@@ -10,13 +10,16 @@ from keras_attn.plots.heat_map import wrapped
 
 _SIDE = 1.7  # inches, longer side of a panel
 _COLUMNS = 6  # most panels beside each other
+_LINE = 3  # times as wide as high, a picture is a line of text or of sound
+_LINE_SIDE = 6.5  # inches, width of a line
 _VEIL = 0.8  # how much of the picture is covered where there is no attention
 
 
 class OverPicture:
     """Panels with a veil that lifts where a token attended.
 
-    As in figure 3 of [Xu et al., 2015](https://arxiv.org/abs/1502.03044).
+    As in figure 3 of [Xu et al., 2015](https://arxiv.org/abs/1502.03044). The
+    panels of a wide picture, a line, stand one below the other.
     Matplotlib interpolates between the places of the grid. All panels have
     one scale: the veil is gone where the largest weight of all tokens is.
 
@@ -34,10 +37,12 @@ class OverPicture:
         self.picture = _checked(picture)
         self.grid = _grid(shown.alignment.shape[1], self.picture, grid)
         count = len(shown.tokens) + 1  # and the picture itself
-        self.lines = math.ceil(count / _COLUMNS)
-        self.columns = math.ceil(count / self.lines)
         height, width = self.picture.shape[:2]
-        scale = _SIDE / max(height, width)
+        self.is_line = width >= _LINE * height
+        self.lines = count if self.is_line else math.ceil(count / _COLUMNS)
+        self.columns = math.ceil(count / self.lines)
+        side = _LINE_SIDE if self.is_line else _SIDE
+        scale = side / max(height, width)
         self.panel = width * scale, height * scale
 
     @property
@@ -49,9 +54,10 @@ class OverPicture:
     def inches(self) -> tuple[float, float]:
         """Width and height with labels."""
         width, height = self.panel
+        beside, above = (0.9, 0.1) if self.is_line else (0.15, 0.4)
         return (
-            max(self.columns * (width + 0.15) + 0.9, 3.2),
-            self.lines * (height + 0.4) + 0.7,
+            max(self.columns * (width + beside) + 0.9, 3.2),
+            self.lines * (height + above) + 0.7,
         )
 
     def draw(self, figure, font):
@@ -70,7 +76,7 @@ class OverPicture:
             ax.set_axis_off()
         names = ["picture", *self.shown.rows]
         for number, (ax, name) in enumerate(zip(panels, names, strict=False)):
-            ax.set_title(name, size=10, color=INK, **font)
+            self._label(ax, name, font)
             ax.imshow(self.picture, cmap="gray", vmin=0, vmax=_top(self))
             if number:
                 veil = self._draw_veil(ax, weights[number - 1], most, colour)
@@ -84,6 +90,15 @@ class OverPicture:
         bar.set_label("attention", color=FAINT, size=8)
         title = wrapped(self.title, (self.inches[0] - 0.5) / 0.085)
         figure.suptitle(title, x=0.02, ha="left", size=11, color=INK, **font)
+
+    def _label(self, ax, name, font):
+        """Writes a token above its panel, or to the left of a line."""
+        ax.set_title("" if self.is_line else name, size=10, color=INK, **font)
+        if self.is_line:
+            label = dict(ha="right", va="center", size=10, color=INK)
+            ax.text(
+                *(-0.01, 0.5), name, transform=ax.transAxes, **label, **font
+            )
 
     def _draw_veil(self, ax, weights, most, colour):
         from matplotlib.colors import LinearSegmentedColormap
