@@ -119,6 +119,37 @@ def test_never_stops_too_once_nothing_can_beat_the_pool():
     assert model.steps == 2
 
 
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+@pytest.mark.parametrize(("count", "steps"), [(1, 2), (2, 3), (3, 6)])
+def test_a_source_stops_once_the_wanted_hypotheses_are_certain(
+    early_stopping, count, steps
+):
+    # "a" ends in the second step, "bb" in the third, "ccccc" in the sixth;
+    # the pool of four hypotheses is full with the eighth.
+    model = speller({"a": 0.4, "bb": 0.3, "ccccc": 0.2, "ddddddd": 0.1})
+    search = BeamSearch(
+        4, num_hypotheses=count, early_stopping=early_stopping, max_length=50
+    )
+    assert spell(search(model.task())) == ["a", "bb", "ccccc"][:count]
+    assert model.steps == steps
+
+
+def test_a_source_goes_on_while_a_penalty_may_bring_a_longer_one_to_the_top():
+    words = {"a": 0.5, "bbbb": 0.4, "cccccccc": 0.1}
+    search = BeamSearch(3, length_penalty=1.0, penalty="power", max_length=12)
+    model = speller(words)
+    assert spell(search(model.task())) == ["bbbb"]
+    # ln 0.4 / 5 is more than ln 0.1 / 12, all that the last word can reach.
+    assert model.steps == 5
+
+
+def test_groups_go_on_since_later_ones_depend_on_them():
+    model = speller({"a": 0.4, "bb": 0.3, "ccccc": 0.2, "ddddddd": 0.1})
+    options = {"groups": 2, "diversity": 0.5, "max_length": 50}
+    BeamSearch(4, **options)(model.task())
+    assert model.steps > 3
+
+
 def test_greedy_stops_when_the_longest_row_has_ended():
     model = speller({"a": 1.0}, {"bcd": 1.0})
     found = GreedySearch(max_length=50)(model.task())

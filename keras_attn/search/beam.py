@@ -31,7 +31,9 @@ class BeamSearch(Search):
     best `width` extensions that do not end are the next beams. At most
     `width` extensions end, so `2 * width` candidates are enough.
 
-    `early_stopping` decides when a source stops before the maximum length:
+    With one group, a source stops as soon as no beam can get among its
+    `num_hypotheses` best any more. `early_stopping` decides when it stops
+    otherwise:
 
     - `True`: when the pool is full.
     - `False`: when the pool is full and no beam, scored as if it ended now,

@@ -210,22 +210,34 @@ class Beams:
         return best(join(group.pool, ended), self.width)
 
     def _stops(self, logp, pool, length):
-        if self.widths is None:
-            worst = pool.scores[:, -1]
-        else:
-            worst = tf.gather(pool.scores, self.widths - 1, batch_dims=1)
-        full = worst > POSSIBLE
-        if self.search.early_stopping is True:
-            return full
-        # Log-probabilities only fall, and the coverage penalty is never
-        # positive. So the best score that a beam can still reach is that of
-        # its present sum at the longest length.
-        never = self.search.early_stopping == "never"
-        at = self.limits.longest if never else length
+        """Returns whether each source stops, `(B,)`."""
         top = logp[:, 0]
         if self.search.groups > 1:  # diversity changed the beams' order
             top = tf.reduce_max(logp, axis=1)
-        return full & (worst >= self.normalise(top, at))
+        # Log-probabilities only fall, and the coverage penalty is never
+        # positive. So the best score that a beam can still reach is that of
+        # its present sum at the longest length.
+        reachable = self.normalise(top, self.limits.longest)
+        worst = self._scores_at(pool, self.width)
+        stops = worst > POSSIBLE  # the pool is full
+        if self.search.early_stopping == "never":
+            stops &= worst >= reachable
+        elif not self.search.early_stopping:
+            stops &= worst >= self.normalise(top, length)
+        if self.search.groups > 1:  # later groups depend on when this one stops
+            return stops
+        last = self._scores_at(pool, self.search.num_hypotheses)
+        return stops | ((last > POSSIBLE) & (last >= reachable))
+
+    def _scores_at(self, pool, rank):
+        """Returns the score of the last of `rank` hypotheses, `(B,)`.
+
+        A row of a smaller width has only so many.
+        """
+        if self.widths is None:
+            return pool.scores[:, rank - 1]
+        rank = tf.minimum(self.widths, rank)
+        return tf.gather(pool.scores, rank - 1, batch_dims=1)
 
     def _stop_rows(self, group, grown, possible, time):
         """Keeps the old state of rows that are done or cannot go on."""
