@@ -146,7 +146,7 @@ def test_check_and_fit_take_them():
     [
         (5, "must be an array, or a list of arrays"),
         ("ab", "single string"),
-        ({"x": [1.0]}, "the same names"),
+        ({"x": [1.0]}, "with the same names, in the order"),
         (["ab", "c"], "must be numbers"),
         ([1.0, 2.0], "must be arrays of one dtype"),
         (frames([2], 3) + frames([2], 4), "differ in no axis but the first"),

@@ -232,9 +232,9 @@ def _by_name(sources, source_text):
         return {"sources": sources}, {"source_text": source_text}
     if not all(several) or not sources or list(sources) != list(source_text):
         raise ValueError(
-            "Several sources are a dictionary of lines, and their texts a "
-            "dictionary with the same names in the same order, which is that "
-            f"of the model's inputs. Received: sources={sources!r:.80}, "
+            "Several sources are a dictionary of lines or arrays, and their "
+            "texts one with the same names, in the order of the model's "
+            f"inputs, `None` for arrays. Received: sources={sources!r:.80}, "
             f"source_text={source_text!r:.80}"
         )
     return (

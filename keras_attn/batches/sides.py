@@ -161,7 +161,7 @@ def rows_of(arrays, name) -> list[np.ndarray]:
             f"arrays, with a row for each pair. Received: {arrays!r:.80}"
         )
     rows = [np.asarray(x) for x in arrays]
-    if any(not np.issubdtype(x.dtype, np.number) for x in rows):
+    if any(x.dtype.kind not in "biufc" for x in rows):
         raise ValueError(
             f"`{name}` without a `Text` must be numbers. Received: rows of "
             f"{rows[0].dtype}. Pass a `Text` of the lines in the place of "
