@@ -1,7 +1,8 @@
 """A small training that can be killed, for `test_resume.py`.
 
-As a program: `resuming.py FOLDER MOMENT`. A moment is a number of updates, or
-"saving": the training then kills itself while it saves its second epoch.
+As a program: `resuming.py FOLDER MOMENT KIND`. A moment is a number of updates,
+or "saving": the training then kills itself while it saves its second epoch. A
+kind is "plain" or "decoder".
 """
 
 import os
@@ -10,7 +11,6 @@ import signal
 import sys
 
 import keras
-import numpy as np
 from keras import layers
 
 import keras_attn
@@ -80,7 +80,6 @@ def train(folder, *callbacks, decoder=False):
 
 
 def main(folder, moment, decoder):
-    folder = pathlib.Path(folder)
     callbacks = []
     if moment == "saving":
         rename = pathlib.Path.rename
@@ -91,10 +90,9 @@ def main(folder, moment, decoder):
             return rename(path, target)
 
         pathlib.Path.rename = kill_at_second
-    elif moment != "never":
+    else:
         callbacks.append(Kill(int(moment)))
-    weights = train(folder / "backup", *callbacks, decoder=decoder == "decoder")
-    np.savez(folder / "weights.npz", *weights)
+    train(folder, *callbacks, decoder=decoder == "decoder")
 
 
 if __name__ == "__main__":

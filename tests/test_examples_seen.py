@@ -76,6 +76,7 @@ def test_dates_are_read_served_and_drawn(server, capfd, tmp_path):
     assert (tmp_path / "attention.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.full
 def test_longer_numbers_are_asked_than_learned(tmp_path):
     longer = load(LONGER)
     assert longer.say("407") == "four zero seven"

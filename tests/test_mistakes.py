@@ -389,7 +389,7 @@ MISTAKES = {
     ),
     "pairs without a text": (
         lambda at: keras_attn.pairs(["a"], ["B"], None, TARGET),
-        ["`source_text` must be a `Text`", "source_text=None"],
+        ["without a `Text` must be numbers", "Pass a `Text` of the lines"],
     ),
     "a pair without a line": (
         lambda at: keras_attn.pairs(["a", None], ["B", "K"], SOURCE, TARGET),
