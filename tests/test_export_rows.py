@@ -14,6 +14,7 @@ from support.lazily import Lazily
 from support.lazily import ask
 from support.lazily import some
 from test_export import as_bytes
+from test_export import saved_model
 
 import keras_attn
 
@@ -281,6 +282,11 @@ def test_bad_ids_and_lengths_are_answered_and_harm_no_neighbour(answers):
         assert np.all(bad["scores"][row] == -INF)
     assert said[0] == said[6] == "" and not any(errors(expected))
     assert_same_rows(bad, expected, [0, 6])
+
+
+def test_a_strict_translator_exports(exports):
+    (meta_graph,) = saved_model(exports["strict"]).meta_graphs
+    assert {*PLAIN, "options", "score", "encode"} <= {*meta_graph.signature_def}
 
 
 @pytest.mark.few(1)

@@ -164,12 +164,16 @@ def test_the_signatures_asked_for_are_there(name, exports):
     assert signatures == {*PLAIN, *FURTHER[name]}
 
 
+def inputs_and_outputs(export):
+    """Returns the names of both by signature, and the definitions."""
+    (meta_graph,) = saved_model(export).meta_graphs
+    signatures = meta_graph.signature_def
+    names = {k: (set(x.inputs), set(x.outputs)) for k, x in signatures.items()}
+    return names, signatures
+
+
 def test_inputs_and_outputs_are_as_documented(toys, exports):
-    (meta_graph,) = saved_model(exports["greedy"]).meta_graphs
-    found = {
-        name: (set(x.inputs), set(x.outputs))
-        for name, x in meta_graph.signature_def.items()
-    }
+    found, _ = inputs_and_outputs(exports["greedy"])
     assert found["options"] == (
         {"text", "prefix", *toys["greedy"].search.request_options},
         {"text", "score", "texts", "scores", "truncated", "unknown", "error"},
@@ -188,14 +192,20 @@ def test_inputs_and_outputs_are_as_documented(toys, exports):
         x for x in taken if x.startswith("encoded_")
     }
     assert found["strings"] == ({"ids", "lengths"}, {"text", "error"})
-    (meta_graph,) = saved_model(exports["spectra"]).meta_graphs
+
+
+def test_features_are_the_only_input(exports):
+    _, signatures = inputs_and_outputs(exports["spectra"])
     for name in ("serving_default", "nbest", "align", "ids", "encode"):
-        signature = meta_graph.signature_def[name]
-        assert set(signature.inputs) == {"frames"}
-        shape = signature.inputs["frames"].tensor_shape
+        assert set(signatures[name].inputs) == {"frames"}
+        shape = signatures[name].inputs["frames"].tensor_shape
         assert [x.size for x in shape.dim] == [-1, -1, 3]
-    (meta_graph,) = saved_model(exports["sampling"]).meta_graphs
-    assert "seed" in meta_graph.signature_def["options"].inputs
+
+
+def test_a_search_that_draws_takes_a_seed(exports):
+    found, _ = inputs_and_outputs(exports["sampling"])
+    inputs, _ = found["options"]
+    assert "seed" in inputs
 
 
 def test_names_of_signatures_that_are_none_are_refused(toys, tmp_path):
