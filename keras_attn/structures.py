@@ -17,3 +17,15 @@ def pack(like, tensors):
     return keras.tree.map_structure(
         lambda x: None if x is None else next(tensors), like
     )
+
+
+def replace(structure, kind, change):
+    """Returns a structure with each part of a kind replaced by `change`."""
+    if isinstance(structure, kind):
+        structure = change(structure)
+    if not isinstance(structure, (tuple, list)):
+        return structure
+    parts = [replace(x, kind, change) for x in structure]
+    if hasattr(structure, "_fields"):
+        return type(structure)(*parts)
+    return type(structure)(parts)

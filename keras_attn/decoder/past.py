@@ -1,8 +1,9 @@
 """Attention to the decoder's own past (intra-attention, self-attention).
 
 The past differs between hypotheses, so it has a beam axis, and a search
-gathers it with the rest of the state. Its buffers have the length of the
-longest output, because XLA needs fixed shapes.
+gathers it with the rest of the state. XLA needs fixed shapes, so its buffers
+have the length of the longest output. Where shapes may change they grow by a
+position each step, and a step costs what has been decoded.
 """
 
 from keras import ops
@@ -49,9 +50,12 @@ class OwnPast:
     def append(self, past, state, key=None):
         """Returns the past with one more state `(batch, beams, dim)`."""
         one = self._prepare(state, key)
+        grows = isinstance(past.step, tuple)
 
         def write(buffer, x):
             shape = (*ops.shape(buffer)[:-2], 1, x.shape[-1])
+            if grows:
+                return ops.concatenate([buffer, ops.reshape(x, shape)], axis=-2)
             length = ops.shape(buffer)[-2]
             trailing = (1,) * (len(buffer.shape) - 2)
             step = ops.reshape(past.step, (*ops.shape(past.step), *trailing))
@@ -61,7 +65,7 @@ class OwnPast:
         return Past(
             write(past.keys, one.keys),
             write(past.values, one.values),
-            past.step + 1,
+            () if grows else past.step + 1,
         )
 
     def attend(self, past, query, draws=(), training=False):
@@ -76,18 +80,29 @@ class OwnPast:
             training: Whether the model trains.
         """
         batch, beams = ops.shape(query)[:2]
-        number = ops.arange(ops.shape(past.keys)[-2], dtype="int32")
-        step = ops.reshape(past.step, (-1, 1))
-        there = number < step
-        if self._window is not None:
-            there = there & (number >= step - self._window)
-        memory = Memory(join_axes(past.keys), join_axes(past.values), there)
+        memory = self._memory(past)
         # Every hypothesis is a row of the batch, with one query.
         attended, _ = self._attention.attend_step(
             _row_each(query), memory, draws=draws, training=training
         )
         context = attended.context
         return ops.reshape(context, (batch, beams, context.shape[-1]))
+
+    def _memory(self, past):
+        """Returns the states that may be looked at, as a `Memory`."""
+        keys, values, step = past
+        if isinstance(step, tuple):
+            if self._window is not None:
+                keys = keys[..., -self._window :, :]
+                values = values[..., -self._window :, :]
+            there = None
+        else:
+            number = ops.arange(ops.shape(keys)[-2], dtype="int32")
+            step = ops.reshape(step, (-1, 1))
+            there = number < step
+            if self._window is not None:
+                there = there & (number >= step - self._window)
+        return Memory(join_axes(keys), join_axes(values), there)
 
     def _prepare(self, state, key):
         key = None if key is None else _row_each(key)

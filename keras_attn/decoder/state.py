@@ -15,7 +15,9 @@ class Past(NamedTuple):
 
     keys: object  # (batch, beams, [heads,] max_length, dim)
     values: object  # (batch, beams, [heads,] max_length, dim)
-    step: object  # (batch, beams), int32, how many states there are
+    # (batch, beams), int32, how many states there are; or () where keys and
+    # values hold these states alone, with no room for more.
+    step: object
 
 
 class DecoderState(NamedTuple):

@@ -9,6 +9,7 @@ from keras import ops
 from keras_attn.attention import Memory
 from keras_attn.decoder.state import Past
 from keras_attn.incremental.base import State
+from keras_attn.structures import replace
 
 
 def with_masks(encoded):
@@ -27,7 +28,7 @@ def with_masks(encoded):
         batch, source = ops.shape(memory.keys)[0], ops.shape(memory.keys)[-2]
         return memory._replace(mask=ops.ones((batch, source), dtype="bool"))
 
-    return _replace(encoded, Memory, masked)
+    return replace(encoded, Memory, masked)
 
 
 def steps_left(state, max_length):
@@ -49,7 +50,7 @@ def steps_left(state, max_length):
                 left.append(max_length - of(found))
             return found
 
-        _replace(state, kind, note)
+        replace(state, kind, note)
 
     look(State, lambda x: x.position)
     look(Past, lambda x: x.step)
@@ -66,16 +67,4 @@ def with_positions(state, change):
             return found
         return found._replace(position=change(found.position))
 
-    return _replace(state, State, changed)
-
-
-def _replace(structure, kind, change):
-    """Returns a structure with each part of a kind replaced by `change`."""
-    if isinstance(structure, kind):
-        structure = change(structure)
-    if not isinstance(structure, (tuple, list)):
-        return structure
-    parts = [_replace(x, kind, change) for x in structure]
-    if hasattr(structure, "_fields"):
-        return type(structure)(*parts)
-    return type(structure)(parts)
+    return replace(state, State, changed)

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn import structures
 from keras_attn.search import declared
 from keras_attn.search.chains import Chains
+from keras_attn.search.loop import Loop
 from keras_attn.search.options import Choice
 from keras_attn.search.options import Integer
 from keras_attn.search.options import Option
@@ -309,35 +309,8 @@ class Search(_Record, kw_only=True):
     def __call__(self, task: Task) -> Hypotheses:
         """Decodes a task, inside a `tf.function` or eagerly."""
         run = self.begin(task)
-        buffers = [tf.TensorArray(x, self.max_length) for x in run.recorded]
-        first = run.first(), task.start(run.beams), buffers
-
-        def goes_on(*tensors):
-            state, *_ = structures.pack(first, tensors)
-            # At least one step, even for an empty batch: a `TensorArray`
-            # without a single write does not know its element shape.
-            return (state.time == 0) | ~tf.reduce_all(state.done)
-
-        def body(*tensors):
-            before, model, buffers = structures.pack(first, tensors)
-            logits, alignments, model = task.step(before.last, model)
-            state, parents, record = run.advance(before, logits, alignments)
-            if parents is not None:
-                model = task.reorder(model, parents)
-            buffers = [
-                buffer.write(before.time, x)
-                for buffer, x in zip(buffers, record, strict=True)
-            ]
-            return structures.flatten((state, model, buffers))
-
-        tensors = tf.while_loop(
-            goes_on,
-            body,
-            structures.flatten(first),
-            maximum_iterations=self.max_length,
-        )
-        state, _, buffers = structures.pack(first, tensors)
-        return run.results(state, *(x.stack() for x in buffers))
+        state, recorded = Loop(run, task, self.max_length)()
+        return run.results(state, *recorded)
 
 
 def _options_in(cls):

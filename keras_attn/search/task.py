@@ -43,6 +43,11 @@ class Task(NamedTuple):
     `start(beams)` returns the first state: None, or a structure of tensors
     whose first two axes are batch and beams. `reorder(state, parents)`
     gathers the states of the beams' parents `(batch, beams)`.
+
+    The tensors of a state keep their shapes, unless there is `growing`: then
+    `start(beams, grow=True)` returns a state with tensors `(batch, beams, ...,
+    time, dim)` that get longer with each step, and `growing(state)` returns a
+    list of them.
     """
 
     step: Callable
@@ -58,6 +63,7 @@ class Task(NamedTuple):
     options: Any = None  # name -> (batch,) tensor, replaces the search's own
     reorder: Callable = gather
     padding: int = 0  # the id that pads prefixes
+    growing: Callable | None = None  # returns the tensors that get longer
 
 
 def log_normaliser(logits):

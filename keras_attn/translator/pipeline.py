@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_attn.incremental import buffers
 from keras_attn.search import Hypotheses
 from keras_attn.search import Search
 from keras_attn.search import Task
@@ -254,14 +255,28 @@ class Pipeline:
             seed=request.get("seed"),
             options=request.get("options"),
             reorder=self.cut.reorder,
+            growing=buffers.growing if self._may_grow else None,
         )
 
-    def start(self, inputs, encoded, beams):
+    @property
+    def _may_grow(self):
+        """Whether shapes may change from step to step.
+
+        XLA compiles for fixed shapes. An eager step would make Keras warn of
+        a softmax over a single position.
+        """
+        return not (self.jit_compile or tf.executing_eagerly())
+
+    def start(self, inputs, encoded, beams, grow=False):
         """Returns the state in which the last start token is read.
 
-        If there are several, the models read the others here.
+        If there are several, the models read the others here. With `grow`,
+        buffers of past positions grow with each step. Without it they have
+        room for all steps.
         """
         state = self.cut.start(encoded, beams, self.steps)
+        if grow:
+            state = buffers.emptied(state)
         rows = tf.shape(inputs[0])[0]
         for token in self.special.start[:-1]:
             tokens = tf.fill([rows, beams], token)
