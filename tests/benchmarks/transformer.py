@@ -1,0 +1,234 @@
+"""A Transformer beside CTranslate2, which decodes Transformers in C++.
+
+    pip install ctranslate2
+    python tests/benchmarks/transformer.py           # ten minutes
+    python tests/benchmarks/transformer.py --smoke   # a minute
+
+The net of `examples/transformer.py` (W3) with 128 units, of 2 and 6 layers on
+either side and with the same random weights for both. First both search until
+their texts end: their outputs and scores must be equal. Then no text may end,
+so all are of 10 tokens, and it is timed how long that takes with a longest
+output of 10 and of 100 tokens. CTranslate2 gets split tokens. We split and join
+texts as well; the rows `ids` leave that out.
+
+At the end, 63 short texts and a long one: together, and both apart.
+
+CPU ms of one thread, median over rounds in which all take turns. Without the
+package `ctranslate2` its rows are missing.
+"""
+
+import argparse
+import itertools
+import string
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from worker import limit_threads
+
+limit_threads(1)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import keras_attn  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import transformer  # noqa: E402
+
+try:
+    from peers import c_translate
+except ImportError:
+    c_translate = None
+
+HEADS, TOKENS, LONGEST = 4, 10, (10, 100)
+TEXTS = (
+    keras_attn.Text(list(string.ascii_lowercase), split="characters"),
+    keras_attn.Text([f"P{i}" for i in range(39)], split="whitespace"),
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--smoke", action="store_true")
+    args = parser.parse_args()
+    rounds = 1 if args.smoke else args.rounds
+    for depth in (1,) if args.smoke else (2, 6):
+        net = Net(depth, units=16 if args.smoke else 128)
+        print(
+            f"\n{depth} layers, {net.model.count_params() / 1e6:.2f} M weights"
+        )
+        if c_translate is None:
+            print("\nCTranslate2: skipped, the package is missing.")
+        else:
+            net.hold_equal()
+        net.never_end()
+        for rows in (1, 2) if args.smoke else (1, 32):
+            net.compare(rows, rounds, compiled=not args.smoke)
+    mix(*((4, 5) if args.smoke else (63, 300)), rounds)
+    return 0
+
+
+class Net:
+    """The same net in both libraries."""
+
+    def __init__(self, depth, units):
+        keras.utils.clear_session()  # the order of layers is in their names
+        keras.utils.set_random_seed(0)
+        self.model = transformer.build_model(*TEXTS, units, depth, HEADS)
+        random = np.random.default_rng(1)
+        for weight in self.model.weights:
+            value = weight.numpy()
+            if "gamma" in weight.path:
+                value = 1 + 0.2 * random.normal(size=value.shape)
+            elif value.ndim == 1 or "bias" in weight.path:
+                value = 0.1 * random.normal(size=value.shape)
+            elif "kernel" in weight.path:
+                value = 1.5 * value
+            weight.assign(value)
+        self.peer = None
+        if c_translate is not None:
+            self.peer = c_translate.Net(self.model, TEXTS, depth, HEADS)
+        # Only what may be written has a chance, in both.
+        self._forbid(TEXTS[1].special.never_written)
+
+    def never_end(self):
+        self._forbid([TEXTS[1].special.end])
+
+    def _forbid(self, ids):
+        bias = self.model.layers[-1].bias
+        value = bias.numpy()
+        value[list(ids)] = -1e9
+        bias.assign(value)
+
+    def translator(self, search, compiled=False):
+        return keras_attn.Translator(
+            self.model, *TEXTS, search, jit_compile=compiled
+        )
+
+    def in_c(self):
+        with tempfile.TemporaryDirectory() as folder:
+            return self.peer.save(Path(folder) / "net")
+
+    def hold_equal(self):
+        """Requires the same outputs and scores of both."""
+        words = some_words(64, 3, 12)
+        search = keras_attn.BeamSearch(5, max_length=40, early_stopping="never")
+        ours = self.translator(search)(words)
+        theirs = self.in_c().translate_batch(
+            list(map(list, words)),
+            beam_size=5,
+            max_decoding_length=40,
+            min_decoding_length=0,
+            length_penalty=0,
+            return_scores=True,
+        )
+        apart = [
+            abs(one.score - other.scores[0])
+            for one, other in zip(ours, theirs, strict=True)
+            if one.text == " ".join(other.hypotheses[0])
+        ]
+        print(
+            f"{len(apart)} of {len(words)} outputs are equal, their scores "
+            f"within {max(apart):.0e}"
+        )
+        if len(apart) < 0.95 * len(words) or max(apart) > 1e-3:
+            sys.exit("These are not the same nets.")
+
+    def compare(self, rows, rounds, compiled):
+        """Prints a table of times for this many texts."""
+        words = some_words(rows, TOKENS - 1, TOKENS)  # and the end token
+        split = list(map(list, words))
+        ids = TEXTS[0].ids(words)
+        calls = {}
+        for beams in (1, 5):
+            if self.peer is not None:
+                peer = self.in_c()
+                calls["CTranslate2", f"beam {beams}", TOKENS] = (
+                    lambda peer=peer, beams=beams: peer.translate_batch(
+                        split,
+                        beam_size=beams,
+                        max_decoding_length=TOKENS,
+                        return_scores=True,
+                    )
+                )
+            for xla, most in itertools.product((False, True), LONGEST):
+                if xla and not compiled:
+                    continue
+                search = keras_attn.GreedySearch
+                if beams > 1:
+                    search = keras_attn.BeamSearch
+                first = () if beams == 1 else (beams,)
+                made = self.translator(
+                    search(*first, max_length=most, max_per_source=(1, 0)),
+                    xla,
+                )
+                name = "Translator, XLA" if xla else "Translator"
+                calls[name, f"beam {beams}", most] = lambda made=made: made(
+                    words
+                )
+                if xla or most != TOKENS:
+                    continue
+                graph = tf.function(
+                    made.decode_ids,
+                    input_signature=[tf.TensorSpec([None, None], tf.int32)],
+                    autograph=False,
+                )
+                calls["Translator, ids", f"beam {beams}", most] = (
+                    lambda graph=graph: graph(ids).tokens.numpy()
+                )
+        times = in_turns(calls, rounds)
+        print(f"\n| {rows} texts | longest | greedy | beam 5 |")
+        print("|---|---|---|---|")
+        for name, most in dict.fromkeys((x, z) for x, _, z in times):
+            cells = [times[name, f"beam {k}", most] for k in (1, 5)]
+            print(f"| {name} | {most} | {' | '.join(map(digits, cells))} |")
+
+
+def mix(short, long, rounds):
+    """Prints times of short texts and a long one, together and apart."""
+    net = Net(2, 128)
+    net.never_end()
+    many, one = some_words(short, 10, 11), some_words(1, long, long + 1)
+    made = net.translator(
+        keras_attn.GreedySearch(max_length=long, max_per_source=(1, 0))
+    )
+    calls = {
+        f"{short} of 10 letters": lambda: made(many),
+        f"one of {long}": lambda: made(one),
+        "together": lambda: made(many + one),
+    }
+    print("\n| texts, greedy | ms |\n|---|---|")
+    for name, found in in_turns(calls, rounds).items():
+        print(f"| {name} | {digits(found)} |")
+
+
+def some_words(count, shortest, longer):
+    random = np.random.default_rng(count)
+    lengths = random.integers(shortest, longer, count)
+    letters = list(string.ascii_lowercase)
+    return ["".join(random.choice(letters, size=n)) for n in lengths]
+
+
+def in_turns(calls, rounds):
+    """Returns the median CPU ms of each call."""
+    times = {name: [] for name in calls}
+    for turn in range(-2, rounds):  # two to trace and to warm up
+        for name, call in calls.items():
+            start = time.process_time()
+            call()
+            if turn >= 0:
+                times[name].append(1e3 * (time.process_time() - start))
+    return {name: median(x) for name, x in times.items()}
+
+
+def digits(number):
+    return f"{number:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
