@@ -1,4 +1,4 @@
-"""The buffers of past positions, which may grow during a search."""
+"""The buffers of past positions: how many places they have in a search."""
 
 from keras import ops
 
@@ -6,36 +6,48 @@ from keras_attn.decoder.state import Past
 from keras_attn.structures import replace
 
 
-def emptied(state):
-    """Returns a first state in which each `Past` is empty and grows.
+def in_state(state):
+    """Returns the buffers of a state, `(batch, beams, ..., time, dim)`."""
+    found = []
+
+    def note(past):
+        found.extend([past.keys, past.values])
+        return past
+
+    replace(state, Past, note)
+    return found
+
+
+def with_room(state, room):
+    """Returns a first state whose buffers have `room` places.
 
     Args:
         state: Result of `start()`, before any step.
+        room: Number of places. With 0, each step adds one.
     """
 
     def empty(buffer):
         *outer, _, dim = ops.shape(buffer)
         # Not 0: a graph shall not take the length for one that stays.
-        nothing = 0 * outer[0]
-        return ops.zeros((*outer, nothing, dim), dtype=buffer.dtype)
+        places = room or 0 * outer[0]
+        return ops.zeros((*outer, places, dim), dtype=buffer.dtype)
 
-    def grows(past):
-        return Past(empty(past.keys), empty(past.values), step=())
+    def changed(past):
+        step = past.step if room else ()
+        return Past(empty(past.keys), empty(past.values), step)
 
-    return replace(state, Past, grows)
+    return replace(state, Past, changed)
 
 
-def growing(state):
-    """Returns the tensors of a state that grow by a position each step.
+def widened(state, count):
+    """Returns a state whose buffers have `count` more places."""
 
-    They have the shape `(batch, beams, ..., time, dim)`.
-    """
-    found = []
+    def wider(buffer):
+        *outer, _, dim = ops.shape(buffer)
+        more = ops.zeros((*outer, count, dim), dtype=buffer.dtype)
+        return ops.concatenate([buffer, more], axis=-2)
 
-    def note(past):
-        if isinstance(past.step, tuple):
-            found.extend([past.keys, past.values])
-        return past
+    def changed(past):
+        return Past(wider(past.keys), wider(past.values), past.step)
 
-    replace(state, Past, note)
-    return found
+    return replace(state, Past, changed)

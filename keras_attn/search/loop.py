@@ -1,8 +1,16 @@
-"""The loop of a search over its steps."""
+"""The loop of a search over its steps.
+
+A model that attends to its own past reads buffers with a place for each step.
+With places for the longest output, short outputs would cost as much as long
+ones. So the buffers begin small: in a graph each step adds a place; under XLA,
+where shapes stay, there are two loops, a short one and one for the rest.
+"""
 
 import tensorflow as tf
 
 from keras_attn import structures
+
+FIRST = 16  # steps of the first of two loops
 
 
 class Loop:
@@ -16,12 +24,17 @@ class Loop:
 
     def __init__(self, run, task, longest):
         self._run, self._task, self._longest = run, task, longest
-        grows = {} if task.growing is None else {"grow": True}
-        self._first = (
-            run.first(),
-            task.start(run.beams, **grows),
-            [tf.TensorArray(x, longest) for x in run.recorded],
-        )
+        self._buffers = []
+        self._at_first = longest  # steps of the first loop
+        if task.buffers is None or (task.widened and longest <= 2 * FIRST):
+            model = task.start(run.beams)
+        else:
+            model = task.start(run.beams, FIRST if task.widened else 0)
+            self._buffers = task.buffers(model)
+        if self._buffers and task.widened:
+            self._at_first = FIRST
+        recorded = [tf.TensorArray(x, longest) for x in run.recorded]
+        self._first = run.first(), model, recorded
 
     def __call__(self):
         """Runs the steps.
@@ -30,36 +43,52 @@ class Loop:
             The run's last state, and a list of what the steps recorded, time
             first.
         """
-        tensors = structures.flatten(self._first)
+        state, model, recorded = self._loop(*self._first, self._at_first)
+        if self._at_first < self._longest:
+            state, recorded = self._go_on(state, model, recorded)
+        stacked = [x.stack() for x in recorded]
+        for x in stacked:  # `tf.cond` forgets the length
+            x.set_shape([self._longest, *x.shape[1:]])
+        return state, stacked
+
+    def _go_on(self, state, model, recorded):
+        """Runs the rest of the steps, with room for all of them."""
+        like = state, recorded
+        rest = self._longest - self._at_first
+
+        def wider():
+            model_with_room = self._task.widened(model, rest)
+            after, _, more = self._loop(state, model_with_room, recorded, rest)
+            return structures.flatten((after, more))
+
+        found = tf.cond(
+            self._is_unfinished(state),
+            wider,
+            lambda: structures.flatten(like),
+        )
+        return structures.pack(like, found)
+
+    def _loop(self, state, model, recorded, most):
+        """Runs at most `most` steps."""
+        tensors = structures.flatten((state, model, recorded))
+        shapes = None
+        if self._task.widened is None:
+            grow = {id(x) for x in self._buffers}
+            shapes = [
+                _of_any_length(x.shape) if id(x) in grow else None
+                for x in tensors
+            ]
         tensors = tf.while_loop(
-            self._goes_on,
+            lambda *x: self._is_unfinished(self._pack(x)[0]),
             self._step,
             tensors,
-            shape_invariants=self._shapes(tensors),
-            maximum_iterations=self._longest,
+            shape_invariants=shapes,
+            maximum_iterations=most,
         )
-        state, _, recorded = structures.pack(self._first, tensors)
-        return state, [x.stack() for x in recorded]
-
-    def _shapes(self, tensors):
-        """Returns shapes for the loop, None for those that stay."""
-        if self._task.growing is None:
-            return None
-        _, model, _ = self._first
-        growing = {id(x) for x in self._task.growing(model)}
-        return [
-            _of_any_length(x.shape) if id(x) in growing else None
-            for x in tensors
-        ]
-
-    def _goes_on(self, *tensors):
-        state, *_ = structures.pack(self._first, tensors)
-        # At least one step, even for an empty batch: a `TensorArray` without
-        # a single write does not know its element shape.
-        return (state.time == 0) | ~tf.reduce_all(state.done)
+        return self._pack(tensors)
 
     def _step(self, *tensors):
-        before, model, recorded = structures.pack(self._first, tensors)
+        before, model, recorded = self._pack(tensors)
         logits, alignments, model = self._task.step(before.last, model)
         state, parents, record = self._run.advance(before, logits, alignments)
         if parents is not None:
@@ -69,6 +98,14 @@ class Loop:
             for written, x in zip(recorded, record, strict=True)
         ]
         return structures.flatten((state, model, recorded))
+
+    def _pack(self, tensors):
+        return structures.pack(self._first, tensors)
+
+    def _is_unfinished(self, state):
+        # At least one step, even for an empty batch: a `TensorArray` without
+        # a single write does not know its element shape.
+        return (state.time == 0) | ~tf.reduce_all(state.done)
 
 
 def _of_any_length(shape):

@@ -44,10 +44,12 @@ class Task(NamedTuple):
     whose first two axes are batch and beams. `reorder(state, parents)`
     gathers the states of the beams' parents `(batch, beams)`.
 
-    The tensors of a state keep their shapes, unless there is `growing`: then
-    `start(beams, grow=True)` returns a state with tensors `(batch, beams, ...,
-    time, dim)` that get longer with each step, and `growing(state)` returns a
-    list of them.
+    A state may have buffers `(batch, beams, ..., time, dim)` with a place for
+    each step, and `start(beams)` makes places for all. A search needs fewer
+    places at first if there is `buffers`, which returns a list of a state's
+    buffers. Then `start(beams, n)` makes places for `n` steps, and with 0 each
+    step adds a place. Where the shapes in a loop have to stay, there is also
+    `widened(state, n)`, which adds places for `n` steps.
     """
 
     step: Callable
@@ -63,7 +65,8 @@ class Task(NamedTuple):
     options: Any = None  # name -> (batch,) tensor, replaces the search's own
     reorder: Callable = gather
     padding: int = 0  # the id that pads prefixes
-    growing: Callable | None = None  # returns the tensors that get longer
+    buffers: Callable | None = None
+    widened: Callable | None = None
 
 
 def log_normaliser(logits):

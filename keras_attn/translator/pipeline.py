@@ -255,28 +255,22 @@ class Pipeline:
             seed=request.get("seed"),
             options=request.get("options"),
             reorder=self.cut.reorder,
-            growing=buffers.growing if self._may_grow else None,
+            # Not eagerly: Keras warns of a softmax over a single position.
+            buffers=None if tf.executing_eagerly() else buffers.in_state,
+            widened=buffers.widened if self.jit_compile else None,
         )
 
-    @property
-    def _may_grow(self):
-        """Whether shapes may change from step to step.
-
-        XLA compiles for fixed shapes. An eager step would make Keras warn of
-        a softmax over a single position.
-        """
-        return not (self.jit_compile or tf.executing_eagerly())
-
-    def start(self, inputs, encoded, beams, grow=False):
+    def start(self, inputs, encoded, beams, room=None):
         """Returns the state in which the last start token is read.
 
-        If there are several, the models read the others here. With `grow`,
-        buffers of past positions grow with each step. Without it they have
-        room for all steps.
+        If there are several, the models read the others here. Buffers of past
+        positions have places for `room` more steps, by default for all; with
+        0 each step adds one.
         """
         state = self.cut.start(encoded, beams, self.steps)
-        if grow:
-            state = buffers.emptied(state)
+        if room is not None:
+            read = len(self.special.start) - 1
+            state = buffers.with_room(state, room + read if room else 0)
         rows = tf.shape(inputs[0])[0]
         for token in self.special.start[:-1]:
             tokens = tf.fill([rows, beams], token)
