@@ -32,7 +32,7 @@ LONG = "é" * 50_000  # 100 kB
 # All operations that an export may use. TF Serving links TensorFlow's own and,
 # from 2.20.0 on, those of tensorflow-text 2.20.
 CORE_OPERATIONS = """
-AddN AddV2 All Any ArgMax AsString Assert AssignVariableOp BatchMatMulV2
+AddN AddV2 All Any ArgMax ArgMin AsString Assert AssignVariableOp BatchMatMulV2
 BiasAdd Bitcast BitwiseOr BitwiseXor BroadcastTo Case Cast ConcatV2 Const Cos
 Cumsum DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill Floor
 FloorDiv FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN

@@ -99,6 +99,7 @@ MAY_IMPORT = {
     "shortlist": {"arguments", "numpy", "search", "tensorflow", "text"},
     "export": {
         "keras",
+        "arguments",
         "keras_internals",
         "tensorflow",
         "tensorflow_serving",

@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Mapping
 
+from keras_attn import arguments
 from keras_attn.export.archive import Archive
 from keras_attn.export.lengths import Measured
 from keras_attn.export.lengths import open_axes
@@ -29,6 +30,7 @@ def export(
     jit_compile: bool = False,
     weights: str = "float32",
     lengths: bool | None = None,
+    buckets: int | None = None,
 ) -> pathlib.Path:
     """Writes a version of a SavedModel.
 
@@ -50,6 +52,11 @@ def export(
             `lengths`; the export sets features past these to zero. Pass
             `False` if all requests are unpadded and of one size. The default,
             `None`, means the same but warns.
+        buckets: Most buckets into which a batch of texts is parted by length.
+            They are decoded one after another, each padded to its own longest
+            text, which keeps a long text from slowing short ones down. 1
+            decodes all together. Defaults to 4, and under XLA to 1, as XLA
+            compiles a search for the sizes of each bucket.
 
     Returns:
         The path of the version, `directory/version`.
@@ -68,6 +75,7 @@ def export(
         )
     require_stored(weights)
     _check_lengths(translator, lengths)
+    _check_buckets(translator, buckets)
     if version is None:
         version = 1 + max(_versions(directory), default=0)
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
@@ -87,7 +95,8 @@ def export(
         tempfile.mkdtemp(prefix=f".{version}-unfinished-", dir=directory)
     )
     try:
-        _write(translator, unfinished, names, jit_compile, weights, lengths)
+        pipeline = translator.pipeline.for_export(jit_compile, buckets)
+        _write(translator, pipeline, unfinished, names, weights, lengths)
         os.chmod(unfinished, 0o755)
         unfinished.rename(path)
     except BaseException:
@@ -128,7 +137,20 @@ def _check_lengths(translator, lengths):
         )
 
 
-def _write(translator, directory, names, jit_compile, weights, lengths):
+def _check_buckets(translator, buckets):
+    """Checks `buckets`, into which only sources of text can be parted."""
+    if buckets is None:
+        return
+    arguments.positive(buckets, "buckets")
+    if buckets > 1 and not translator.pipeline.sources.texts:
+        raise ValueError(
+            "`buckets` needs sources of text, which have different lengths. "
+            f"Received: buckets={buckets} and a model that reads features. "
+            "Leave it out."
+        )
+
+
+def _write(translator, pipeline, directory, names, weights, lengths):
     archive = Archive()
     with tempfile.TemporaryDirectory() as assets:
         files = {"target.txt": translator.target_text}
@@ -145,11 +167,10 @@ def _write(translator, directory, names, jit_compile, weights, lengths):
             )
         elif read:
             (texts["source_text"],) = read.values()
-        changes = {"jit_compile": jit_compile}
         if weights != "float32":
             stored = StoredWeights(translator.models, weights)
-            changes["scope"] = stored.scope
-        pipeline = translator.pipeline.with_texts(**texts, **changes)
+            pipeline = dataclasses.replace(pipeline, scope=stored.scope)
+        pipeline = pipeline.with_texts(**texts)
         if lengths:
             pipeline = dataclasses.replace(
                 pipeline, sources=Measured(pipeline.sources)

@@ -21,7 +21,9 @@ class Module(tf.Module):
 
     def __init__(self, translator):
         super().__init__(name="translator")
-        self._pipeline = _Untracked(translator.pipeline)
+        pipeline = translator.pipeline
+        pipeline = pipeline.for_export(pipeline.jit_compile)
+        self._pipeline = _Untracked(pipeline)
         variables = {
             x.value.ref(): x.value
             for model in translator.models

@@ -25,6 +25,7 @@ from keras_attn.search import Search
 from keras_attn.search.trial import try_search
 from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
+from keras_attn.translator import buckets as parting
 from keras_attn.translator import requests
 from keras_attn.translator import saving
 from keras_attn.translator import trial
@@ -216,9 +217,10 @@ class Translator:
             sources: List of strings. Without a `source_text`: an array, batch
                 first. For models with several source inputs, a tuple of these
                 in the order of the inputs, or a dictionary by their names.
-            batch_size: Number of sources that are decoded together. It
-                changes speed and memory, but not the results. Sources of
-                similar length are batched together.
+            batch_size: Most sources that are decoded together. It changes
+                speed and memory, but not the results. Sources of similar
+                length are batched together, and where a batch's lengths still
+                differ much, it is parted, unless XLA compiles the search.
             prefixes: List with a string or `None` for each source, with which
                 its target begins, such as a token for the wanted language.
             seed: Integer for searches that draw, such as `Sampling`: the same
@@ -434,9 +436,17 @@ class Translator:
                 self._check_again()
 
     def _batches(self, rows, batch_size):
-        order = self.pipeline.sources.order(rows)
+        lengths = np.array(self.pipeline.sources.lengths(rows), "int32")
+        order = np.argsort(lengths, kind="stable")
         for i in range(0, len(order), batch_size):
-            yield order[i : i + batch_size]
+            batch = order[i : i + batch_size]
+            steps = np.minimum(lengths[batch], self.search.max_length)
+            ends = [len(batch)]
+            # XLA would compile a search for the sizes of each part.
+            if not self.jit_compile and steps[-1] >= 2 * steps[0]:
+                ends = parting.ends_of_buckets(steps).numpy()
+            for part in np.split(batch, ends[:-1]):
+                yield part.tolist()
 
     def _compiled(self, name, function, specs):
         """Returns the graph of a function of sources and a request."""
@@ -516,6 +526,7 @@ class Translator:
         jit_compile: bool = False,
         weights: str = "float32",
         lengths: bool | None = None,
+        buckets: int | None = None,
     ) -> pathlib.Path:
         """Writes a SavedModel for TF Serving; see `keras_attn.export`.
 
@@ -536,6 +547,10 @@ class Translator:
                 `lengths`; the export sets features past these to zero. A
                 server that joins requests of different sizes needs it. Pass
                 `False` if no server does that.
+            buckets: Most buckets into which a batch of texts is parted by
+                length; they are decoded one after another, which keeps a long
+                text from slowing short ones down. 1 decodes all together,
+                as GPUs may like better. Defaults to 4, and to 1 under XLA.
 
         Returns:
             The path of the version, `directory/version`.
@@ -556,6 +571,7 @@ class Translator:
                 jit_compile,
                 weights,
                 lengths,
+                buckets,
             )
 
 

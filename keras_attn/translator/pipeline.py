@@ -25,6 +25,8 @@ from keras_attn.search import Search
 from keras_attn.search import Task
 from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
+from keras_attn.translator.buckets import MOST
+from keras_attn.translator.buckets import Buckets
 from keras_attn.translator.results import Decoded
 from keras_attn.translator.results import Report
 from keras_attn.translator.several import Several
@@ -65,6 +67,7 @@ class Pipeline:
     replace_unknown: bool = False
     jit_compile: bool = False
     shortlist: Shortlist | None = None
+    buckets: int = 1  # most, of like length, which a batch is parted into
     # Returns the context in which the models compute. An export with small
     # weights sets it.
     scope: Callable = contextlib.nullcontext
@@ -82,13 +85,28 @@ class Pipeline:
         """Most steps of a decoder: of all start tokens and of a search."""
         return self.search.max_length + len(self.special.start) - 1
 
-    def with_texts(self, source_text=None, target_text=None, **changes):
+    def with_texts(self, source_text=None, target_text=None):
         """Returns this pipeline with texts that read vocabulary files."""
         sources = self.sources
         if source_text is not None:
             sources = sources.with_texts(source_text)
         return dataclasses.replace(
-            self, sources=sources, target_text=target_text, **changes
+            self, sources=sources, target_text=target_text
+        )
+
+    def for_export(self, jit_compile, buckets=None):
+        """Returns this pipeline as an export has it.
+
+        Args:
+            jit_compile: Whether XLA compiles the search.
+            buckets: Most buckets of a batch. Defaults to one for features,
+                which have one size, and under XLA, which would compile a
+                search for the sizes of each.
+        """
+        if buckets is None:
+            buckets = MOST if self.sources.texts and not jit_compile else 1
+        return dataclasses.replace(
+            self, jit_compile=jit_compile, buckets=buckets
         )
 
     def decode(self, given: tuple, request: dict) -> Decoded:
@@ -156,7 +174,13 @@ class Pipeline:
         if self.search.draws and "seed" not in request:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
-        return self._search(request)(inputs, request)
+        search = self._search(request)
+        if self.buckets == 1:
+            return search(inputs, request)
+        buckets = Buckets(
+            self.sources.texts, self.buckets, self.search.max_length
+        )
+        return buckets(search, inputs, request)
 
     def fresh_seeds(self, rows) -> tf.Tensor:
         """Draws new seeds `(rows,)`, for every request and in every process.

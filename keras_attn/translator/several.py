@@ -130,12 +130,10 @@ class Several:
             for part, x in zip(self._parts, source, strict=True)
         )
 
-    def order(self, rows) -> list[int]:
-        """Returns the rows' indices, sorted by length for batching."""
-        lines = [rows[i] for i, _ in self.texts]
-        return sorted(
-            range(self.count(rows)), key=lambda i: sum(len(x[i]) for x in lines)
-        )
+    def lengths(self, rows) -> list[int]:
+        """Returns how long the texts of each row are together, in bytes."""
+        lines = zip(*(rows[i] for i, _ in self.texts), strict=True)
+        return [sum(map(len, row)) for row in lines]
 
     def count(self, rows) -> int:
         return self._parts[0].count(rows[0])

@@ -82,9 +82,9 @@ class Lines:
         """Returns one line as `collect()` takes it."""
         return [line]
 
-    def order(self, rows) -> list[int]:
-        """Returns the rows' indices, sorted by length for batching."""
-        return sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    def lengths(self, rows) -> list[int]:
+        """Returns how long each row is, in bytes; batches go by it."""
+        return [len(row) for row in rows]
 
     def count(self, rows) -> int:
         return len(rows)
@@ -172,9 +172,9 @@ class Features:
             return tuple(np.asarray(x)[None] for x in arrays)
         return np.asarray(arrays)[None]
 
-    def order(self, rows) -> list[int]:
-        """Returns the rows' indices as they are: all have one size."""
-        return list(range(len(rows[0])))
+    def lengths(self, rows) -> list[int]:
+        """Returns 1 for each row: all have one size."""
+        return [1] * len(rows[0])
 
     def count(self, rows) -> int:
         return len(rows[0])
