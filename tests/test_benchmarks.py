@@ -48,6 +48,18 @@ def test_a_shortlist_is_measured_beside_the_whole_vocabulary(tmp_path):
 
 
 @pytest.mark.full
+def test_a_transformer_is_timed(tmp_path):
+    """CTranslate2 stands beside it where that is installed."""
+    command = [sys.executable, RUN.with_name("transformer.py"), "--smoke"]
+    done = subprocess.run(
+        list(map(str, command)), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for row in ("| Translator | 10 |", "| Translator, ids | 10 |", "together"):
+        assert row in done.stdout
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "row"),
     [

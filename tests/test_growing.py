@@ -109,6 +109,7 @@ def test_scores_are_those_of_the_whole_model(name, search, models):
 
 
 def assert_same(one, other):
+    """Requires the same; XLA rounds a little differently."""
     assert one.text == other.text
     np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5, atol=1e-4)
     for x, y in zip(one.alignments, other.alignments, strict=True):
@@ -136,6 +137,20 @@ def test_xla_finds_the_same_in_two_loops(name, search, models):
     )
     assert_same(one, other)
     assert max(len(x.tokens) for x in one) > loop.FIRST
+
+
+@pytest.mark.parametrize("name", ["heads", "additive, fed back"])
+def test_xla_decodes_a_single_text_twice_where_that_is_faster(name, models):
+    made = translator(models(name), "greedy", 9, jit_compile=True)
+    assert made.pipeline._is_slow_alone == (name == "heads")
+    assert not translator(models(name), "beam", 9).pipeline._is_slow_alone
+    plain = translator(models(name), "greedy", 9)
+    for lines in ([LINES[4]], [], LINES[:2]):
+        found = made(lines)
+        assert found.text == plain(lines).text
+        assert len(found) == len(lines)
+    ids = tf.constant(SOURCE.ids(LINES[4:5]))
+    assert made.decode_ids(ids).tokens.shape[0] == 1
 
 
 def test_there_is_a_place_for_each_step_and_no_more(models):

@@ -11,7 +11,9 @@ so all are of 10 tokens, and it is timed how long that takes with a longest
 output of 10 and of 100 tokens. CTranslate2 gets split tokens. We split and join
 texts as well; the rows `ids` leave that out.
 
-At the end, 63 short texts and a long one: together, and both apart.
+The bare products are those of the decoder with its weights; the rest of a
+step, the search and the encoder are left out. At the end, 63 short texts and
+a long one: together, and both apart.
 
 CPU ms of one thread, median over rounds in which all take turns. Without the
 package `ctranslate2` its rows are missing.
@@ -90,6 +92,7 @@ class Net:
             elif "kernel" in weight.path:
                 value = 1.5 * value
             weight.assign(value)
+        self._depth, self._units = depth, units
         self.peer = None
         if c_translate is not None:
             self.peer = c_translate.Net(self.model, TEXTS, depth, HEADS)
@@ -181,12 +184,49 @@ class Net:
                 calls["Translator, ids", f"beam {beams}", most] = (
                     lambda graph=graph: graph(ids).tokens.numpy()
                 )
+        for beams in (1, 5):
+            bare = self._products(rows * beams)
+            calls["bare products", f"beam {beams}", TOKENS] = bare
         times = in_turns(calls, rounds)
         print(f"\n| {rows} texts | longest | greedy | beam 5 |")
         print("|---|---|---|---|")
         for name, most in dict.fromkeys((x, z) for x, _, z in times):
             cells = [times[name, f"beam {k}", most] for k in (1, 5)]
             print(f"| {name} | {most} | {' | '.join(map(digits, cells))} |")
+
+    def _products(self, rows):
+        """Returns a call that multiplies what no search can leave out.
+
+        These are the decoder's products of hypotheses and weights. Attention,
+        norms, the search and the encoder are missing.
+        """
+        d, random = self._units, np.random.default_rng(0)
+
+        def weight(*shape):
+            values = random.normal(scale=shape[0] ** -0.5, size=shape)
+            return tf.Variable(values.astype("float32"))
+
+        # Two attentions, with products of queries and outputs; the keys and
+        # values of the past; then the wide layer.
+        squares = [[weight(d, d) for _ in range(6)] for _ in range(self._depth)]
+        wide = [(weight(d, 4 * d), weight(4 * d, d)) for _ in squares]
+        last = weight(d, TEXTS[1].size)
+
+        def step(time, x, total):
+            for some, (up, down) in zip(squares, wide, strict=True):
+                for square in some:
+                    x = x @ square
+                x = x @ up @ down
+            return time + 1, x, total + tf.reduce_sum(x @ last)
+
+        @tf.function(autograph=False)
+        def all_steps(x):
+            return tf.while_loop(
+                lambda time, *_: time < TOKENS, step, (0, x, 0.0)
+            )
+
+        x = tf.constant(random.normal(size=(rows, d)), tf.float32)
+        return lambda: all_steps(x)
 
 
 def mix(short, long, rounds):
