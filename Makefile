@@ -57,6 +57,7 @@ format: $(VENV)/test
 bench: $(VENV)/test
 	$(RUN) tests/benchmarks/run.py
 	$(RUN) tests/benchmarks/decoding.py
+	$(RUN) tests/benchmarks/transformer.py
 	$(RUN) tests/benchmarks/additive.py
 	$(RUN) tests/benchmarks/local.py
 	$(RUN) tests/benchmarks/marginal.py
