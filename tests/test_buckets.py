@@ -153,6 +153,7 @@ def options(made, lines):
     return asked
 
 
+@pytest.mark.few(1)
 def test_an_export_answers_each_row_as_if_alone(kind, made, path):
     names = ["options"]
     if kind != "sampling":
@@ -179,6 +180,7 @@ def test_an_export_answers_each_row_as_if_alone(kind, made, path):
         equal(together, alone)
 
 
+@pytest.mark.few(1)
 def test_one_bucket_answers_as_four(kind, made, path, tmp_path):
     together = made.export(tmp_path, signatures=["options"], buckets=1)
     for lines in [[], ["ab"], [""] * 3, LINES]:

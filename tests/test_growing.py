@@ -139,6 +139,7 @@ def test_xla_finds_the_same_in_two_loops(name, search, models):
     assert max(len(x.tokens) for x in one) > loop.FIRST
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["heads", "additive, fed back"])
 def test_xla_decodes_a_single_text_twice_where_that_is_faster(name, models):
     made = translator(models(name), "greedy", 9, jit_compile=True)
