@@ -48,8 +48,8 @@ StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient
 StridedSlice StringJoin StringLower Sub Sum Tanh TanhGrad TensorListFromTensor
 TensorListGetItem TensorListReserve TensorListSetItem TensorListStack
 TensorScatterMin TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode
-UnicodeEncode UnicodeTranscode Unpack UnsortedSegmentJoin VarHandleOp
-VarIsInitializedOp Where While ZerosLike
+UnicodeEncode UnicodeTranscode UniqueWithCounts Unpack UnsortedSegmentJoin
+VarHandleOp VarIsInitializedOp Where While ZerosLike
 """.split()
 TEXT_OPERATIONS = """
 NormalizeUTF8 TFText>WhitespaceTokenizeWithOffsetsV2

@@ -106,10 +106,13 @@ def ends_of_buckets(lengths, most: int = MOST, overhead: int = OVERHEAD):
         The ends of the buckets, `(buckets,)`, ascending. The last one is the
         number of rows.
     """
-    at = tf.range(tf.size(lengths))
-    rows = at - at[:, None] + 1  # of a bucket from row i to row j
-    costs = rows * lengths + overhead * (lengths + MORE_STEPS)
-    costs = tf.where(rows > 0, tf.cast(costs, tf.float32), float("inf"))
+    # By distinct lengths, of which there are few also among many rows.
+    lengths, _, counts = tf.unique_with_counts(lengths)
+    after = tf.cumsum(counts)
+    rows = after - (after - counts)[:, None]  # of the lengths from i to j
+    steps, counted = (tf.cast(x, tf.float32) for x in (lengths, rows))
+    costs = counted * steps + overhead * (steps + MORE_STEPS)
+    costs = tf.where(rows > 0, costs, float("inf"))
     best, firsts = costs[0], []
     for _ in range(most - 1):  # one more bucket each time
         totals = tf.concat([[0.0], best[:-1]], axis=0)[:, None] + costs
@@ -119,12 +122,14 @@ def ends_of_buckets(lengths, most: int = MOST, overhead: int = OVERHEAD):
     for first in reversed(firsts):
         ends.append(tf.gather(first, tf.maximum(ends[-1] - 1, 0)))
     ends = tf.stack(ends[::-1])
-    return tf.boolean_mask(ends, ends > 0)
+    return tf.gather(after, tf.boolean_mask(ends, ends > 0) - 1)
 
 
 def _lengths(ids, text):
-    real = tf.cast(ids != text.special.pad, tf.int32)
-    return tf.reduce_sum(real, axis=1)
+    """Returns the number of each row's columns up to the last real one."""
+    columns = tf.range(1, tf.shape(ids)[1] + 1)
+    columns = tf.where(ids != text.special.pad, columns, 0)
+    return tf.maximum(tf.reduce_max(columns, axis=1), 0)  # without any: 0
 
 
 def _joined(*found):
