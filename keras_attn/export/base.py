@@ -96,7 +96,7 @@ def export(
     )
     try:
         pipeline = translator.pipeline.for_export(jit_compile, buckets)
-        _write(translator, pipeline, unfinished, names, weights, lengths)
+        _write(translator, unfinished, pipeline, names, weights, lengths)
         os.chmod(unfinished, 0o755)
         unfinished.rename(path)
     except BaseException:
@@ -150,7 +150,7 @@ def _check_buckets(translator, buckets):
         )
 
 
-def _write(translator, pipeline, directory, names, weights, lengths):
+def _write(translator, directory, pipeline, names, weights, lengths):
     archive = Archive()
     with tempfile.TemporaryDirectory() as assets:
         files = {"target.txt": translator.target_text}
