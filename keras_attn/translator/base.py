@@ -443,7 +443,8 @@ class Translator:
             steps = np.minimum(lengths[batch], self.search.max_length)
             ends = [len(batch)]
             # XLA would compile a search for the sizes of each part.
-            if not self.jit_compile and steps[-1] >= 2 * steps[0]:
+            alike = parting.are_alike(steps[0], steps[-1])
+            if not self.jit_compile and not alike:
                 ends = parting.ends_of_buckets(steps).numpy()
             for part in np.split(batch, ends[:-1]):
                 yield part.tolist()

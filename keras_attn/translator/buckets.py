@@ -42,7 +42,7 @@ class Buckets:
         """
         lengths = tf.add_n([_lengths(inputs[i], x) for i, x in self._texts])
         lengths = tf.minimum(lengths, self._max_length)
-        alike = tf.reduce_max(lengths) < 2 * tf.reduce_min(lengths)
+        alike = are_alike(tf.reduce_min(lengths), tf.reduce_max(lengths))
         # Most batches skip the loop: its overhead is a fifth of a small call.
         return tf.cond(
             alike | (tf.size(lengths) < 2),
@@ -87,6 +87,11 @@ class Buckets:
             width = tf.maximum(width, 1)  # RNNs refuse a length of zero
             inputs[i] = inputs[i][:, :width]
         return tuple(inputs)
+
+
+def are_alike(shortest, longest):
+    """Whether lengths differ too little for a batch to be parted."""
+    return longest < 2 * shortest
 
 
 def ends_of_buckets(lengths, most: int = MOST, overhead: int = OVERHEAD):
