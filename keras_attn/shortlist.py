@@ -294,7 +294,9 @@ class Columns(NamedTuple):
                 self.place_of[task.padding],
                 tf.gather(self.places, prefix),
             )
+        over = task.over
         return task._replace(
+            over=over and (lambda given: self.task(over(given))),
             step=step,
             start_token=self.place_of[task.start_token],
             end_token=self.place_of[task.end_token],

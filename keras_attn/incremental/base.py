@@ -6,6 +6,7 @@ each by its own stepper. The other layers run once per source.
 """
 
 import copy
+from typing import Any
 from typing import NamedTuple
 
 import keras
@@ -33,6 +34,7 @@ class Encoded(NamedTuple):
     """
 
     prepared: tuple  # each stepper's result of `prepare()`
+    costs: Any = None  # (batch, vocabulary), added to the logits
 
 
 class State(NamedTuple):
@@ -94,7 +96,6 @@ class Incremental:
         self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
         self._path = Path(model.inputs, model.outputs, follows)
-        self._costs = None  # added to the logits
         if self._path.position_wise:
             raise ValueError(
                 "The model has no `AttentionDecoder`, recurrent layer or "
@@ -157,7 +158,7 @@ class Incremental:
         """
         cut = copy.copy(self)
         cut._path, prepared = hoist(self._path, encoded.prepared, compiled)
-        return cut, Encoded(prepared)
+        return cut, encoded._replace(prepared=prepared)
 
     def narrow(self, encoded: Encoded, ids, costs) -> tuple:
         """Leaves out the logits of all tokens but some.
@@ -173,9 +174,8 @@ class Incremental:
             TensorFlow function that called this, and for these sources.
         """
         cut = copy.copy(self)
-        cut._costs = costs
         cut._path, prepared = narrow(self._path, encoded.prepared, ids)
-        return cut, Encoded(prepared)
+        return cut, Encoded(prepared, costs)
 
     def start(
         self, encoded: Encoded, beams: int = 1, max_length: int | None = None
@@ -244,8 +244,8 @@ class Incremental:
         (logits,), alignments, states = self._path.step(
             [tokens], encoded.prepared, states, number
         )
-        if self._costs is not None:
-            logits = ops.cast(logits, "float32") + self._costs[:, None]
+        if encoded.costs is not None:
+            logits = ops.cast(logits, "float32") + encoded.costs[:, None]
         return logits, alignments, State(position, states)
 
     def reorder(self, state: tuple, parents) -> tuple:
@@ -283,6 +283,11 @@ class Incremental:
     def attends(self) -> bool:
         """Whether there is attention to the source, and so alignments."""
         return self._path.attends
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether every stepper is one of this package."""
+        return self._path.is_ours
 
     @property
     def models(self) -> tuple[keras.Model, ...]:

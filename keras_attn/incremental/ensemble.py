@@ -172,6 +172,11 @@ class Ensemble:
             member.check_in_graph(*inputs)
 
     @property
+    def is_ours(self) -> bool:
+        """Whether every stepper is one of this package."""
+        return all(x.is_ours for x in self.members)
+
+    @property
     def models(self) -> tuple[keras.Model, ...]:
         """The models that decode together."""
         return tuple(x.model for x in self.members)

@@ -32,8 +32,8 @@ def narrow(path, prepared, ids):
             continue
         narrow_layer = _narrow_layer(stepper)
         if narrow_layer is not None and not _is_read(output, steppers):
-            steppers[i] = narrow_layer(stepper.call)
-            needs[i] = steppers[i].columns(ids)
+            steppers[i] = narrow_layer(stepper.call, ids)
+            needs[i] = ()
             return path.with_steppers(steppers), tuple(needs)
     return path.with_outputs(lambda x: ops.take(x, ids, axis=-1)), prepared
 
@@ -70,25 +70,24 @@ def _cast(layer, variable):
 class _NarrowDense(PositionWiseStepper):
     """Multiplies by some columns of a `Dense` layer's kernel."""
 
-    def columns(self, ids):
-        """Returns what `step()` needs: kernel and bias of some tokens."""
-        kernel = ops.take(_cast(self.layer, self.layer.kernel), ids, axis=1)
-        if not self.layer.use_bias:
-            return kernel, ()
-        return kernel, ops.take(_cast(self.layer, self.layer.bias), ids, axis=0)
+    def __init__(self, call, ids):
+        super().__init__(call)
+        layer, self._bias = self.layer, None
+        self._kernel = ops.take(_cast(layer, layer.kernel), ids, axis=1)
+        if layer.use_bias:
+            self._bias = ops.take(_cast(layer, layer.bias), ids, axis=0)
 
     def step(self, inputs, prepared, state, position):
         (x,) = inputs.values()
-        kernel, bias = prepared
-        x = ops.matmul(ops.cast(x, kernel.dtype), kernel)
-        return (x + bias if self.layer.use_bias else x), None, state
+        x = ops.matmul(ops.cast(x, self._kernel.dtype), self._kernel)
+        return (x if self._bias is None else x + self._bias), None, state
 
 
 class _NarrowEmbedding(PositionWiseStepper):
     """Multiplies by some rows of the embeddings, which are the kernel."""
 
-    def columns(self, ids):
-        """Returns what `step()` needs: the kernel of some tokens."""
+    def __init__(self, call, ids):
+        super().__init__(call)
         layer = self.layer
         if layer.tie_weights:
             rows = ops.take(_cast(layer, layer.embeddings), ids, axis=0)
@@ -96,11 +95,12 @@ class _NarrowEmbedding(PositionWiseStepper):
         else:
             kernel = _cast(layer, layer.reverse_embeddings)
             kernel = ops.take(kernel, ids, axis=1)
-        return ops.cast(kernel, layer.reverse_dtype or layer.compute_dtype)
+        dtype = layer.reverse_dtype or layer.compute_dtype
+        self._kernel = ops.cast(kernel, dtype)
 
     def step(self, inputs, prepared, state, position):
         (x,) = inputs.values()
-        logits = ops.matmul(ops.cast(x, prepared.dtype), prepared)
+        logits = ops.matmul(ops.cast(x, self._kernel.dtype), self._kernel)
         cap = self.layer.logit_soft_cap
         if cap is not None:
             logits = ops.tanh(logits / cap) * cap

@@ -7,6 +7,7 @@ import copy
 
 import keras
 
+from keras_attn.arguments import is_ours
 from keras_attn.incremental import contract
 from keras_attn.incremental.calls import takes
 from keras_attn.incremental.nodes import calls_between
@@ -80,6 +81,14 @@ class Path:
             if stepper.path is not None:
                 found += stepper.path.operations
         return found
+
+    @property
+    def is_ours(self):
+        """Whether every stepper, also of inner models, is this package's."""
+        return all(
+            is_ours(type(x)) and (x.path is None or x.path.is_ours)
+            for x in self.steppers
+        )
 
     @property
     def variables(self):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_attn.search import declared
 from keras_attn.search.chains import Chains
+from keras_attn.search.leaving import LeavingLoop
 from keras_attn.search.loop import Loop
 from keras_attn.search.options import Choice
 from keras_attn.search.options import Integer
@@ -309,7 +310,10 @@ class Search(_Record, kw_only=True):
     def __call__(self, task: Task) -> Hypotheses:
         """Decodes a task, inside a `tf.function` or eagerly."""
         run = self.begin(task)
-        state, recorded = Loop(run, task, self.max_length)()
+        if task.over is None:
+            state, recorded = Loop(run, task, self.max_length)()
+        else:
+            state, recorded = LeavingLoop(self, run, task)()
         return run.results(state, *recorded)
 
 

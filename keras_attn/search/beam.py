@@ -185,8 +185,10 @@ class Frontier(NamedTuple):
 
     @property
     def done(self):
-        """Whether each source is done, for each group."""
-        return _joined([group.done for group in self.groups], axis=0)
+        """Whether each source is done, `(B,)`, or `(B, groups)` of several."""
+        if len(self.groups) == 1:
+            return self.groups[0].done
+        return tf.stack([group.done for group in self.groups], axis=1)
 
 
 class Groups:
@@ -304,5 +306,5 @@ class Groups:
         return tf.shape(alignments)[-1]
 
 
-def _joined(tensors, axis=1):
-    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis)
+def _joined(tensors):
+    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis=1)

@@ -89,10 +89,7 @@ class Loop:
 
     def _step(self, *tensors):
         before, model, recorded = self._pack(tensors)
-        logits, alignments, model = self._task.step(before.last, model)
-        state, parents, record = self._run.advance(before, logits, alignments)
-        if parents is not None:
-            model = self._task.reorder(model, parents)
+        state, model, record = one_step(self._run, self._task, before, model)
         recorded = [
             written.write(before.time, x)
             for written, x in zip(recorded, record, strict=True)
@@ -106,6 +103,19 @@ class Loop:
         # At least one step, even for an empty batch: a `TensorArray` without
         # a single write does not know its element shape.
         return (state.time == 0) | ~tf.reduce_all(state.done)
+
+
+def one_step(run, task, state, model):
+    """Takes a step of a search.
+
+    Returns:
+        The run's and the model's next state, and what the step recorded.
+    """
+    logits, alignments, model = task.step(state.last, model)
+    state, parents, record = run.advance(state, logits, alignments)
+    if parents is not None:
+        model = task.reorder(model, parents)
+    return state, model, record
 
 
 def _of_any_length(shape):

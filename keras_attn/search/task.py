@@ -50,6 +50,10 @@ class Task(NamedTuple):
     buffers. Then `start(beams, n)` makes places for `n` steps, and with 0 each
     step adds a place. Where the shapes in a loop have to stay, there is also
     `widened(state, n)`, which adds places for `n` steps.
+
+    Rows that are done leave the batch if there is `over`. Of `given`, a
+    structure of tensors, batch first, `over(given)` makes the same task, also
+    of some of the rows. Such a task has `buffers`.
     """
 
     step: Callable
@@ -67,6 +71,8 @@ class Task(NamedTuple):
     padding: int = 0  # the id that pads prefixes
     buffers: Callable | None = None
     widened: Callable | None = None
+    given: Any = None
+    over: Callable | None = None
 
 
 def log_normaliser(logits):

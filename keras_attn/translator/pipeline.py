@@ -295,6 +295,19 @@ class Pipeline:
         attended, nowhere = self.sources.attended, 0
         if attended is not None:
             nowhere = tf.shape(inputs[attended])[1]
+        lengths = self._source_lengths(inputs, encoded)
+        return self._task_over(nowhere, (inputs, encoded, request, lengths))
+
+    def _task_over(self, nowhere, given):
+        """Returns the `Task` of some rows, which `given` holds."""
+        inputs, encoded, request, lengths = given
+        in_graph = not tf.executing_eagerly()
+        rows_may_leave = (
+            in_graph
+            and not self.jit_compile
+            and self.cut.is_ours
+            and inputs[0].shape[0] is None
+        )
         return Task(
             # `partial`, not a nested function: tracing stays shallow.
             step=functools.partial(self.step, encoded=encoded, nowhere=nowhere),
@@ -305,14 +318,20 @@ class Pipeline:
             forbidden=(*self.special.never_written, *self.forbidden),
             padding=self.special.pad,
             source_mask=self.cut.source_mask(encoded),
-            source_lengths=self._source_lengths(inputs, encoded),
+            source_lengths=lengths,
             prefix=request.get("prefix"),
             seed=request.get("seed"),
             options=request.get("options"),
             reorder=self.cut.reorder,
             # Not eagerly: Keras warns of a softmax over a single position.
-            buffers=None if tf.executing_eagerly() else buffers.in_state,
+            buffers=buffers.in_state if in_graph else None,
             widened=buffers.widened if self.jit_compile else None,
+            given=given,
+            over=(
+                functools.partial(self._task_over, nowhere)
+                if rows_may_leave
+                else None
+            ),
         )
 
     def start(self, inputs, encoded, beams, room=None):
