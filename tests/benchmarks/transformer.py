@@ -13,13 +13,15 @@ texts as well; the rows `ids` leave that out.
 
 The bare products are those of the decoder with its weights; the rest of a
 step, the search and the encoder are left out. At the end, 63 short texts and
-a long one: together, and both apart.
+a long one: together, and both apart. And outputs of unlike lengths in a batch,
+with rows that leave it when they are done, and with rows that stay.
 
 CPU ms of one thread, median over rounds in which all take turns. Without the
 package `ctranslate2` its rows are missing.
 """
 
 import argparse
+import functools
 import itertools
 import string
 import sys
@@ -37,6 +39,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import keras_attn  # noqa: E402
+from keras_attn.search import leaving  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import transformer  # noqa: E402
@@ -72,6 +75,7 @@ def main():
         for rows in (1, 2) if args.smoke else (1, 32):
             net.compare(rows, rounds, compiled=not args.smoke)
     mix(*((4, 5) if args.smoke else (63, 300)), rounds)
+    leave(*((6, 2, 9) if args.smoke else (32, 12, 100)), rounds)
     return 0
 
 
@@ -245,6 +249,44 @@ def mix(short, long, rounds):
     print("\n| texts, greedy | ms |\n|---|---|")
     for name, found in in_turns(calls, rounds).items():
         print(f"| {name} | {digits(found)} |")
+
+
+def leave(rows, short, long, rounds):
+    """Prints times of outputs of unlike lengths: rows leave, or all stay."""
+    net = Net(2, 128)
+    net.never_end()
+    random = np.random.default_rng(rows)
+    normal = random.normal(short, short / 4, rows).round().astype(int)
+    batches = {
+        f"{rows} of {short} tokens": [short] * rows,
+        f"one of {long}": [long],
+        f"{rows - 1} of {short}, one of {long}": [short] * (rows - 1) + [long],
+        f"{rows} of {short}, standard deviation {short / 4:g}": [
+            max(1, x) for x in normal
+        ],
+    }
+    least, translators = leaving.LEAST, []
+    for beams, stay in itertools.product((1, 5), (True, False)):
+        search = keras_attn.GreedySearch(max_length=long)
+        if beams > 1:
+            search = keras_attn.BeamSearch(beams, max_length=long)
+        made = net.translator(search)
+        leaving.LEAST = rows if stay else least
+        # Traces it, and so reads how many rows leave together.
+        made(["a"], options={"max_length": [1]})
+        translators.append(made)
+    leaving.LEAST = least
+    print("\n| outputs | greedy, stay | leave | beam 5, stay | leave |")
+    print("|---|---|---|---|---|")
+    for name, lengths in batches.items():
+        words = some_words(len(lengths), 10, 11)
+        options = {"max_length": lengths}
+        calls = {
+            i: functools.partial(made, words, options=options)
+            for i, made in enumerate(translators)
+        }
+        times = in_turns(calls, rounds).values()
+        print(f"| {name} | {' | '.join(map(digits, times))} |")
 
 
 def some_words(count, shortest, longer):
