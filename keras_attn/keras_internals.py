@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import keras
 from keras import layers
+from keras import ops
 from keras.src.backend import AutocastScope as AutocastScope
 from keras.src.backend import get_keras_mask as get_keras_mask
 from keras.src.backend import set_keras_mask as set_keras_mask
@@ -148,6 +149,48 @@ class HubDecoderParts(NamedTuple):
     intermediate_dense: Any
     output_dense: Any
     feedforward_norm: Any
+
+
+class MoonshineDecoderParts(NamedTuple):
+    """The layers of KerasHub's `MoonshineDecoderBlock`."""
+
+    self_attention: Any
+    self_attention_norm: Any
+    cross_attention: Any
+    cross_attention_norm: Any
+    feedforward: Any
+    feedforward_norm: Any
+
+
+def moonshine_decoder_parts(block) -> MoonshineDecoderParts:
+    """Returns the layers of a Moonshine block."""
+    return MoonshineDecoderParts(
+        block.self_attention,
+        block.norm1,
+        block.cross_attention,
+        block.norm2,
+        block.ff,
+        block.norm3,
+    )
+
+
+def t5_relative_bias(attention, apart):
+    """Returns the bias of a `T5MultiHeadAttention` of KerasHub.
+
+    Args:
+        attention: The layer, which has weights of the bias.
+        apart: Position of each key less that of its query, int32.
+
+    Returns:
+        Tensor of the shape of `apart` with an axis of heads behind it.
+    """
+    buckets = attention._relative_position_bucket(
+        apart,
+        bidirectional=not attention.is_decoder,
+        num_buckets=attention.relative_attention_buckets,
+        max_distance=attention.relative_attention_max_distance,
+    )
+    return ops.take(attention.relative_attention_bias, buckets, axis=0)
 
 
 def hub_decoder_parts(block) -> HubDecoderParts:

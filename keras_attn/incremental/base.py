@@ -54,7 +54,8 @@ class Incremental:
     - attention to the source, and with `use_causal_mask=True` to the target
       itself: `keras_attn.Attention` or `keras.layers.MultiHeadAttention`,
       `GroupQueryAttention`, `Attention` and `AdditiveAttention`;
-    - KerasHub's `TransformerDecoder`;
+    - KerasHub's `TransformerDecoder`, and the decoders of its BART, T5,
+      Whisper and Moonshine;
     - causal convolutions;
     - functional models of these.
 

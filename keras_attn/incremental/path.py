@@ -11,6 +11,7 @@ from keras_attn.arguments import is_ours
 from keras_attn.incremental import contract
 from keras_attn.incremental.calls import takes
 from keras_attn.incremental.nodes import calls_between
+from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.registry import make_stepper
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import layers_within
@@ -37,7 +38,8 @@ class Path:
         inside = {id(x) for x in self.entries}
         inside.update(id(x) for call in calls for x in call.outputs)
         self.outputs = [x for x in outputs if id(x) in inside]
-        self.steppers = [make_stepper(call) for call in calls]
+        self._calls = calls
+        self.steppers = _steppers(calls, self.outputs)
         self._check_outputs(inside)
         border = {
             id(x): x
@@ -170,8 +172,7 @@ class Path:
         values = dict(border)
         for x, value in zip(self.entries, entries, strict=True):
             values[id(x)] = value
-        for stepper in self.steppers:
-            call = stepper.call
+        for call in self._calls:
             args, kwargs = call.fill_in(values)
             if takes(call.layer, "training"):
                 kwargs["training"] = False
@@ -272,6 +273,30 @@ class Path:
                     if any(x is y for y in stepper.call.outputs)
                 ]
                 producer.refuse(producer.only_first)
+
+
+def _steppers(calls, outputs):
+    """Returns the steppers of the calls whose outputs any stepper reads.
+
+    Some steppers read less than their layers, such as no mask of the target.
+    Then what makes only that need not be stepped.
+    """
+    found = []
+    for call in calls:
+        try:
+            found.append(make_stepper(call))
+        except Refused as error:
+            found.append(error)
+    needed, used = [], {id(x) for x in outputs}
+    for call, stepper in zip(reversed(calls), reversed(found), strict=True):
+        if any(id(x) in used for x in call.outputs):
+            needed.append(stepper)
+            reads = getattr(stepper, "reads", call.input_tensors)
+            used.update(id(x) for x in keras.tree.flatten(reads))
+    for stepper in reversed(needed):
+        if isinstance(stepper, Refused):
+            raise stepper
+    return needed[::-1]
 
 
 def _unmask(value):

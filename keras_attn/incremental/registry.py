@@ -6,7 +6,7 @@ from keras_attn.incremental.contract import require_methods
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.stepper import Stepper
 
-# class, or the name that Keras knows it by -> its steppers
+# class, the name that Keras knows it by, or its full name -> its steppers
 _STEPPERS: dict = {}
 
 
@@ -24,8 +24,9 @@ def stepper_for(*kinds):
 
     Args:
         *kinds: Subclasses of `keras.Layer`, or their registered names in
-            Keras, such as `"my_package>MyLayer"`. With a name the package of
-            the layer need not be imported.
+            Keras, such as `"my_package>MyLayer"`, or their full names, such
+            as `"my_package.layers.MyLayer"`. With a name the package of the
+            layer need not be imported.
 
     Returns:
         A decorator of subclasses of `Stepper`.
@@ -82,13 +83,13 @@ def stepper_for(*kinds):
             "runs. Received: none. Write `@stepper_for(MyLayer)`."
         )
     for kind in kinds:
-        named = isinstance(kind, str) and ">" in kind
+        named = isinstance(kind, str) and (">" in kind or "." in kind)
         if not named and not (
             isinstance(kind, type) and issubclass(kind, keras.Operation)
         ):
             raise ValueError(
-                "`stepper_for` takes classes of Keras layers, or their "
-                f"registered names. Received: {kind!r}. Write "
+                "`stepper_for` takes classes of Keras layers, their "
+                f"registered names or full names. Received: {kind!r}. Write "
                 "`@stepper_for(MyLayer)` above the class of the stepper."
             )
 
@@ -133,7 +134,8 @@ def unlike_parent(layer) -> str:
 
 def _registered(kind):
     name = keras.saving.get_registered_name(kind)
-    return [*_STEPPERS.get(name, ()), *_STEPPERS.get(kind, ())]
+    whole = f"{kind.__module__}.{kind.__qualname__}"
+    return [x for key in (name, whole, kind) for x in _STEPPERS.get(key, ())]
 
 
 def _is_for(stepper, kind, layer):

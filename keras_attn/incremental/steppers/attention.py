@@ -158,6 +158,25 @@ class SelfAttentionStepper(Stepper):
         return time_axes_of(state)
 
 
+def require_no_padding(stepper, name):
+    """Drops a mask of the target, of which no search has padding.
+
+    Args:
+        stepper: A `Stepper`.
+        name: Name of the argument that is the mask.
+
+    Raises:
+        ValueError: If the mask does not depend on the target.
+    """
+    mask = stepper.call.arguments.get(name)
+    if mask is not None and not stepper.call.depends(mask):
+        stepper.refuse(
+            f"has a `{name}` that does not depend on the target; make it from "
+            "the target's ids, as `ops.not_equal(target, 0)`"
+        )
+    stepper.reads.pop(name, None)
+
+
 def require_length(layer, max_length):
     """Checks that the size of the buffers is given."""
     if max_length is None:

@@ -19,7 +19,7 @@ def stepwise(layer):
     """Wraps an attention layer of Keras, adding the methods for steps."""
     if isinstance(layer, layers.Attention):  # and `AdditiveAttention`
         return _OneHead(layer)
-    return _ManyHeads(layer)
+    return ManyHeads(layer)
 
 
 class _OneHead:
@@ -48,7 +48,7 @@ class _OneHead:
         return Attended(context, ops.cast(weights, "float32")), history
 
 
-class _ManyHeads:
+class ManyHeads:
     """Adapter of `keras.layers.MultiHeadAttention` and `GroupQueryAttention`.
 
     In `GroupQueryAttention` a group of query heads `r` shares a head `h` of
@@ -71,10 +71,14 @@ class _ManyHeads:
         dense = projections(self._layer)
         # (batch, source, heads, dim) -> (batch, heads, source, dim)
         return Memory(
-            ops.swapaxes(_unmasked(dense.key, key), 1, 2),
+            ops.swapaxes(self.placed(_unmasked(dense.key, key)), 1, 2),
             ops.swapaxes(_unmasked(dense.value, value), 1, 2),
             key_mask if value_mask is None else value_mask,
         )
+
+    def placed(self, x):
+        """Marks keys or queries `(batch, time, heads, dim)` with positions."""
+        return x
 
     def initial_history(self, memory, beams=1):
         return ()
@@ -85,7 +89,7 @@ class _ManyHeads:
         if allowed is None and memory.mask is not None:
             allowed = ops.expand_dims(memory.mask, 1)
         dense = projections(self._layer)
-        head_query = dense.query(query)
+        head_query = self.placed(dense.query(query))
         batch, target, count, width = ops.shape(head_query)
         groups = count // self._heads
         shape = (batch, target, self._heads, groups, width)

@@ -7,6 +7,7 @@ from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
 from keras_attn.incremental.stepper import masked
 from keras_attn.incremental.steppers.attention import require_length
+from keras_attn.incremental.steppers.attention import require_no_padding
 from keras_attn.incremental.steppers.attention import time_axes_of
 from keras_attn.incremental.steppers.heads import stepwise
 from keras_attn.keras_internals import hub_decoder_parts
@@ -32,6 +33,7 @@ class HubDecoderStepper(Stepper):
         for name in ("decoder_attention_mask", "encoder_attention_mask"):
             if given.get(name) is not None:
                 self.refuse(f"has `{name}`; leave it out")
+        require_no_padding(self, "decoder_padding_mask")
         parts = hub_decoder_parts(self.layer)
         self._past = OwnPast(stepwise(parts.self_attention))
         self.attends = given.get("encoder_sequence") is not None
