@@ -35,7 +35,9 @@ class MoonshineStepper(Stepper):
         require_no_padding(self, "decoder_padding_mask")
         self.reads.pop("rotary_embedding", None)  # a step makes its own
         self._angles = producer(given["rotary_embedding"]).operation
-        self._cross = ManyHeads(moonshine_decoder_parts(self.layer)[2])
+        self._cross = ManyHeads(
+            moonshine_decoder_parts(self.layer).cross_attention
+        )
 
     def prepare(self, constants):
         memory, mask = masked(
