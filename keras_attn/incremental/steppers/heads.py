@@ -48,37 +48,49 @@ class _OneHead:
         return Attended(context, ops.cast(weights, "float32")), history
 
 
-class ManyHeads:
-    """Adapter of `keras.layers.MultiHeadAttention` and `GroupQueryAttention`.
+class Heads:
+    """Attention of several heads, with the methods of `Attention` for steps.
 
-    In `GroupQueryAttention` a group of query heads `r` shares a head `h` of
-    keys and values.
+    A group of query heads `r` shares a head `h` of keys and values, which are
+    kept once. A subclass wraps a layer: it says how the layer projects, and
+    what else it does to the scores.
     """
 
-    def __init__(self, layer):
-        self._layer = layer
-        if isinstance(layer, layers.GroupQueryAttention):
-            self._heads = layer.num_key_value_heads
-            self._width = layer.head_dim
-        else:
-            self._heads = layer.num_heads
-            self._width = layer.key_dim
+    def queries(self, x):
+        """Returns queries `(batch, time, query heads, dim)`."""
+        raise NotImplementedError
+
+    def keys(self, x):
+        """Returns keys `(batch, time, heads, dim)`."""
+        raise NotImplementedError
+
+    def values(self, x):
+        """Returns values `(batch, time, heads, dim)`."""
+        raise NotImplementedError
+
+    def output(self, context, query):
+        """Joins the heads of a context `(batch, time, query heads, dim)`.
+
+        Args:
+            context: The context.
+            query: The query before its projection, `(batch, time, dim)`.
+        """
+        raise NotImplementedError
+
+    def adjusted(self, scores):
+        """Changes scores `(batch, heads, group, time, source)` in float32."""
+        return scores
 
     def prepare(self, value, key=None, value_mask=None, key_mask=None):
         key = value if key is None else key
         if value_mask is not None and key_mask is not None:
             value_mask = ops.logical_and(value_mask, key_mask)
-        dense = projections(self._layer)
         # (batch, source, heads, dim) -> (batch, heads, source, dim)
         return Memory(
-            ops.swapaxes(self.placed(_unmasked(dense.key, key)), 1, 2),
-            ops.swapaxes(_unmasked(dense.value, value), 1, 2),
+            ops.swapaxes(self.keys(key), 1, 2),
+            ops.swapaxes(self.values(value), 1, 2),
             key_mask if value_mask is None else value_mask,
         )
-
-    def placed(self, x):
-        """Marks keys or queries `(batch, time, heads, dim)` with positions."""
-        return x
 
     def initial_history(self, memory, beams=1):
         return ()
@@ -88,30 +100,74 @@ class ManyHeads:
     ):
         if allowed is None and memory.mask is not None:
             allowed = ops.expand_dims(memory.mask, 1)
-        dense = projections(self._layer)
-        head_query = self.placed(dense.query(query))
-        batch, target, count, width = ops.shape(head_query)
-        groups = count // self._heads
-        shape = (batch, target, self._heads, groups, width)
-        head_query = ops.reshape(head_query, shape) / math.sqrt(self._width)
+        scores = self.scores(self.queries(query), memory, allowed)
+        weights = ops.softmax(scores)
+        context = self.output(self.context(weights, memory), query)
+        return Attended(context, ops.mean(weights, axis=(1, 2))), history
+
+    def scores(self, queries, memory, allowed):
+        """Returns scores `(batch, heads, group, time, source)` in float32.
+
+        Args:
+            queries: Result of `queries()`.
+            memory: Result of `prepare()`.
+            allowed: Which keys each query may look at, `(batch, any time,
+                source)`, or `None` for all.
+        """
+        batch, target, count, width = ops.shape(queries)
+        heads = memory.keys.shape[1]
+        shape = (batch, target, heads, count // heads, width)
+        queries = ops.reshape(queries, shape)
         scores = ops.cast(
-            ops.einsum("bthrd,bhsd->bhrts", head_query, memory.keys), "float32"
+            ops.einsum("bthrd,bhsd->bhrts", queries, memory.keys), "float32"
         )
-        if allowed is not None:  # (batch, any target, source)
+        scores = self.adjusted(scores)
+        if allowed is not None:
             allowed = ops.expand_dims(ops.expand_dims(allowed, 1), 1)
             scores = ops.where(ops.cast(allowed, "bool"), scores, -1e9)
-        weights = ops.softmax(scores)
+        return scores
+
+    def context(self, weights, memory):
+        """Returns the context `(batch, time, query heads, dim)`."""
+        batch, heads, groups, target, _ = ops.shape(weights)
         context = ops.einsum(
             "bhrts,bhsd->bthrd",
             ops.cast(weights, memory.values.dtype),
             memory.values,
         )
-        shape = (batch, target, count, context.shape[-1])
-        context = ops.reshape(context, shape)
+        shape = (batch, target, heads * groups, memory.values.shape[-1])
+        return ops.reshape(context, shape)
+
+
+class ManyHeads(Heads):
+    """Adapter of Keras's `MultiHeadAttention` and `GroupQueryAttention`."""
+
+    def __init__(self, layer):
+        self._layer = layer
+        if isinstance(layer, layers.GroupQueryAttention):
+            self._width = layer.head_dim
+        else:
+            self._width = layer.key_dim
+
+    def placed(self, x):
+        """Marks keys or queries `(batch, time, heads, dim)` with positions."""
+        return x
+
+    def queries(self, x):
+        queries = self.placed(projections(self._layer).query(x))
+        return queries / math.sqrt(self._width)
+
+    def keys(self, x):
+        return self.placed(_unmasked(projections(self._layer).key, x))
+
+    def values(self, x):
+        return _unmasked(projections(self._layer).value, x)
+
+    def output(self, context, query):
+        dense = projections(self._layer)
         if dense.gate is not None:
             context = context * dense.gate(query)
-        context = dense.output(context)
-        return Attended(context, ops.mean(weights, axis=(1, 2))), history
+        return dense.output(context)
 
 
 def _unmasked(dense, x):
