@@ -151,29 +151,6 @@ class HubDecoderParts(NamedTuple):
     feedforward_norm: Any
 
 
-class MoonshineDecoderParts(NamedTuple):
-    """The layers of KerasHub's `MoonshineDecoderBlock`."""
-
-    self_attention: Any
-    self_attention_norm: Any
-    cross_attention: Any
-    cross_attention_norm: Any
-    feedforward: Any
-    feedforward_norm: Any
-
-
-def moonshine_decoder_parts(block) -> MoonshineDecoderParts:
-    """Returns the layers of a Moonshine block."""
-    return MoonshineDecoderParts(
-        block.self_attention,
-        block.norm1,
-        block.cross_attention,
-        block.norm2,
-        block.ff,
-        block.norm3,
-    )
-
-
 def t5_relative_bias(attention, apart):
     """Returns the bias of a `T5MultiHeadAttention` of KerasHub.
 

@@ -3,6 +3,7 @@
 Their weights are random. KerasHub gives its results at once, uncached.
 """
 
+import hub_models
 import keras
 import keras_hub
 import numpy as np
@@ -131,3 +132,90 @@ def test_a_beam_search_is_exported(name, tmp_path):
     }
     (answer,) = ask([(path, "serving_default", given, "c")])
     assert [x.decode() for x in answer["text"]] == found.text
+
+
+def moonshine_block(x, memory, **given):
+    block = hub_models.moonshine().decoder_blocks[0]
+    return block(x, memory, **given)
+
+
+def t5gemma_block(x, memory, **given):
+    sizes = "encoder_hidden_dim", "decoder_hidden_dim", "decoder_head_dim"
+    options = dict.fromkeys(sizes, 8)
+    block = hub_models.t5gemma(**options).decoder_layers[0]
+    return block((x, memory), **given)
+
+
+def t5_block(x, memory, **given):
+    block = hub_models.t5().decoder_transformer_layers[0]
+    return block(x, encoder_hidden_states=memory, **given)[0]
+
+
+# Functions that call a block, and a part of the error about it.
+REFUSED = {
+    "angles that no layer gives": (
+        lambda x, memory: moonshine_block(
+            x, memory, rotary_embedding=np.ones((1, 2), "float32")
+        ),
+        "has a `rotary_embedding` that is not the output of a "
+        "`MoonshineRotaryEmbedding`",
+    ),
+    "angles of another layer": (
+        lambda x, memory: moonshine_block(
+            x, memory, rotary_embedding=ops.sum(memory[..., :2], axis=(0, 1))
+        ),
+        "has a `rotary_embedding` that is not the output of a "
+        "`MoonshineRotaryEmbedding`",
+    ),
+    "a mask of pairs": (
+        lambda x, memory: moonshine_block(
+            x,
+            memory,
+            rotary_embedding=ops.sum(memory[..., :2], axis=(0, 1)),
+            encoder_attention_mask=memory[:, None, :, 0] > 0,
+        ),
+        "has `encoder_attention_mask`; leave it out",
+    ),
+    "a source that is the target": (
+        lambda x, memory: t5gemma_block(x, x)[0],
+        "has a `inputs[1]` that depends on the target",
+    ),
+    "a mask of the target from the source": (
+        lambda x, memory: t5gemma_block(
+            x, memory, self_attention_padding_mask=memory[..., 0] > 0
+        )[0],
+        "has a `self_attention_padding_mask` that does not depend on the",
+    ),
+    "caches as results": (
+        lambda x, memory: keras.layers.Lambda(
+            lambda cache: ops.mean(cache[:, 0], axis=-2)
+        )(t5gemma_block(x, memory)[1][0]),
+        "returns caches beside the hidden states",
+    ),
+    "a target without order": (
+        lambda x, memory: t5_block(x, memory),
+        "call it with `use_causal_mask=True`",
+    ),
+    "a bias of another kind": (
+        lambda x, memory: t5_block(
+            x,
+            memory,
+            use_causal_mask=True,
+            position_bias=keras.layers.Lambda(lambda x: x[:, None, :, :1])(x),
+        ),
+        "has a `position_bias` that is not the second output of a block",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_said_how_a_block_can_be_called(name):
+    build, said = REFUSED[name]
+    source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
+    memory = keras.layers.Embedding(VOCABULARY, 8)(source)
+    x = keras.layers.Embedding(VOCABULARY, 8)(target)
+    x = keras_attn.ScaledDotAttention()(build(x, memory), memory)
+    model = keras.Model([source, target], keras.layers.Dense(VOCABULARY)(x))
+    with pytest.raises(ValueError) as refused:
+        keras_attn.Incremental(model)
+    assert said in str(refused.value), str(refused.value)

@@ -3,6 +3,7 @@
 from keras import ops
 
 from keras_attn.incremental.stepper import Stepper
+from keras_attn.incremental.stepper import masked
 from keras_attn.incremental.steppers.attention import require_length
 from keras_attn.incremental.steppers.attention import require_no_padding
 from keras_attn.incremental.steppers.attention import time_axes_of
@@ -24,6 +25,8 @@ class BlockStepper(Stepper):
         source_name: Argument that holds the source's hidden states.
         target_mask_name: Argument that is the mask of the target.
         source_mask_name: Argument that is the mask of the source.
+        takes_attached_mask: Whether the block, without a mask of the source,
+            takes that which Keras attached to the source.
         left_out: Arguments that must not be given.
     """
 
@@ -32,6 +35,7 @@ class BlockStepper(Stepper):
     source_name = "encoder_sequence"
     target_mask_name = "decoder_padding_mask"
     source_mask_name = "encoder_padding_mask"
+    takes_attached_mask = False
     left_out: tuple[str, ...] = ()
 
     def __init__(self, call):
@@ -58,7 +62,10 @@ class BlockStepper(Stepper):
 
     def mask_of_source(self, constants):
         """Returns the mask `(batch, source)` of any type, or `None`."""
-        return constants.get(self.source_mask_name)
+        mask = constants.get(self.source_mask_name)
+        if self.takes_attached_mask:
+            _, mask = masked(self.source_of(constants), mask)
+        return mask
 
     def source_heads(self):
         """Returns the attention to the source, with `Attention`'s methods."""

@@ -1,81 +1,67 @@
 """The stepper of KerasHub's `MoonshineDecoderBlock`, a whole block."""
 
+import keras
 from keras import ops
 
 from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
-from keras_attn.incremental.stepper import Stepper
-from keras_attn.incremental.stepper import masked
-from keras_attn.incremental.steppers.attention import require_length
-from keras_attn.incremental.steppers.attention import require_no_padding
-from keras_attn.incremental.steppers.attention import time_axes_of
+from keras_attn.incremental.steppers.block import BlockStepper
 from keras_attn.incremental.steppers.heads import ManyHeads
-from keras_attn.keras_internals import moonshine_decoder_parts
 from keras_attn.keras_internals import producer
 
 
 @stepper_for("keras_hub>MoonshineDecoderBlock")
-class MoonshineStepper(Stepper):
-    """Runs the block's parts, as its `call` does.
+class MoonshineStepper(BlockStepper):
+    """Runs the parts of a block of Moonshine.
 
     In a call the angles by which queries and keys are turned are those of all
     positions. A step asks their layer for those of its position.
     """
 
-    attends = True
     uses_position = True
+    takes_attached_mask = True
+    left_out = (
+        "encoder_attention_mask",
+        "self_attention_cache",
+        "cross_attention_cache",
+    )
 
     def __init__(self, call):
         super().__init__(call)
-        given = call.arguments
-        names = "encoder_sequence", "encoder_padding_mask"
-        self.require_constant(**{name: given.get(name) for name in names})
-        if given.get("encoder_attention_mask") is not None:
-            self.refuse("has `encoder_attention_mask`; leave it out")
-        require_no_padding(self, "decoder_padding_mask")
         self.reads.pop("rotary_embedding", None)  # a step makes its own
-        self._angles = producer(given["rotary_embedding"]).operation
-        self._cross = ManyHeads(
-            moonshine_decoder_parts(self.layer).cross_attention
-        )
+        self._angles = self._layer_of_angles()
 
-    def prepare(self, constants):
-        memory, mask = masked(
-            constants["encoder_sequence"], constants.get("encoder_padding_mask")
-        )
-        mask = None if mask is None else ops.cast(mask, "bool")
-        return self._cross.prepare(memory, value_mask=mask)
+    def _layer_of_angles(self):
+        angles = self.call.arguments["rotary_embedding"]
+        layer = None
+        if isinstance(angles, keras.KerasTensor):
+            layer = producer(angles).operation
+        if type(layer).__name__ != "MoonshineRotaryEmbedding":
+            self.refuse(
+                "has a `rotary_embedding` that is not the output of a "
+                "`MoonshineRotaryEmbedding`, so the angles of one position "
+                "are unknown; pass that layer's output for the numbers of the "
+                "positions, `ops.arange(ops.shape(target)[1])`"
+            )
+        return layer
 
-    def start(self, prepared, batch, beams, max_length):
-        require_length(self.layer, max_length)
-        width = self.reads["decoder_sequence"].shape[-1]
-        one = ops.zeros((batch, beams, width), self.layer.compute_dtype)
-        return self._past(ops.zeros((), "int32")).start(one, max_length)
+    def source_heads(self):
+        return ManyHeads(self.layer.cross_attention)
 
-    def _past(self, position):
+    def past(self, position):
         angles = self._angles(ops.reshape(position, (-1,)))
-        parts = moonshine_decoder_parts(self.layer)
-        return OwnPast(_TurnedHeads(parts.self_attention, angles))
+        return OwnPast(_TurnedHeads(self.layer.self_attention, angles))
 
     def step(self, inputs, prepared, state, position):
-        parts = moonshine_decoder_parts(self.layer)
-        past = self._past(position)
-        x = ops.cast(inputs["decoder_sequence"], self.layer.compute_dtype)
-        normal = parts.self_attention_norm(x)
+        layer, past = self.layer, self.past(position)
+        x = ops.cast(self.target_of(inputs), layer.compute_dtype)
+        normal = layer.norm1(x)
         state = past.append(state, normal)
         x = x + past.attend(state, normal)
-        attended, _ = self._cross.attend_step(
-            parts.cross_attention_norm(x), prepared
-        )
+        attended, _ = self.source_heads().attend_step(layer.norm2(x), prepared)
         x = x + attended.context
-        x = x + parts.feedforward(parts.feedforward_norm(x))
+        x = x + layer.ff(layer.norm3(x))
         return x, attended.alignments, state
-
-    def source_mask(self, prepared):
-        return prepared.mask
-
-    def time_axes(self, state):
-        return time_axes_of(state)
 
 
 class _TurnedHeads(ManyHeads):
