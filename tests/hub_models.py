@@ -50,6 +50,12 @@ def moonshine(**options):
     )
 
 
+def t5gemma2(**options):
+    """Encoder and decoder have one width, as they must."""
+    sizes = {"encoder_hidden_dim": 10, "rope_max_wavelength": 50.0}
+    return t5gemma(keras_hub.models.T5Gemma2Backbone, **{**sizes, **options})
+
+
 def t5gemma(kind=keras_hub.models.T5GemmaBackbone, **options):
     """Encoder and decoder differ in all sizes; query heads share keys."""
     encoder = {
@@ -106,6 +112,22 @@ MODELS = {
         decoder_num_key_value_heads=1,
         decoder_layer_types=["sliding_attention"] * 2,
         sliding_window=1,
+        dropout_rate=0.5,
+        attention_dropout=0.5,
+    ),
+    "t5gemma2": t5gemma2,
+    "t5gemma2, biases, caps, untied": lambda: t5gemma2(
+        attention_bias=True,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+        tie_word_embeddings=False,
+        use_query_key_norm=False,
+        hidden_activation="relu",
+    ),
+    "t5gemma2, one head of keys, narrow": lambda: t5gemma2(
+        decoder_num_key_value_heads=1,
+        sliding_window=2,
+        global_rope_scaling_factor=4.0,
         dropout_rate=0.5,
         attention_dropout=0.5,
     ),

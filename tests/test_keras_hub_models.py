@@ -48,6 +48,31 @@ def test_steps_compute_what_the_whole_model_computes(name):
         )
 
 
+@pytest.mark.parametrize("name", ["t5gemma", "t5gemma2"])
+def test_alignments_are_the_weights_on_the_source(name, monkeypatch):
+    backbone, model, source = model_of(name)
+    block = backbone.decoder_layers[-1]
+    attention = getattr(block, "merged_attn", None) or block.cross_attn
+    softmax, found = attention.softmax, []
+
+    def kept(scores):
+        found.append(softmax(scores))
+        return found[-1]
+
+    monkeypatch.setitem(vars(attention), "softmax", kept)
+    target = some_ids(6)
+    model([source, target])
+    # The last keys are those of the source, of both kinds of attention.
+    expected = np.mean(found[-1][..., -source.shape[1] :], axis=1)
+    expected /= expected.sum(axis=-1, keepdims=True)
+    cut = keras_attn.Incremental(model)
+    encoded = cut.encode(ops.convert_to_tensor(source))
+    state = cut.start(encoded, 1, 6)
+    for i in range(6):
+        _, alignments, state = cut.step(target[:, i : i + 1], state, encoded)
+        np.testing.assert_allclose(alignments[:, 0], expected[:, i], atol=1e-5)
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_hypotheses_at_positions_of_their_own(name):
@@ -80,6 +105,7 @@ def test_greedy_search_finds_what_keras_hub_generates(name):
         "t5": hub.T5Seq2SeqLM,
         "moonshine": hub.MoonshineAudioToText,
         "t5gemma": hub.T5GemmaSeq2SeqLM,
+        "t5gemma2": hub.T5Gemma2Seq2SeqLM,
     }[family(name)]
     task, steps = kind(backbone, preprocessor=None), 9
     task.compile(sampler="greedy")

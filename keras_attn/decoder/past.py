@@ -80,7 +80,7 @@ class OwnPast:
             training: Whether the model trains.
         """
         batch, beams = ops.shape(query)[:2]
-        memory = self._memory(past)
+        memory = self.memory(past)
         # Every hypothesis is a row of the batch, with one query.
         attended, _ = self._attention.attend_step(
             _row_each(query), memory, draws=draws, training=training
@@ -88,8 +88,11 @@ class OwnPast:
         context = attended.context
         return ops.reshape(context, (batch, beams, context.shape[-1]))
 
-    def _memory(self, past):
-        """Returns the states that may be looked at, as a `Memory`."""
+    def memory(self, past):
+        """Returns the states that may be looked at, as a `Memory`.
+
+        It has a row for each hypothesis, `(batch * beams, ...)`.
+        """
         keys, values, step = past
         if isinstance(step, tuple):
             if self._window is not None:

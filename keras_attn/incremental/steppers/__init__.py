@@ -13,3 +13,4 @@ from keras_attn.incremental.steppers import positions as positions
 from keras_attn.incremental.steppers import recurrent as recurrent
 from keras_attn.incremental.steppers import t5 as t5
 from keras_attn.incremental.steppers import t5gemma as t5gemma
+from keras_attn.incremental.steppers import t5gemma2 as t5gemma2

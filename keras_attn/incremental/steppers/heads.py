@@ -98,22 +98,22 @@ class Heads:
     def attend_step(
         self, query, memory, history=(), draws=(), allowed=None, training=False
     ):
-        if allowed is None and memory.mask is not None:
-            allowed = ops.expand_dims(memory.mask, 1)
         scores = self.scores(self.queries(query), memory, allowed)
         weights = ops.softmax(scores)
         context = self.output(self.context(weights, memory), query)
         return Attended(context, ops.mean(weights, axis=(1, 2))), history
 
-    def scores(self, queries, memory, allowed):
+    def scores(self, queries, memory, allowed=None):
         """Returns scores `(batch, heads, group, time, source)` in float32.
 
         Args:
             queries: Result of `queries()`.
             memory: Result of `prepare()`.
             allowed: Which keys each query may look at, `(batch, any time,
-                source)`, or `None` for all.
+                source)`, or `None` for those of the memory's mask.
         """
+        if allowed is None and memory.mask is not None:
+            allowed = ops.expand_dims(memory.mask, 1)
         batch, target, count, width = ops.shape(queries)
         heads = memory.keys.shape[1]
         shape = (batch, target, heads, count // heads, width)

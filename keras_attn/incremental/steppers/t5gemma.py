@@ -75,10 +75,10 @@ class GemmaHeads(Heads):
         self._layer, self._position = layer, position
 
     def queries(self, x):
-        return self._turned(self._layer.query_dense(x))
+        return self.turned(self._layer.query_dense(x))
 
     def keys(self, x):
-        return self._turned(self._layer.key_dense(x))
+        return self.turned(self._layer.key_dense(x))
 
     def values(self, x):
         return self._layer.value_dense(x)
@@ -90,7 +90,8 @@ class GemmaHeads(Heads):
         scores, cap = scores * self._layer.scaling, self._layer.logit_soft_cap
         return scores if cap is None else ops.tanh(scores / cap) * cap
 
-    def _turned(self, x):
+    def turned(self, x):
+        """Turns queries or keys `(batch, time, heads, dim)` by position."""
         if self._position is None:
             return x
         # A position per row, or one for all rows.
