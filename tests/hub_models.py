@@ -1,13 +1,16 @@
 """KerasHub's encoder-decoders, small and with random weights.
 
-`MODELS` names backbones. `model_of()` makes a model of one, with the inputs
-`[source, target]` and logits.
+`MODELS` names backbones. `model_of()` makes a model of one, from its sources
+and the target's ids to logits.
 """
 
 import keras
 import keras_hub
 import numpy as np
 from keras import ops
+from keras_hub.src.models.gemma3.gemma3_vision_encoder import (
+    Gemma3VisionEncoder,
+)
 
 VOCABULARY = 20
 
@@ -47,6 +50,69 @@ def moonshine(**options):
         encoder_num_heads=2,
         decoder_num_heads=2,
         **options,
+    )
+
+
+def blip2():
+    """Reads a picture and text; its decoder is that of T5."""
+    sizes = {**TEXT, "num_layers": 1}
+    del sizes["vocabulary_size"]
+    rates = {"layer_norm_epsilon": 1e-6}
+    return keras_hub.models.BLIP2Backbone(
+        vision_encoder=keras_hub.models.BLIP2VisionEncoder(
+            **sizes,
+            **rates,
+            image_size=8,
+            patch_size=4,
+            use_patch_bias=True,
+            use_class_token=True,
+            use_mha_bias=True,
+            use_mlp_bias=True,
+            dropout_rate=0.0,
+            initializer_range=0.02,
+        ),
+        qformer=keras_hub.models.BLIP2QFormer(
+            **sizes,
+            **rates,
+            num_query_tokens=3,
+            vision_dim=8,
+            cross_attention_frequency=1,
+            dropout=0.0,
+        ),
+        language_model=keras_hub.models.BLIP2FlanT5(
+            **TEXT, num_query_tokens=3, qformer_hidden_dim=8
+        ),
+    )
+
+
+def edrec():
+    return keras_hub.models.EdRecBackbone(
+        **SMALL,
+        vocab_size=VOCABULARY,
+        num_layers_enc=1,
+        num_layers_dec=2,
+        num_heads=2,
+    )
+
+
+def parseq():
+    """Reads the text in a picture; it has no encoder's inputs but those."""
+    return keras_hub.models.PARSeqBackbone(
+        image_encoder=keras_hub.models.ViTBackbone(
+            image_shape=(8, 8, 3),
+            patch_size=(4, 4),
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            mlp_dim=12,
+            use_class_token=False,
+        ),
+        vocabulary_size=VOCABULARY,
+        max_label_length=10,
+        decoder_hidden_dim=8,
+        num_decoder_layers=2,
+        num_decoder_heads=2,
+        decoder_mlp_dim=12,
     )
 
 
@@ -99,6 +165,8 @@ MODELS = {
         decoder_use_swiglu_activation=False,
         attention_bias=True,
     ),
+    "blip2": blip2,
+    "edrec": edrec,
     "t5gemma": t5gemma,
     "t5gemma, biases, caps, untied": lambda: t5gemma(
         attention_bias=True,
@@ -131,6 +199,18 @@ MODELS = {
         dropout_rate=0.5,
         attention_dropout=0.5,
     ),
+    "t5gemma2, pictures": lambda: t5gemma2(
+        vision_encoder=Gemma3VisionEncoder(
+            **SMALL,
+            image_size=8,
+            patch_size=4,
+            num_heads=2,
+            num_layers=1,
+            output_dim=10,
+            pool_size=2,
+        ),
+        eoi_token_index=7,
+    ),
 }
 
 
@@ -156,39 +236,77 @@ def louder(backbone):
     return backbone
 
 
-def model_of(name):
-    """Returns a backbone, its model with list inputs, and sources for it."""
-    backbone = louder(MODELS[name]())
+def sources_of(name):
+    """Returns arrays for a backbone's inputs on its encoder's side, no masks.
+
+    Some sources are padded.
+    """
     random = np.random.default_rng(2)
-    target = keras.Input((None,), dtype="int32", name="target")
-    given = {
-        "decoder_token_ids": target,
-        "decoder_padding_mask": ops.ones_like(
-            target, dtype=backbone.input["decoder_padding_mask"].dtype
-        ),
-    }
     if family(name) == "moonshine":
-        source = keras.Input((3000, 1), name="sound")
-        given["encoder_input_values"] = source
-        given["encoder_padding_mask"] = ops.any(source != 0, axis=-1)
-        values = random.normal(size=(4, 3000, 1)).astype("float32")
-        values[1, 1500:] = 0
-    elif family(name) == "whisper":
-        source = keras.Input((24, 5), name="features")
-        given["encoder_features"] = source
-        values = random.normal(size=(4, 24, 5)).astype("float32")
-    else:
-        source = keras.Input((None,), dtype="int32", name="source")
-        mask = ops.cast(ops.not_equal(source, 0), "int32")
-        given |= {"encoder_token_ids": source, "encoder_padding_mask": mask}
-        values = random.integers(3, VOCABULARY, (4, 7)).astype("int32")
-        values[1, 4:] = values[2, 1:] = 0
-    hidden = backbone(given)["decoder_sequence_output"]
+        sound = random.normal(size=(4, 3000, 1)).astype("float32")
+        sound[1, 1500:] = 0
+        return {"encoder_input_values": sound}
+    if family(name) == "whisper":
+        features = random.normal(size=(4, 24, 5)).astype("float32")
+        return {"encoder_features": features}
+    ids = random.integers(3, VOCABULARY, (4, 7)).astype("int32")
+    ids[1, 4:] = ids[2, 1:] = 0
+    if family(name) == "blip2":
+        images = random.normal(size=(4, 8, 8, 3)).astype("float32")
+        return {"images": images, "encoder_token_ids": ids}
+    if "pictures" in name:  # the token of each stands here among the ids
+        images = random.normal(size=(4, 1, 8, 8, 3)).astype("float32")
+        places = np.full((4, 1), 1, "int32")
+        return {
+            "images": images,
+            "vision_indices": places,
+            "encoder_token_ids": ids,
+        }
+    return {"encoder_token_ids": ids}
+
+
+def with_masks(backbone, given):
+    """Adds masks to a backbone's inputs, which are tensors or arrays."""
+    found = {"decoder_padding_mask": ops.ones_like(given["decoder_token_ids"])}
+    if "encoder_token_ids" in given:
+        found["encoder_padding_mask"] = given["encoder_token_ids"] != 0
+    elif "encoder_input_values" in given:
+        sound = given["encoder_input_values"]
+        found["encoder_padding_mask"] = ops.any(sound != 0, axis=-1)
+    kinds = backbone.input
+    found = {name: ops.cast(x, kinds[name].dtype) for name, x in found.items()}
+    return {**given, **found}
+
+
+def logits_of(name, backbone, hidden):
+    """Returns the logits of a backbone's last hidden states."""
+    if family(name) == "edrec":
+        return keras.layers.Dense(VOCABULARY, use_bias=False)(hidden)
+    if family(name) == "blip2":
+        return backbone.language_model.lm_head(hidden)
     if family(name) == "t5":
         hidden = hidden * backbone.hidden_dim**-0.5
     words = getattr(backbone, "decoder_token_embedding", None)
     logits = (words or backbone.token_embedding)(hidden, reverse=True)
     cap = getattr(backbone, "final_logit_softcapping", None)
-    if cap is not None:
-        logits = ops.tanh(logits / cap) * cap
-    return backbone, keras.Model([source, target], logits), values
+    return logits if cap is None else ops.tanh(logits / cap) * cap
+
+
+def model_of(name):
+    """Returns a backbone, its model with list inputs, and a list of sources."""
+    backbone, sources = louder(MODELS[name]()), sources_of(name)
+    given = {
+        key: keras.Input(
+            (None,) if key == "encoder_token_ids" else x.shape[1:],
+            dtype=x.dtype,
+            name=key,
+        )
+        for key, x in sources.items()
+    }
+    given["decoder_token_ids"] = keras.Input((None,), dtype="int32")
+    hidden = backbone(with_masks(backbone, given))
+    if isinstance(hidden, dict):
+        hidden = hidden["decoder_sequence_output"]
+    logits = logits_of(name, backbone, hidden)
+    model = keras.Model(list(given.values()), logits)
+    return backbone, model, list(sources.values())

@@ -214,7 +214,9 @@ def test_a_decoder_in_which_nothing_remembers():
         "Received: 'embed' (Embedding), 'inner' (Dense), 'joined' (Add), "
         "'logits' (Dense). Make the target's ids the last input, and put a "
         "layer that remembers tokens behind it: an `AttentionDecoder`, a "
-        "recurrent layer or self-attention with `use_causal_mask=True`."
+        "recurrent layer or self-attention with `use_causal_mask=True`. If "
+        "one of these layers remembers tokens by itself, write a "
+        "`keras_attn.Stepper` for it."
     )
 
 

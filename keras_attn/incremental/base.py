@@ -106,7 +106,9 @@ class Incremental:
                 f"Received: {self.between}{self._unlike()}. Make the "
                 "target's ids the last input, and put a layer that remembers "
                 "tokens behind it: an `AttentionDecoder`, a recurrent layer "
-                "or self-attention with `use_causal_mask=True`."
+                "or self-attention with `use_causal_mask=True`. If one of "
+                "these layers remembers tokens by itself, write a "
+                "`keras_attn.Stepper` for it."
             )
         if not self._path.border:
             raise ValueError(
@@ -276,7 +278,7 @@ class Incremental:
     @property
     def between(self) -> str:
         """The layers between target and logits, as errors name them."""
-        operations = [x.layer for x in self._path.steppers]
+        operations = self._path.operations
         names = [f"'{x.name}' ({type(x).__name__})" for x in operations]
         return ", ".join(names) or "no layer"
 

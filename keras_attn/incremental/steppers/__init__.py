@@ -3,6 +3,7 @@
 from keras_attn.incremental.steppers import attention as attention
 from keras_attn.incremental.steppers import convolution as convolution
 from keras_attn.incremental.steppers import decoder as decoder
+from keras_attn.incremental.steppers import edrec as edrec
 from keras_attn.incremental.steppers import hub_decoder as hub_decoder
 from keras_attn.incremental.steppers import keras_attention as keras_attention
 from keras_attn.incremental.steppers import marginal as marginal
