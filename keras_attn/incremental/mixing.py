@@ -190,7 +190,8 @@ def _operation_mixes(call):
 
 def _takes_all(key, rank):
     """Whether indexing leaves the axes of batch and target unchanged."""
-    keys = list(key) if isinstance(key, tuple) else [key]
+    # A loaded model has lists where a model has tuples.
+    keys = list(key) if isinstance(key, (tuple, list)) else [key]
     for i, one in enumerate(keys):
         if one is Ellipsis:
             named = sum(x is not None for x in keys) - 1
