@@ -7,6 +7,7 @@ export and `Translator` need TensorFlow and are imported on first use.
 
 import importlib
 
+from keras_attn import hub as hub
 from keras_attn.alignments import Alignment as Alignment
 from keras_attn.alignments import EntmaxAlignment as EntmaxAlignment
 from keras_attn.alignments import HardAlignment as HardAlignment
@@ -93,6 +94,7 @@ _NEED_TENSORFLOW = {
     "Bytes": "text",
     "GreedySearch": "search",
     "Hypotheses": "search",
+    "Ids": "text",
     "Sampling": "search",
     "SentencePiece": "text",
     "Scores": "translator",

@@ -29,6 +29,11 @@ class SpecialTokens:
         unknown: Id of unknown tokens, or -1 if there are none.
         source_start: Ids with which an encoder's input begins. In most
             models there are none.
+        source_end: Ids with which an encoder's input ends. Defaults to
+            `None`: the end token.
+        prompt: Ids that stand for no text, but with which a target may be
+            asked to begin, such as those of Whisper for a language and a
+            task. A prefix may have them; no output writes them by itself.
 
     Raises:
         ValueError: If an id is negative, or two of padding, end and unknown
@@ -38,8 +43,8 @@ class SpecialTokens:
         >>> t5 = keras_attn.SpecialTokens(pad=0, start=(0,), end=1, unknown=2)
         >>> bart = keras_attn.SpecialTokens(
         ...     pad=1, start=(2, 0), end=2, unknown=3, source_start=(0,))
-        >>> bart.source_start
-        (0,)
+        >>> bart.source_start, bart.source_end
+        ((0,), (2,))
     """
 
     pad: int = PAD
@@ -47,28 +52,38 @@ class SpecialTokens:
     end: int = END
     unknown: int = UNKNOWN
     source_start: tuple[int, ...] = ()
+    source_end: tuple[int, ...] = None  # type: ignore[assignment]
+    prompt: tuple[int, ...] = ()
 
     def __post_init__(self):
+        several = ("start", "source_start", "source_end", "prompt")
         for name, given in vars(self).copy().items():
-            several = name in ("start", "source_start")
-            found = _as_tuple(given) if several else _as_integer(given)
+            if name == "source_end" and given is None:
+                given = self.end
+            found = _as_tuple(given) if name in several else _as_integer(given)
             object.__setattr__(self, name, found)
         apart = [self.pad, self.end, self.unknown]
-        ids = [self.pad, self.end, *self.start, *self.source_start]
+        ids = [self.pad, self.end, *self.framing, *self.prompt]
         whole = all(
             isinstance(x, int) and not isinstance(x, bool)
             for x in (*apart, *ids)
         )
         if not whole or min(ids) < 0 or self.unknown < -1 or not self.start:
             raise ValueError(
-                "`pad`, `start`, `end` and `source_start` must be ids, "
-                "integers of at least 0, with one `start` at least; `unknown` "
-                f"may be -1. Received: {self}"
+                "`pad`, `start`, `end`, `source_start`, `source_end` and "
+                "`prompt` must be ids, integers of at least 0, with one "
+                f"`start` at least; `unknown` may be -1. Received: {self}"
             )
         if len(set(apart)) < len(apart) or self.unknown in ids:
             raise ValueError(
                 "Padding, end and unknown must be different tokens, and no "
                 f"text begins with unknown. Received: {self}"
+            )
+        if {*self.prompt} & {*self.silent}:
+            raise ValueError(
+                "`prompt` has tokens that only a prefix writes, so none of "
+                "them may be padding, start, end or around a source. "
+                f"Received: {self}"
             )
 
     @classmethod
@@ -84,19 +99,28 @@ class SpecialTokens:
         )
 
     @property
+    def framing(self) -> tuple[int, ...]:
+        """The ids with which targets begin, and sources begin and end."""
+        return (*self.start, *self.source_start, *self.source_end)
+
+    @property
     def silent(self) -> tuple[int, ...]:
+        """The ids that no text is split into, in ascending order."""
+        return tuple(sorted({self.pad, self.end, *self.framing}))
+
+    @property
+    def without_text(self) -> tuple[int, ...]:
         """The ids that stand for no text, in ascending order."""
-        found = {self.pad, self.end, *self.start, *self.source_start}
-        return tuple(sorted(found))
+        return tuple(sorted({*self.silent, *self.prompt}))
 
     @property
     def never_written(self) -> tuple[int, ...]:
-        """The ids that no output may contain, in ascending order."""
-        return tuple(x for x in self.silent if x != self.end)
+        """The ids that no output writes by itself, in ascending order."""
+        return tuple(x for x in self.without_text if x != self.end)
 
     def of_text(self, size: int) -> list[int]:
         """Returns the ids below `size` that stand for text, unknown first."""
-        apart = {*self.silent, self.unknown}
+        apart = {*self.without_text, self.unknown}
         first = [] if self.unknown < 0 else [self.unknown]
         return [*first, *(x for x in range(size) if x not in apart)]
 

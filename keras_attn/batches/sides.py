@@ -32,8 +32,10 @@ class Side:
         self._draws = text.splitter.draws
         special = text.special
         self.pad = special.pad
-        first = special.start if is_target else special.source_start
-        self.longest = len(first) + text.max_length + 1
+        around = (*special.source_start, *special.source_end)
+        if is_target:
+            around = (*special.start, special.end)
+        self.longest = len(around) + text.max_length
         self.padded: list = [] if self._draws else [None]
         self.padding = "" if self._draws else special.pad
 

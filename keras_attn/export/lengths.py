@@ -27,7 +27,8 @@ class Measured:
     def __init__(self, features):
         self._features = features
         self.attended, self.texts = features.attended, features.texts
-        self.first, self.leading = features.first, features.leading
+        self.first, self.last = features.first, features.last
+        self.leading = features.leading
         self._open = open_axes(features.specs)
         self.input_specs = features.input_specs
         if any(x.name == "lengths" for x in features.specs):

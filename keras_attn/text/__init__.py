@@ -27,6 +27,7 @@ from keras_attn.text.built_in import Whitespace as Whitespace
 from keras_attn.text.byte_pair import BytePair as BytePair
 from keras_attn.text.files import files_of_sources as files_of_sources
 from keras_attn.text.growing import Growing as Growing
+from keras_attn.text.ids import Ids as Ids
 from keras_attn.text.lines import encode_lines as encode_lines
 from keras_attn.text.splitter import Splitter as Splitter
 from keras_attn.text.subwords import Bytes as Bytes

@@ -432,15 +432,15 @@ class Text:
     def source_ids(self, strings) -> tf.Tensor:
         """Turns strings into ids as an encoder reads them.
 
-        They are those of `ids()`. In front stand the tokens with which the
-        inputs of a pretrained encoder begin, if there are any.
+        They are those of `ids()`, between the tokens with which the inputs
+        of a pretrained encoder begin and end.
         """
         return self._padded(self.ragged_source_ids(strings))
 
     def ragged_source_ids(self, strings) -> tf.RaggedTensor:
         """Like `source_ids()`, but ragged instead of padded."""
         special = self.special
-        return self._between(special.source_start, strings, (special.end,))
+        return self._between(special.source_start, strings, special.source_end)
 
     def _between(self, first, strings, last):
         """Returns the ragged ids of strings between some special ones."""
@@ -479,17 +479,28 @@ class Text:
 
         Each row ends with the end token, `</s>`.
         """
-        pieces = self._cut(self.pieces(strings))
-        end = tf.fill([pieces.nrows(), 1], self.tokens[self.special.end])
-        return tf.concat([pieces, end], axis=1)
+        return self._named_between((), strings, (self.special.end,))
 
     def source_tokens(self, strings) -> tf.RaggedTensor:
         """Returns the tokens behind `source_ids()`, unknown ones as written."""
-        found = self.tokens_of(strings)
-        if not self.special.source_start:
-            return found
-        names = [self.tokens[i] for i in self.special.source_start]
-        return tf.concat([tf.tile([names], [found.nrows(), 1]), found], axis=1)
+        special = self.special
+        first, last = special.source_start, special.source_end
+        return self._named_between(first, strings, last)
+
+    def _named_between(self, first, strings, last):
+        """Returns the ragged tokens of strings between some special ones."""
+        pieces = self._cut(self.pieces(strings))
+        parts = [pieces]
+        if first:
+            parts.insert(0, self._repeated(first, pieces))
+        if last:
+            parts.append(self._repeated(last, pieces))
+        return tf.concat(parts, axis=1)
+
+    def _repeated(self, ids, pieces):
+        """Returns the tokens of some ids for each row of pieces."""
+        names = [self.tokens[i] for i in ids]
+        return tf.tile([names], [pieces.nrows(), 1])
 
     def _cut(self, pieces):
         """Cuts rows to `max_length`, or refuses the batch."""

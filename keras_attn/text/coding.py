@@ -119,6 +119,6 @@ def by_rows(values, ids, join, special) -> tf.Tensor:
     rows = tf.reduce_prod(tf.shape(ids)[:-1])
     size = tf.stack([rows, tf.shape(ids)[-1]])
     flat, values = tf.reshape(ids, size), tf.reshape(values, size)
-    silent = is_one_of(flat, special.silent)
+    silent = is_one_of(flat, special.without_text)
     joined = join(tf.ragged.boolean_mask(values, ~silent))
     return tf.reshape(joined, tf.shape(ids)[:-1])

@@ -132,6 +132,7 @@ class Pipeline:
                     source_tokens,
                     source_lengths,
                     first=self.sources.first,
+                    last=self.sources.last,
                     unknown=text.tokens[text.special.unknown],
                 ),
                 tokens,
@@ -465,27 +466,27 @@ class Pipeline:
 
 
 def most_attended(
-    alignments, source_tokens, source_lengths, first=0, unknown="<unk>"
+    alignments, source_tokens, source_lengths, first=0, last=1, unknown="<unk>"
 ):
     """Returns the source token with most attention, for each target token.
 
     [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3, uses
-    the pointers of its model; here attention takes their place. The source's
-    end token is skipped, since it has no text, and so are its first tokens in
-    pretrained models.
+    the pointers of its model; here attention takes their place. The special
+    tokens around the source are skipped, since they have no text.
 
     Args:
         alignments: Tensor of shape `(batch, N, time, source)`.
-        source_tokens: Strings `(batch, source)`, the end token last.
+        source_tokens: Strings `(batch, source)`.
         source_lengths: Tensor of shape `(batch,)`.
         first: Number of the source's first tokens that have no text.
+        last: Number of its last tokens that have none.
         unknown: Token where a source has none with text.
 
     Returns:
         Strings `(batch, N, time)`.
     """
     width = tf.shape(source_tokens)[1]
-    words = tf.sequence_mask(source_lengths - 1, width)
+    words = tf.sequence_mask(source_lengths - last, width)
     if first:
         words &= tf.range(width) >= first
     words = words[:, None, None]
@@ -495,5 +496,5 @@ def most_attended(
         best,
         batch_dims=2,
     )
-    has_words = source_lengths[:, None, None] > 1 + first
+    has_words = source_lengths[:, None, None] > first + last
     return tf.where(has_words, found, unknown)

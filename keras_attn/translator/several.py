@@ -29,6 +29,7 @@ class Several:
         leading: The one of them that limits of length and lists go by: the
             attended text, or else the first.
         first: Number of special tokens with which the attended text begins.
+        last: Number of special tokens with which it ends.
     """
 
     reads_text = False
@@ -62,7 +63,8 @@ class Several:
         self.leading = next(
             (x for x in self.texts if x[0] == attended), self.texts[0]
         )
-        self.first = 0 if attended is None else self._parts[attended].first
+        of = Features if attended is None else self._parts[attended]
+        self.first, self.last = of.first, of.last
 
     def with_columns(self, inputs, width: int | None) -> "Several":
         """Returns these sources with `attended` set.

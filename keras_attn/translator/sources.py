@@ -16,6 +16,8 @@ from keras_attn.translator.results import Report
 # Sizes tried in turn for an axis without a size, when a model is tried. The
 # largest is enough for strided convolutions, but some models take fewer.
 SIZES = (32, 8, 2, 1)
+# A wave `(batch, samples)` has so many samples where other inputs have one.
+_SAMPLES = 100
 
 
 class Lines:
@@ -31,6 +33,7 @@ class Lines:
         texts: Pairs of the index of an input and its `Text`.
         leading: The one of them that limits of length and lists go by.
         first: Number of special tokens with which each row begins.
+        last: Number of special tokens with which each row ends.
     """
 
     reads_text = True
@@ -41,6 +44,7 @@ class Lines:
         self.texts = (self.leading,)
         self.attended = attended
         self.first = len(text.special.source_start)
+        self.last = len(text.special.source_end)
         self.specs = (tf.TensorSpec([None], tf.string, name="text"),)
         self.input_specs = (tf.TensorSpec([None, None], tf.int32, name="ids"),)
 
@@ -131,7 +135,7 @@ class Features:
     attended = None
     texts = ()
     leading = None
-    first = 0
+    first = last = 0
 
     def __init__(self, inputs: Sequence):
         self.specs = self.input_specs = tuple(
@@ -228,7 +232,9 @@ class Features:
         """Returns three rows, of this size along axes without a size."""
         arrays = []
         for spec in self.specs:
-            sizes = [size or open_size for size in spec.shape[1:]]
+            is_wave = spec.dtype.is_floating and len(spec.shape) == 2
+            usual = open_size * _SAMPLES if is_wave else open_size
+            sizes = [size or usual for size in spec.shape[1:]]
             if spec.dtype.is_floating:
                 array = random.normal(size=[3, *sizes])
             else:

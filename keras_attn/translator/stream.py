@@ -123,7 +123,7 @@ def run(stream, pipeline, given, request) -> Iterator[Token]:
     text, longest = pipeline.target_text, pipeline.search.max_length
     growing = Growing(text, by_tokens=pipeline.replace_unknown)
     special = text.special
-    first = pipeline.sources.first
+    first, last = pipeline.sources.first, pipeline.sources.last
     for n in range(1, longest + 1):
         token, logp, alignment, done, carried = stream.step(*carried)
         token, alignment = int(token), alignment.numpy()[:length]
@@ -131,14 +131,14 @@ def run(stream, pipeline, given, request) -> Iterator[Token]:
             return
         name = text.tokens[token]
         is_replaced = token == special.unknown and pipeline.replace_unknown
-        if is_replaced and length > 1 + first:
-            best = int(np.argmax(alignment[first:-1]))
+        if is_replaced and length > first + last:
+            best = int(np.argmax(alignment[first : length - last]))
             name = source_tokens[first + best]
         if token == special.end:
             yield Token(growing.end(), name, float(logp), alignment)
             return
-        last = bool(done[0, 0]) or n == longest
-        added = growing.add(token, name, last)
+        is_over = bool(done[0, 0]) or n == longest
+        added = growing.add(token, name, is_over)
         yield Token(added, name, float(logp), alignment)
-        if last:
+        if is_over:
             return
