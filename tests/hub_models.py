@@ -23,34 +23,38 @@ TEXT = {
 }
 
 
-def bart():
-    return keras_hub.models.BartBackbone(**TEXT, max_sequence_length=16)
+def bart(**options):
+    sizes = {**TEXT, "max_sequence_length": 16, **options}
+    return keras_hub.models.BartBackbone(**sizes)
 
 
 def t5(**options):
-    return keras_hub.models.T5Backbone(**TEXT, **options)
+    return keras_hub.models.T5Backbone(**{**TEXT, **options})
 
 
-def whisper():
-    return keras_hub.models.WhisperBackbone(
+def whisper(**options):
+    sizes = {
         **TEXT,
-        num_mels=5,
-        max_encoder_sequence_length=24,
-        max_decoder_sequence_length=16,
-    )
+        "num_mels": 5,
+        "max_encoder_sequence_length": 24,
+        "max_decoder_sequence_length": 16,
+        **options,
+    }
+    return keras_hub.models.WhisperBackbone(**sizes)
 
 
 def moonshine(**options):
-    return keras_hub.models.MoonshineBackbone(
+    sizes = {
         **SMALL,
-        vocabulary_size=VOCABULARY,
-        filter_dim=8,
-        encoder_num_layers=1,
-        decoder_num_layers=2,
-        encoder_num_heads=2,
-        decoder_num_heads=2,
+        "vocabulary_size": VOCABULARY,
+        "filter_dim": 8,
+        "encoder_num_layers": 1,
+        "decoder_num_layers": 2,
+        "encoder_num_heads": 2,
+        "decoder_num_heads": 2,
         **options,
-    )
+    }
+    return keras_hub.models.MoonshineBackbone(**sizes)
 
 
 def blip2():
@@ -148,8 +152,12 @@ def t5gemma(kind=keras_hub.models.T5GemmaBackbone, **options):
         for side, given in sides.items()
         for name, value in given.items()
     }
-    usual = {"sliding_window": 3, "query_pre_attn_scalar": 6.0}
-    return kind(vocabulary_size=VOCABULARY, **{**sizes, **usual, **options})
+    usual = {
+        "vocabulary_size": VOCABULARY,
+        "sliding_window": 3,
+        "query_pre_attn_scalar": 6.0,
+    }
+    return kind(**{**sizes, **usual, **options})
 
 
 MODELS = {
@@ -219,9 +227,9 @@ def family(name):
     return name.partition(",")[0]
 
 
-def louder(backbone):
+def louder(backbone, seed=7):
     """Gives all weights values that show, also biases and scales."""
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(seed)
     for weight in backbone.weights:
         scale = 0.3 if weight.name == "embeddings" else 0.7
         if "position" in weight.path:  # or tokens would repeat

@@ -82,8 +82,18 @@ MAY_IMPORT = {
     },
     "batches": {"tensorflow", "numpy", "text"},
     "placement": {"keras"},
+    "hub": {
+        "keras",
+        "keras_hub",
+        "numpy",
+        "incremental",
+        "search",
+        "special_tokens",
+        "text",
+    },
     "translator": {
         "keras",
+        "hub",
         "keras_internals",
         "tensorflow",
         "numpy",

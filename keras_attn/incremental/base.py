@@ -474,7 +474,8 @@ def _require_functional(model):
             "The model's inputs must be a list, the target's ids last. "
             f"Received: a dict with the keys {list(model.input)}, which has "
             "no order. Build `keras.Model([source, target], logits)`, which "
-            "shares the weights."
+            "shares the weights; for a model of KerasHub "
+            "`Translator.from_keras_hub(model)` does so."
         )
     if len(model.inputs) < 2 or len(model.outputs) != 1:
         raise ValueError(

@@ -133,6 +133,8 @@ class Translator:
             trial.require_joining(source_text, target_text)
         try_search(self.search, target_text.size)
         cut = _cut(self.models)
+        if jit_compile:
+            trial.require_compilable(self.models)
         sources = trial.sources_of(self.models, source_text)
         trial.require_vocabulary(self.models, target_text)
         examples = trial.Examples.make(cut, sources, target_text, self.search)
@@ -164,6 +166,65 @@ class Translator:
         )
         self._functions: dict = {}
         self._watch = Watch(self.models)
+
+    @classmethod
+    def from_keras_hub(
+        cls,
+        model: Any,
+        search: Search | None = None,
+        preprocessor: Any = None,
+        audio_converter: Any = None,
+        prompt: Sequence[str] = (),
+        **options: Any,
+    ) -> "Translator":
+        """Makes a translator from an encoder-decoder of KerasHub.
+
+        It shares the weights, so it follows the training of `model`. Its
+        sources are lines of text, or sound: an array `(batch, samples)`,
+        padded with zeros.
+
+        Args:
+            model: A `keras_hub.models.Seq2SeqLM`, such as `BartSeq2SeqLM`,
+                or its backbone. The page on decoding lists the families.
+            search: As for `Translator`. Defaults to `BeamSearch()`, with the
+                longest targets that the model can write if these are
+                shorter.
+            preprocessor: How text becomes ids: a preprocessor of KerasHub, or
+                a tokenizer for backbones without a task, such as
+                `WhisperBackbone`. With the model's `SpecialTokens`, texts are
+                ids written as numbers; see `Ids`. Defaults to the
+                preprocessor of the task.
+            audio_converter: For a model that reads features of sound, such as
+                Whisper, the `AudioConverter` that computes them; the
+                translator then takes sound. Defaults to that of the
+                preprocessor. Without one it takes the features.
+            prompt: List of tokens with which every target begins, after its
+                start token, such as Whisper's `["<|en|>", "<|transcribe|>",
+                "<|notimestamps|>"]`. Prefixes may have such tokens too.
+            **options: Further arguments of `Translator`.
+
+        Raises:
+            ValueError: If the model is no encoder-decoder, or if it is not
+                known how text becomes ids.
+
+        Example:
+            >>> import keras_hub
+            >>> special = keras_attn.SpecialTokens(
+            ...     pad=0, start=(1,), end=2, unknown=3)
+            >>> backbone = keras_hub.models.BartBackbone(
+            ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=8,
+            ...     intermediate_dim=8, max_sequence_length=12)
+            >>> translator = keras_attn.Translator.from_keras_hub(
+            ...     backbone, keras_attn.BeamSearch(3, max_length=5), special)
+            >>> len(translator(["7 4 5", "8"]).text)
+            2
+        """
+        from keras_attn.hub.base import arguments_of
+
+        found = arguments_of(
+            model, search, preprocessor, audio_converter, prompt
+        )
+        return cls(**found, **options)
 
     @property
     def model(self) -> keras.Model:
@@ -559,6 +620,8 @@ class Translator:
         from keras_attn.export import export
 
         directory = saving.path_of(directory)
+        if jit_compile:
+            trial.require_compilable(self.models)
         self._refresh(compare=False)
         self.check()
         if signatures == "all" or "score" in signatures:

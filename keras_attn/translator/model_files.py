@@ -5,6 +5,7 @@ three times as large, and may be objects that another process does not know.
 """
 
 import contextlib
+import importlib
 import json
 import pathlib
 import re
@@ -33,9 +34,13 @@ def read(path, custom_objects=None) -> keras.Model:
     Raises:
         ValueError: If the model uses a class or function that is not known
             here. The message names it.
+        ImportError: If it holds layers of KerasHub, which is not installed.
     """
+    _import_keras_hub(path)
     try:
-        with _uncompiled(path) as file:
+        with _uncompiled(path) as file, warnings.catch_warnings():
+            # Tasks of KerasHub compile themselves, and find no optimizer.
+            warnings.filterwarnings("ignore", "Skipping variable loading for")
             return keras.saving.load_model(
                 file, custom_objects=custom_objects, compile=False
             )
@@ -52,6 +57,23 @@ def read(path, custom_objects=None) -> keras.Model:
             f"custom_objects={{{name!r}: {name}}})`, or decorate it with "
             "`@keras.saving.register_keras_serializable()` before saving and "
             "import its module before loading."
+        ) from error
+
+
+def _import_keras_hub(path):
+    """Imports KerasHub if a model needs it, so that its classes are known."""
+    with zipfile.ZipFile(path) as archive:
+        if b'"keras_hub' not in archive.read("config.json"):
+            return
+    try:
+        importlib.import_module("keras_hub")
+    except ModuleNotFoundError as error:
+        if error.name != "keras_hub":
+            raise
+        raise ImportError(
+            f"The model in {path} holds layers of KerasHub. Received: an "
+            "environment without it. Install it with `pip install "
+            '"keras-attn[keras-hub]"`.'
         ) from error
 
 

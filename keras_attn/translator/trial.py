@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_attn.arguments import is_ours
+from keras_attn.keras_internals import layers_within
 from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
 from keras_attn.translator.several import Several
@@ -218,6 +219,19 @@ def _width(cut, inputs, target):
     state = cut.start(encoded, max_length=target.shape[1])
     _, alignments, _ = cut.step(target[:, :1], state, encoded)
     return None if alignments is None else alignments.shape[2]
+
+
+def require_compilable(models) -> None:
+    """Raises `ValueError` if XLA cannot compile a layer of the models."""
+    for layer in (x for model in models for x in layers_within(model)):
+        # Recurrent layers say so of cuDNN, which decoding does without.
+        if not layer.supports_jit and not hasattr(layer, "use_cudnn"):
+            raise ValueError(
+                "XLA compiles a search only if it can compile the whole "
+                f"model. Received: jit_compile=True, and '{layer.name}' "
+                f"({type(layer).__name__}), which has `supports_jit=False`. "
+                "Leave `jit_compile` out."
+            )
 
 
 def require_vocabulary(models, target_text):

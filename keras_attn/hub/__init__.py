@@ -1,0 +1,13 @@
+"""Models of KerasHub as arguments of a `Translator`.
+
+A task or a backbone becomes a functional model with list inputs. Its tokenizer
+becomes `Text`s with the same ids, and its preprocessor tells the special
+tokens. Only `translator/` uses this package.
+
+The layers and the model here are Keras's alone, so that they are registered
+whenever `keras_attn` is imported; `base.py` and `texts.py` need TensorFlow.
+"""
+
+from keras_attn.hub.models import TiedModel as TiedModel
+from keras_attn.hub.sound import SoundFeatures as SoundFeatures
+from keras_attn.hub.sound import Waveform as Waveform
