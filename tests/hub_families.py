@@ -30,11 +30,11 @@ SPECIAL = keras_attn.SpecialTokens(pad=0, start=(1,), end=2, unknown=3)
 class Family:
     """A model of KerasHub, and what `Translator.from_keras_hub` takes."""
 
-    name: str  # as the documentation has it
     model: Any
     sources: Any  # four: lines, a padded array, or both by name
     options: dict = dataclasses.field(default_factory=dict)
     generates: bool = True  # whether KerasHub's `generate` can be asked
+    are_apart: bool = True  # whether padding changes nothing
 
     @property
     def reads_text(self):
@@ -43,8 +43,7 @@ class Family:
     @property
     def apart(self):
         """Numbers of sources of which none changes what is read of another."""
-        # Moonshine's encoder normalises over the whole length of a batch.
-        return [0, 3] if self.name == "Moonshine" else [0, 1, 2, 3]
+        return [0, 1, 2, 3] if self.are_apart else [0, 3]
 
     def take(self, numbers):
         """Returns some of the sources."""
@@ -128,7 +127,7 @@ def bart():
         encoder_sequence_length=20,
         decoder_sequence_length=LENGTH + 2,
     )
-    return Family("BART", hub.BartSeq2SeqLM(backbone, preprocessor), LINES)
+    return Family(hub.BartSeq2SeqLM(backbone, preprocessor), LINES)
 
 
 def t5():
@@ -140,10 +139,10 @@ def t5():
         encoder_sequence_length=20,
         decoder_sequence_length=LENGTH + 1,
     )
-    return Family("T5", hub.T5Seq2SeqLM(backbone, preprocessor), LINES)
+    return Family(hub.T5Seq2SeqLM(backbone, preprocessor), LINES)
 
 
-def _gemma(name, make, tokenizer_class, task_class):
+def _gemma(make, tokenizer_class, task_class):
     tokenizer = tokenizer_class(
         sentence_piece(
             pad_id=0,
@@ -161,12 +160,11 @@ def _gemma(name, make, tokenizer_class, task_class):
         encoder_sequence_length=20,
         decoder_sequence_length=LENGTH + 1,
     )
-    return Family(name, task_class(backbone, preprocessor), LINES)
+    return Family(task_class(backbone, preprocessor), LINES)
 
 
 def t5gemma():
     return _gemma(
-        "T5Gemma",
         hub_models.t5gemma,
         hub.T5GemmaTokenizer,
         hub.T5GemmaSeq2SeqLM,
@@ -175,7 +173,6 @@ def t5gemma():
 
 def t5gemma2():
     return _gemma(
-        "T5Gemma 2",
         hub_models.t5gemma2,
         hub.T5Gemma2Tokenizer,
         hub.T5Gemma2Seq2SeqLM,
@@ -193,7 +190,8 @@ def moonshine():
         decoder_sequence_length=LENGTH + 1,
     )
     task = hub.MoonshineAudioToText(backbone, preprocessor)
-    return Family("Moonshine", task, sound(4000))
+    # Its encoder normalises over the whole length of a batch.
+    return Family(task, sound(4000), are_apart=False)
 
 
 NAMED = [
@@ -238,7 +236,7 @@ def whisper():
         "audio_converter": whisper_converter(),
         "prompt": ["<|en|>", "<|transcribe|>", "<|notimestamps|>"],
     }
-    return Family("Whisper", backbone, sound(1500), options, generates=False)
+    return Family(backbone, sound(1500), options, generates=False)
 
 
 def ids():
@@ -247,7 +245,6 @@ def ids():
         pad=1, start=(2, 0), end=2, unknown=3, source_start=(0,)
     )
     return Family(
-        "any of them by ids, without a tokenizer",
         hub_models.bart(max_sequence_length=24),
         NUMBERS,
         {"preprocessor": special},
@@ -258,7 +255,7 @@ def ids():
 def edrec():
     """Items that a user chose, and those that he chooses next."""
     task = hub.EdRecSeq2SeqLM(hub_models.edrec())
-    return Family("EdRec", task, NUMBERS, {"preprocessor": SPECIAL}, False)
+    return Family(task, NUMBERS, {"preprocessor": SPECIAL}, False)
 
 
 def blip2():
@@ -266,7 +263,6 @@ def blip2():
     random = np.random.default_rng(0)
     images = random.normal(size=(4, 8, 8, 3)).astype("float32")
     return Family(
-        "BLIP-2 with Flan-T5",
         hub.BLIP2Seq2SeqLM(hub_models.blip2()),
         {"source": NUMBERS, "images": images},
         {"preprocessor": SPECIAL},
@@ -275,17 +271,17 @@ def blip2():
 
 
 # Of weights by which outputs vary with the source.
-SEEDS = {"bart": 4, "ids": 2, "whisper": 5}
+SEEDS = {"BART": 4, "ids without a tokenizer": 2, "Whisper": 5}
 MAKE: dict[str, Callable[[], Family]] = {
-    "t5": t5,
-    "bart": bart,
-    "t5gemma": t5gemma,
-    "t5gemma2": t5gemma2,
-    "whisper": whisper,
-    "moonshine": moonshine,
-    "edrec": edrec,
-    "blip2": blip2,
-    "ids": ids,
+    "T5": t5,
+    "BART": bart,
+    "T5Gemma": t5gemma,
+    "T5Gemma 2": t5gemma2,
+    "Whisper": whisper,
+    "Moonshine": moonshine,
+    "EdRec": edrec,
+    "BLIP-2 with Flan-T5": blip2,
+    "ids without a tokenizer": ids,
 }
 
 

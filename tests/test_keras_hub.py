@@ -32,10 +32,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using a softmax over axis"),
 ]
 
+ROOT = Path(__file__).parents[1]
 FAMILIES = list(hub_families.MAKE)
-SOUND = ["whisper", "moonshine"]
-BY_IDS = ["edrec", "blip2", "ids"]
-GENERATE = ["bart", "t5", "t5gemma", "t5gemma2", "moonshine"]
+SOUND = ["Whisper", "Moonshine"]
+BY_IDS = ["EdRec", "BLIP-2 with Flan-T5", "ids without a tokenizer"]
+GENERATE = ["T5", "BART", "T5Gemma", "T5Gemma 2", "Moonshine"]
 SEARCHES = {
     "greedy": keras_attn.GreedySearch(max_length=LENGTH),
     # Without repeats, so that outputs of random weights vary.
@@ -186,8 +187,8 @@ def test_save_and_load(name, tmp_path):
 
 
 def test_a_fresh_process_loads_it_without_an_import_of_keras_hub(tmp_path):
-    made = translators["whisper by greedy"]
-    sources = families["whisper"].sources
+    made = translators["Whisper by greedy"]
+    sources = families["Whisper"].sources
     made.save(tmp_path / "saved")
     np.save(tmp_path / "sound.npy", sources)
     program = (
@@ -202,7 +203,7 @@ def test_a_fresh_process_loads_it_without_an_import_of_keras_hub(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
     assert found.stdout.strip() == repr(made(sources).text)
 
@@ -230,7 +231,7 @@ def test_tensorflow_serving(name, tmp_path):
     sources = family.take(family.apart)
     if family.reads_text:
         given = {"text": as_bytes(sources)}
-    elif name == "blip2":
+    elif isinstance(sources, dict):
         given = sources | {"source": as_bytes(sources["source"])}
     else:
         rows = np.full(len(sources), sources.shape[1], "int32")
@@ -290,6 +291,29 @@ def test_fit(name):
     assert any(x.finished for x in made(sources))
 
 
+COLUMNS = [
+    test_fit,
+    test_greedy,
+    test_beam,
+    test_sampling,
+    test_score,
+    test_stream,
+    test_save_and_load,
+    test_export,
+    test_tensorflow_serving,
+]
+
+
+def test_the_table_of_the_documentation_is_this_one():
+    page = (ROOT / "keras_attn" / "keras_hub.md").read_text("utf-8")
+    lines = page[page.index("| family |") :].split("\n\n")[0].splitlines()
+    head, _, *rows = ([x.strip() for x in y.split("|")[1:-1]] for y in lines)
+    names = [f"test_{x.lower().replace(' ', '_')}" for x in head[1:]]
+    assert names == [x.__name__ for x in COLUMNS]
+    assert [row[0] for row in rows] == FAMILIES
+    assert all(row[1:] == ["yes"] * len(names) for row in rows)
+
+
 @each(2, GENERATE)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_greedy_equals_keras_hub_s_generate(name, batch):
@@ -305,7 +329,7 @@ def test_greedy_equals_keras_hub_s_generate(name, batch):
 
 
 # KerasHub's beam search of T5Gemma fails: it does not repeat a mask for beams.
-@each(1, [x for x in GENERATE if "gemma" not in x])
+@each(1, [x for x in GENERATE if "Gemma" not in x])
 def test_a_beam_equals_keras_hub_s_where_no_output_ends(name):
     family = hub_families.make(name, ends=False)
     search = keras_attn.BeamSearch(3, max_length=LENGTH)
