@@ -71,6 +71,7 @@ def cmudict(pronounce):
         (YOUR_OWN_SCORE, 120),
         (TRANSFORMER, 160),
         (OTHER_BACKEND, 130),
+        (PROGRAM.with_name("fine_tune.py"), 180),
         (PROGRAM.with_name("spark.py"), 320),
         (PROGRAM.with_name("live.py"), 120),
     ],

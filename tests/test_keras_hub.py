@@ -64,7 +64,7 @@ def each(count, names=FAMILIES):
 
     def marked(test):
         test = pytest.mark.parametrize("name", names)(test)
-        return pytest.mark.few(count)(test)
+        return (pytest.mark.few(count) if count else pytest.mark.full)(test)
 
     return marked
 
@@ -133,7 +133,7 @@ def test_beam(name):
             np.testing.assert_allclose(one.score, best.score, atol=1e-3)
 
 
-@each(1)
+@each(0)
 def test_sampling(name):
     family, made = families[name], translators[f"{name} by sampling"]
     sources = family.take(family.apart)
@@ -146,7 +146,7 @@ def test_sampling(name):
     assert made(sources, batch_size=1, seed=3).text == found.text
 
 
-@each(1)
+@each(0)
 def test_score(name):
     family, made = families[name], translators[f"{name} by greedy"]
     targets = ["7 4", "12"] if name in BY_IDS else ["to be", "no"]
@@ -163,7 +163,7 @@ def test_score(name):
         np.testing.assert_allclose(score, expected, atol=1e-4)
 
 
-@each(1)
+@each(0)
 def test_stream(name):
     family, made = families[name], translators[f"{name} by greedy"]
     for i in family.apart[:2]:
@@ -186,6 +186,7 @@ def test_save_and_load(name, tmp_path):
     )
 
 
+@pytest.mark.full
 def test_a_fresh_process_loads_it_without_an_import_of_keras_hub(tmp_path):
     made = translators["Whisper by greedy"]
     sources = families["Whisper"].sources
@@ -214,7 +215,7 @@ def export_of(name, tmp_path):
     return made.export(tmp_path, signatures=["score"], lengths=lengths)
 
 
-@each(1)
+@each(0)
 def test_export(name, tmp_path):
     path = export_of(name, tmp_path)
     stored = tf.train.list_variables(str(path / "variables" / "variables"))
@@ -260,7 +261,7 @@ def test_tensorflow_serving(name, tmp_path):
     )
 
 
-@each(1)
+@each(0)
 def test_fit(name):
     family = hub_families.MAKE[name]()
     made = family.translator(SEARCHES["greedy"])
@@ -329,7 +330,7 @@ def test_greedy_equals_keras_hub_s_generate(name, batch):
 
 
 # KerasHub's beam search of T5Gemma fails: it does not repeat a mask for beams.
-@each(1, [x for x in GENERATE if "Gemma" not in x])
+@each(0, [x for x in GENERATE if "Gemma" not in x])
 def test_a_beam_equals_keras_hub_s_where_no_output_ends(name):
     family = hub_families.make(name, ends=False)
     search = keras_attn.BeamSearch(3, max_length=LENGTH)

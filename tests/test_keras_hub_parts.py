@@ -235,6 +235,7 @@ def test_a_preset_s_directory_is_read(tmp_path):
     )
 
 
+@pytest.mark.full
 def test_a_backbone_and_a_tokenizer_are_enough():
     family = hub_families.make("BART")
     made = keras_attn.Translator.from_keras_hub(
@@ -338,6 +339,7 @@ def test_what_cannot_be_read_is_refused(name):
     assert said in str(refused.value), str(refused.value)
 
 
+@pytest.mark.full
 def test_xla_and_a_converter_are_refused_together(tmp_path):
     family = hub_families.MAKE["Whisper"]()
     with pytest.raises(ValueError, match="which has `supports_jit=False`"):
@@ -352,6 +354,7 @@ def test_xla_and_a_converter_are_refused_together(tmp_path):
     assert compiled(features).text == plain(features).text
 
 
+@pytest.mark.full
 def test_masks_follow_padding():
     family = hub_families.make("BART")
     task = task_of(family.model)

@@ -5,7 +5,7 @@ becomes `Text`s with the same ids, and its preprocessor tells the special
 tokens. Only `translator/` uses this package.
 
 The layers and the model here are Keras's alone, so that they are registered
-whenever `keras_attn` is imported; `base.py` and `texts.py` need TensorFlow.
+whenever `keras_attn` is imported; the other files need TensorFlow.
 """
 
 from keras_attn.hub.models import TiedModel as TiedModel
