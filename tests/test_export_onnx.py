@@ -17,8 +17,11 @@ import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
+import test_mechanism_exports
 import toys as toy_models
 from keras import layers
+from mechanisms import MECHANISMS
+from mechanisms import named
 from support.lazily import Lazily
 
 import keras_attn
@@ -63,6 +66,21 @@ def two_texts():
     )
 
 
+def several_heads():
+    """Heads, which reshape what a product has reshaped."""
+    source, target = (
+        keras.Input((None,), dtype="int32", name=x) for x in ("in", "out")
+    )
+    memory = layers.Embedding(SOURCE.size, 8, mask_zero=True)(source)
+    hidden = keras_attn.AttentionDecoder(
+        layers.GRUCell(8), keras_attn.ScaledDotAttention(heads=2, head_dim=4)
+    )(layers.Embedding(TARGET.size, 6, mask_zero=True)(target), memory)
+    model = keras.Model([source, target], layers.Dense(TARGET.size)(hidden))
+    toy_models.speak_up(model, 5)
+    search = keras_attn.BeamSearch(3, num_hypotheses=2, max_length=9)
+    return keras_attn.Translator(model, SOURCE, TARGET, search)
+
+
 @functools.cache
 def large():
     """A model whose vocabulary is read in chunks."""
@@ -96,6 +114,7 @@ def searching_many(search):
 MAKERS = toy_models.MAKERS | toy_models.OTHERS
 MAKERS |= {
     "two texts": two_texts,
+    "several heads": several_heads,
     "coverage": searching(
         keras_attn.BeamSearch(
             3,
@@ -184,6 +203,8 @@ def run(exports):
 def sources_of(name):
     if name == "two texts":
         return LINES, ["abc dead bad", "cab", "", "bad"] * 2
+    if name == "mechanisms":  # none has more than 8 letters
+        return test_mechanism_exports.LINES
     return toy_models.sources(name)
 
 
@@ -546,6 +567,43 @@ def test_a_branch_within_the_loop_is_refused_with_what_works(tmp_path):
     with pytest.raises(ValueError, match="needs a `top_k` too"):
         searching_many(search)().export(tmp_path, format="onnx")
     assert not list(tmp_path.iterdir())
+
+
+# tf2onnx lacks an operation of theirs.
+REFUSED = {
+    "hard": "Bitcast",
+    "reinforced": "Bitcast",
+    "monotonic, parallel": "CumulativeLogsumexp",
+}
+CONVERTED = [x for x in MECHANISMS if x.name not in REFUSED]
+
+
+def attending(mechanisms):
+    """A translator whose decoder has an attention for each mechanism."""
+    return test_mechanism_exports.of_group(mechanisms, {"order": "pre"})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", range(0, len(CONVERTED), 6))
+def test_mechanisms_are_converted(first, tmp_path):
+    """Several in a decoder; each contributes to every score."""
+    translator = attending(CONVERTED[first : first + 6])
+    path = translator.export(tmp_path, format="onnx")
+    session = onnxruntime.InferenceSession(path / "model.onnx")
+    found = session.run(None, inputs_of("mechanisms", translator))
+    names = [x.name for x in session.get_outputs()]
+    found = dict(zip(names, found, strict=True))
+    expected = translator(sources_of("mechanisms"))
+    assert_found(found, slice(len(expected)), translator, expected)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_mechanism_with_an_operation_that_onnx_lacks_is_refused(
+    name, tmp_path
+):
+    with pytest.raises(ValueError, match=rf"operations \['{REFUSED[name]}'\]"):
+        attending([named(name)]).export(tmp_path, format="onnx")
 
 
 def shifted_ids(found):

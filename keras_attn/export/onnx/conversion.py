@@ -93,14 +93,15 @@ class Conversion:
             renamed = dict(zip(inputs, names, strict=True))
             renamed |= {outputs[name]: name for name in self._sizes}
             try:
-                model, _ = tf2onnx.convert.from_graph_def(
-                    frozen.graph.as_graph_def(),
-                    name="translator",
-                    input_names=inputs,
-                    output_names=[outputs[name] for name in self._sizes],
-                    opset=OPSET,
-                    tensors_to_rename=renamed,
-                )
+                with _without_wrong_pass():
+                    model, _ = tf2onnx.convert.from_graph_def(
+                        frozen.graph.as_graph_def(),
+                        name="translator",
+                        input_names=inputs,
+                        output_names=[outputs[name] for name in self._sizes],
+                        opset=OPSET,
+                        tensors_to_rename=renamed,
+                    )
             except Exception as error:
                 raise ValueError(_refusal(f"{error!s:.300}")) from error
         return model
@@ -193,6 +194,26 @@ class Conversion:
     def write(self, path) -> None:
         """Writes the model's file."""
         path.write_bytes(self._model.SerializeToString())
+
+
+@contextlib.contextmanager
+def _without_wrong_pass():
+    """Leaves out a pass of tf2onnx, by its private list of passes.
+
+    Of two reshapes in a row tf2onnx 1.17 removes the first, although the
+    second may copy a size of its result. A `Dense` and a reshape to heads are
+    such a pair.
+    """
+    from tf2onnx import optimizer
+
+    passes = optimizer._get_optimizers()
+    before = list(passes.items())
+    try:
+        passes.pop("remove_back_to_back", None)
+        yield
+    finally:
+        passes.clear()  # so that the order stays
+        passes.update(before)
 
 
 def sizes_of(spec) -> tuple:
