@@ -198,22 +198,20 @@ class Conversion:
 
 @contextlib.contextmanager
 def _without_wrong_pass():
-    """Leaves out a pass of tf2onnx, by its private list of passes.
+    """Leaves out a pass of tf2onnx, which has no option for that.
 
     Of two reshapes in a row tf2onnx 1.17 removes the first, although the
     second may copy a size of its result. A `Dense` and a reshape to heads are
     such a pair.
     """
-    from tf2onnx import optimizer
+    from tf2onnx.optimizer import BackToBackOptimizer
 
-    passes = optimizer._get_optimizers()
-    before = list(passes.items())
+    before = BackToBackOptimizer.optimize
     try:
-        passes.pop("remove_back_to_back", None)
+        BackToBackOptimizer.optimize = lambda self, graph, iteration: graph
         yield
     finally:
-        passes.clear()  # so that the order stays
-        passes.update(before)
+        BackToBackOptimizer.optimize = before
 
 
 def sizes_of(spec) -> tuple:
