@@ -32,6 +32,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_docstrings.py",
         "test_export.py",
         "test_export_batching.py",
+        "test_export_onnx.py",
         "test_export_rows.py",
         "test_export_signatures.py",
         "test_fixtures.py",

@@ -45,6 +45,14 @@ def test_a_shortlist_is_measured_beside_the_whole_vocabulary(tmp_path):
 
 
 @pytest.mark.full
+def test_onnx_runtime_is_measured_beside_tensorflow(tmp_path):
+    printed = smoke("onnx_runtime.py", tmp_path)
+    assert "| texts | TensorFlow | ONNX Runtime | ratio |" in printed
+    for row in ("| W1, LSTM | greedy | 1 |", "| W1, Transformer | beam | 2 |"):
+        assert row in printed
+
+
+@pytest.mark.full
 def test_a_transformer_is_timed(tmp_path):
     """CTranslate2 stands beside it where that is installed."""
     printed = smoke("transformer.py", tmp_path)

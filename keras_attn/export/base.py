@@ -1,10 +1,7 @@
-"""`export`: writes a version of a SavedModel, complete or not at all."""
+"""`export`: writes a version of a SavedModel, or of an ONNX model."""
 
-import contextlib
 import dataclasses
-import os
 import pathlib
-import shutil
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -14,12 +11,16 @@ from keras_attn.export.archive import Archive
 from keras_attn.export.lengths import Measured
 from keras_attn.export.lengths import open_axes
 from keras_attn.export.lengths import warn_of_padding
+from keras_attn.export.onnx import Onnx
 from keras_attn.export.signatures import Signatures
+from keras_attn.export.tracing import without_cudnn
+from keras_attn.export.versions import write_version
 from keras_attn.export.warm_up import write_warm_up
 from keras_attn.export.weights import StoredWeights
 from keras_attn.export.weights import require_stored
-from keras_attn.keras_internals import layers_within
 from keras_attn.text import files_of_sources
+
+FORMATS = ("saved_model", "onnx")
 
 
 def export(
@@ -31,14 +32,18 @@ def export(
     weights: str = "float32",
     lengths: bool | None = None,
     buckets: int | None = None,
+    format: str = "saved_model",
 ) -> pathlib.Path:
-    """Writes a version of a SavedModel.
+    """Writes a version of a SavedModel, or of an ONNX model.
 
     The version is written under a temporary name and renamed when complete,
     so that a server polling the directory never loads half of it. Weights are
     stored once, vocabularies as assets. By default XLA compiles nothing, since
     TF Serving has it switched off. Recurrent layers run without cuDNN
     kernels, so that the export loads on CPU and GPU, wherever it was written.
+
+    An ONNX model has the signature `ids` alone and none of the options
+    further down; `keras_attn.export.onnx` says what is written.
 
     Args:
         translator: A `Translator`.
@@ -57,17 +62,21 @@ def export(
             text, which keeps a long text from slowing short ones down. 1
             decodes all together. Defaults to 4, and under XLA to 1, as XLA
             compiles a search for the sizes of each bucket.
+        format: `"saved_model"` or `"onnx"`.
 
     Returns:
         The path of the version, `directory/version`.
 
     Raises:
         FileExistsError: If this version exists already.
+        ImportError: If packages for ONNX are not installed.
         ValueError: If an argument is invalid, or does not fit the model.
     """
-    directory = pathlib.Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    require_format(format)
     names = Signatures.names(signatures)
+    if format == "onnx":
+        Onnx.require_options(names, jit_compile, weights, lengths, buckets)
+        return write_version(directory, version, Onnx(translator).write)
     if jit_compile and translator.shortlist is not None:
         raise ValueError(
             "XLA cannot compile a search with a shortlist, whose number of "
@@ -76,33 +85,21 @@ def export(
     require_stored(weights)
     _check_lengths(translator, lengths)
     _check_buckets(translator, buckets)
-    if version is None:
-        version = 1 + max(_versions(directory), default=0)
-    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
-        raise ValueError(
-            "`version` must be an integer, at least 0: TF Serving reads only "
-            f"directories with such names. Received: version={version!r}"
-        )
-    path = directory / str(version)
-    if path.exists():
-        raise FileExistsError(
-            "`version` must be the number of a new version. Received: "
-            f"version={version}. There is a version {version} in {directory} "
-            "already. Leave `version` out to write the next one."
-        )
-    # Servers ignore directories whose names are not numbers.
-    unfinished = pathlib.Path(
-        tempfile.mkdtemp(prefix=f".{version}-unfinished-", dir=directory)
-    )
-    try:
+
+    def write(unfinished):
         pipeline = translator.pipeline.for_export(jit_compile, buckets)
         _write(translator, unfinished, pipeline, names, weights, lengths)
-        os.chmod(unfinished, 0o755)
-        unfinished.rename(path)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    return path
+
+    return write_version(directory, version, write)
+
+
+def require_format(format):
+    """Raises `ValueError` unless there is such a format."""
+    if format not in FORMATS:
+        raise ValueError(
+            f"`format` must be one of {FORMATS}. Received: format={format!r}. "
+            "TensorFlow Serving reads the first, ONNX Runtime the second."
+        )
 
 
 def _check_lengths(translator, lengths):
@@ -176,32 +173,9 @@ def _write(translator, directory, pipeline, names, weights, lengths):
                 pipeline, sources=Measured(pipeline.sources)
             )
         signatures = Signatures(pipeline)
-        with _without_cudnn(translator.models):
+        with without_cudnn(translator.models):
             for name in names:  # `step` takes what `encode` returns
                 function = signatures.function(name)
                 archive.add(name, function, signatures.specs(name))
             archive.write(directory)
         write_warm_up(directory, archive.functions, signatures)
-
-
-@contextlib.contextmanager
-def _without_cudnn(models):
-    """Traces without cuDNN, which Keras would choose if it sees a GPU."""
-    layers = [layer for model in models for layer in layers_within(model)]
-    cells = [layer for layer in layers if hasattr(layer, "use_cudnn")]
-    before = [layer.use_cudnn for layer in cells]
-    try:
-        for layer in cells:
-            layer.use_cudnn = False
-        yield
-    finally:
-        for layer, use_cudnn in zip(cells, before, strict=True):
-            layer.use_cudnn = use_cudnn
-
-
-def _versions(directory):
-    return [
-        int(x.name)
-        for x in directory.iterdir()
-        if x.name.isascii() and x.name.isdecimal()
-    ]

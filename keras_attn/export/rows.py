@@ -9,6 +9,12 @@ for a good row.
 
 import tensorflow as tf
 
+NOTHING_FOUND = (
+    "A search needs finite logits from the model. Received: a source for "
+    "which it found no hypothesis. Inputs or weights that are not finite "
+    "cause this, or a shortlist with too few tokens for the search."
+)
+
 
 def wrong(bad, *parts) -> tf.Tensor:
     """Returns errors for the bad rows, joined from strings and numbers."""
@@ -97,12 +103,7 @@ def of_prefix(ids, strings, max_length, special) -> tf.Tensor:
 
 def of_found(hypotheses) -> tf.Tensor:
     """Returns errors of rows for which a search found no hypothesis."""
-    return wrong(
-        hypotheses.lengths[:, 0] == 0,
-        "A search needs finite logits from the model. Received: a source for "
-        "which it found no hypothesis. Inputs or weights that are not finite "
-        "cause this, or a shortlist with too few tokens for the search.",
-    )
+    return wrong(hypotheses.lengths[:, 0] == 0, NOTHING_FOUND)
 
 
 def harmless_ids(bad, ids, special) -> tf.Tensor:

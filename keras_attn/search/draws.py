@@ -67,7 +67,7 @@ def pick(mass, numbers):
 
 def _first_past(mass, passed):
     cumulative, _ = _cumulative(mass)
-    past = cumulative > passed[..., None]
+    past = tf.cast(cumulative > passed[..., None], tf.int32)
     return tf.argmax(past, axis=-1, output_type=tf.int32)
 
 

@@ -47,9 +47,16 @@ class Loop:
         if self._at_first < self._longest:
             state, recorded = self._go_on(state, model, recorded)
         stacked = [x.stack() for x in recorded]
+        if self._task.records_end:
+            stacked = [self._filled(x, state.time) for x in stacked]
         for x in stacked:  # `tf.cond` forgets the length
             x.set_shape([self._longest, *x.shape[1:]])
         return state, stacked
+
+    def _filled(self, x, steps):
+        """Returns what `steps` steps recorded, with zeros for the rest."""
+        rest = [[0, self._longest - steps]] + [[0, 0]] * (len(x.shape) - 1)
+        return tf.pad(x[:steps], rest)
 
     def _go_on(self, state, model, recorded):
         """Runs the rest of the steps, with room for all of them."""

@@ -51,6 +51,10 @@ class Task(NamedTuple):
     step adds a place. Where the shapes in a loop have to stay, there is also
     `widened(state, n)`, which adds places for `n` steps.
 
+    If `records_end` is set, what a loop's steps record ends with its last step,
+    and a search fills it up. So it is in ONNX, where a loop stacks what its
+    steps return. TensorFlow has a place for each step from the beginning.
+
     Rows that are done leave the batch if there is `over`. Of `given`, a
     structure of tensors, batch first, `over(given)` makes the same task, also
     of some of the rows. Such a task has `buffers`.
@@ -73,6 +77,7 @@ class Task(NamedTuple):
     widened: Callable | None = None
     given: Any = None
     over: Callable | None = None
+    records_end: bool = False
 
 
 def log_normaliser(logits):

@@ -26,7 +26,8 @@ def uniform(seed, count, length):
         float32 tensor of shape `(length, batch, count)`. Each number depends
         on its row's seed, its hypothesis and its time.
     """
-    key = tf.bitcast(tf.cast(seed, tf.int32), tf.uint32)[None, :, None]
+    # Casts, not bitcasts, which ONNX lacks: a negative seed wraps around.
+    key = tf.cast(tf.cast(seed, tf.int32), tf.uint32)[None, :, None]
     shape = [length, tf.shape(seed)[0], count]
     hypothesis = tf.cast(tf.range(count), tf.uint32)
     time = tf.cast(tf.range(length), tf.uint32)[:, None, None]
@@ -36,7 +37,7 @@ def uniform(seed, count, length):
     )
     # 23 bits, so that no number is rounded to 1.
     bits = tf.bitwise.right_shift(bits, _word(9))
-    return tf.cast(tf.bitcast(bits, tf.int32), tf.float32) * 2.0**-23
+    return tf.cast(tf.cast(bits, tf.int32), tf.float32) * 2.0**-23
 
 
 def threefry(key, counter):

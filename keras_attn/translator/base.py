@@ -589,8 +589,13 @@ class Translator:
         weights: str = "float32",
         lengths: bool | None = None,
         buckets: int | None = None,
+        format: str = "saved_model",
     ) -> pathlib.Path:
         """Writes a SavedModel for TF Serving; see `keras_attn.export`.
+
+        With `format="onnx"` it writes the signature `ids` as an ONNX model,
+        the vocabularies as JSON and a `README.txt`; see
+        `keras_attn.export.onnx`.
 
         Args:
             directory: Directory of the versions, a server's
@@ -613,6 +618,8 @@ class Translator:
                 length; they are decoded one after another, which keeps a long
                 text from slowing short ones down. 1 decodes all together,
                 as GPUs may like better. Defaults to 4, and to 1 under XLA.
+            format: `"saved_model"` or `"onnx"`. An ONNX model has none of
+                the options from `signatures` on.
 
         Returns:
             The path of the version, `directory/version`.
@@ -636,6 +643,7 @@ class Translator:
                 weights,
                 lengths,
                 buckets,
+                format,
             )
 
 

@@ -70,6 +70,7 @@ class Pipeline:
     jit_compile: bool = False
     shortlist: Shortlist | None = None
     buckets: int = 1  # most, of like length, which a batch is parted into
+    for_onnx: bool = False  # whether the graph is to be converted to ONNX
     # Returns the context in which the models compute. An export with small
     # weights sets it.
     scope: Callable = contextlib.nullcontext
@@ -306,6 +307,7 @@ class Pipeline:
         rows_may_leave = (
             in_graph
             and not self.jit_compile
+            and not self.for_onnx  # no loop in a loop, nor rows that leave
             and self.cut.is_ours
             and inputs[0].shape[0] is None
         )
@@ -328,6 +330,7 @@ class Pipeline:
             buffers=buffers.in_state if in_graph else None,
             widened=buffers.widened if self.jit_compile else None,
             given=given,
+            records_end=self.for_onnx,
             over=(
                 functools.partial(self._task_over, nowhere)
                 if rows_may_leave

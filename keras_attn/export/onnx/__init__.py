@@ -1,0 +1,40 @@
+"""Writes a `Translator` for ONNX Runtime, which needs no TensorFlow.
+
+A version is a directory:
+
+| file | content |
+|---|---|
+| `model.onnx` | the signature `ids`: weights, encoder, steps and search |
+| `source.json`, `target.json` | the vocabularies, and how text is split |
+| `README.txt` | inputs, outputs, an example, the versions that wrote it |
+
+ONNX has no operations that split text as a `Text` does, so the client turns
+text into ids and ids into text. `source.json` has `tokens` in the order of
+their ids, `special` (the ids of padding, start, end and unknown), `split`,
+`join`, `lowercase`, `normalization` and `max_length`. Several source texts are
+`source-1.json`, `source-2.json`, each with the name of its `input`. Files that
+a splitter needs, such as SentencePiece's model, lie beside.
+
+| inputs | outputs |
+|---|---|
+| ids `[B, S]`, lengths `[B]` | target_ids `[B, N, T]`, target_lengths \
+`[B, N]`, scores `[B, N]`, error `[B]` |
+
+They are those of a SavedModel's `ids`; two tensors of an ONNX model may not
+have one name, so the outputs `ids` and `lengths` are called otherwise. `B` and
+`S` are any numbers. Models that read features, or several sources, have their
+own inputs in place of `ids` and `lengths`; texts among these are ids, padded.
+A search that draws has a further input `seed [B]`, and draws what TensorFlow
+draws by that seed. A row's `error` says which rule its ids or its length
+break, but not by which value.
+
+A batch is decoded together until its last row is done: rows do not leave it,
+and it is not parted into buckets. So a client does well to send texts of
+similar length together.
+
+The graph is converted by tf2onnx, and then run by ONNX Runtime on a few
+sources. A translator with an operation that ONNX lacks, or with other results
+there, is refused.
+"""
+
+from keras_attn.export.onnx.base import Onnx as Onnx

@@ -1,0 +1,267 @@
+"""`Conversion`: from a TensorFlow function to an ONNX model, and the proof.
+
+The function's variables become constants and its calls are inlined, but its
+loops stay whole, as ONNX has loops of its own. tf2onnx then converts operation
+by operation. Those that it cannot convert it leaves in the model, and only logs
+them. So this module looks for them, and runs the model beside the function.
+"""
+
+import contextlib
+import importlib
+import logging
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+# The highest that tf2onnx writes. It has the operations on bits by which a
+# search draws.
+OPSET = 18
+# How far scores may differ: both runtimes sum in orders of their own.
+TOLERANCE = 1e-3
+LEAST_ALIKE = 0.5  # share of the hypotheses with the same ids
+LARGEST = 2**31 - 1  # bytes of a protocol buffer
+PACKAGES = ("onnx", "onnxruntime", "tf2onnx")
+
+
+def require_packages() -> None:
+    """Raises `ImportError` if one of the packages is not installed."""
+    for name in PACKAGES:
+        try:
+            with _quiet():
+                importlib.import_module(name)
+        except ImportError as error:
+            raise ImportError(
+                f"An export to ONNX needs the package `{name}`. Install all "
+                'that it needs with `pip install "keras-attn[onnx]"`. What '
+                "is exported runs with `onnxruntime` alone."
+            ) from error
+
+
+class Conversion:
+    """A function, and the ONNX model that it was converted to.
+
+    Args:
+        function: An `Ids`: a function with `specs` of its inputs and `sizes`
+            of its outputs.
+
+    Raises:
+        ValueError: If it cannot be converted.
+    """
+
+    def __init__(self, function):
+        self._specs, self._sizes = function.specs, function.sizes
+        self._traced = tf.function(
+            function, input_signature=function.specs, autograph=False
+        ).get_concrete_function()
+        self._require_small()
+        self._model = self._converted()
+        self._require_known_operations()
+        self._name_sizes()
+
+    def _require_small(self):
+        size = sum(
+            x.dtype.size * x.shape.num_elements()
+            for x in self._traced.variables
+        )
+        if size > LARGEST:
+            raise ValueError(
+                "The weights of an ONNX model must be smaller than 2 GB. "
+                f"Received: {size} bytes. Export a SavedModel."
+            )
+
+    def _converted(self):
+        with _quiet():
+            import tf2onnx
+            from tensorflow.python.framework import convert_to_constants
+
+            frozen = convert_to_constants.convert_variables_to_constants_v2(
+                self._traced,
+                lower_control_flow=False,
+                aggressive_inlining=True,
+            )
+            inputs = [x.name for x in frozen.inputs]
+            # A dictionary's tensors come in the order of its sorted keys.
+            outputs = dict(
+                zip(
+                    sorted(self._sizes),
+                    (x.name for x in frozen.outputs),
+                    strict=True,
+                )
+            )
+            names = [spec.name for spec in self._specs]
+            renamed = dict(zip(inputs, names, strict=True))
+            renamed |= {outputs[name]: name for name in self._sizes}
+            try:
+                with _without_wrong_pass():
+                    model, _ = tf2onnx.convert.from_graph_def(
+                        frozen.graph.as_graph_def(),
+                        name="translator",
+                        input_names=inputs,
+                        output_names=[outputs[name] for name in self._sizes],
+                        opset=OPSET,
+                        tensors_to_rename=renamed,
+                    )
+            except Exception as error:
+                raise ValueError(_refusal(f"{error!s:.300}")) from error
+        return model
+
+    def _require_known_operations(self):
+        import onnx
+
+        unknown = {
+            node.op_type
+            for node in _nodes(self._model.graph)
+            if not onnx.defs.has(node.op_type, node.domain)
+        }
+        if unknown:
+            raise ValueError(_refusal(f"operations {sorted(unknown)}"))
+
+    def _name_sizes(self):
+        """Gives the axes the names by which `README.txt` calls them."""
+        graph = self._model.graph
+        shapes = {spec.name: sizes_of(spec) for spec in self._specs}
+        shapes |= self._sizes
+        for tensor in [*graph.input, *graph.output]:
+            sizes = shapes[tensor.name]
+            axes = tensor.type.tensor_type.shape
+            del axes.dim[:]
+            for size in sizes:
+                key = "dim_param" if isinstance(size, str) else "dim_value"
+                axes.dim.add(**{key: size})
+
+    def require_alike(self, examples) -> None:
+        """Raises `ValueError` unless ONNX Runtime finds what TensorFlow does.
+
+        Args:
+            examples: Tuples of arrays for the inputs.
+        """
+        run = self._runner()
+        for given in examples:
+            wanted = self._traced(*map(tf.constant, given))
+            wanted = {name: x.numpy() for name, x in wanted.items()}
+            found = run(given)
+            near = np.allclose(
+                found["scores"],
+                wanted["scores"],
+                atol=TOLERANCE,
+                rtol=TOLERANCE,
+            )
+            same = found["target_ids"] == wanted["target_ids"]
+            # A near tie may break either way, but few do.
+            if not near or np.mean(np.all(same, axis=-1)) < LEAST_ALIKE:
+                found, wanted = (
+                    {
+                        name: x[name].tolist()
+                        for name in ("target_ids", "scores")
+                    }
+                    for x in (found, wanted)
+                )
+                raise ValueError(
+                    _refusal(
+                        f"{found!r:.200} in ONNX Runtime and {wanted!r:.200} "
+                        "in TensorFlow"
+                    )
+                )
+
+    def _runner(self):
+        """Returns a function that runs the model on a tuple of arrays."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # an error is raised, not logged too
+        options.intra_op_num_threads = 1
+        names = [spec.name for spec in self._specs]
+        try:
+            session = onnxruntime.InferenceSession(
+                self._model.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+            )
+        except Exception as error:
+            raise ValueError(_refusal(f"{error!s:.300}")) from error
+
+        def run(given):
+            try:
+                found = session.run(None, dict(zip(names, given, strict=True)))
+            except Exception as error:
+                raise ValueError(_refusal(f"{error!s:.300}")) from error
+            outputs = [x.name for x in session.get_outputs()]
+            return dict(zip(outputs, found, strict=True))
+
+        return run
+
+    def write(self, path) -> None:
+        """Writes the model's file."""
+        path.write_bytes(self._model.SerializeToString())
+
+
+@contextlib.contextmanager
+def _without_wrong_pass():
+    """Leaves out a pass of tf2onnx, which has no option for that.
+
+    Of two reshapes in a row tf2onnx 1.17 removes the first, although the
+    second may copy a size of its result. A `Dense` and a reshape to heads are
+    such a pair.
+    """
+    from tf2onnx.optimizer import BackToBackOptimizer
+
+    before = BackToBackOptimizer.optimize
+    try:
+        BackToBackOptimizer.optimize = lambda self, graph, iteration: graph
+        yield
+    finally:
+        BackToBackOptimizer.optimize = before
+
+
+def sizes_of(spec) -> tuple:
+    """Returns the sizes of an input; one that is free has a name."""
+    free = {"ids": "S"}
+    return tuple(
+        size
+        if size is not None
+        else "B"
+        if axis == 0
+        else free.get(spec.name, f"{spec.name}_{axis}")
+        for axis, size in enumerate(spec.shape)
+    )
+
+
+def _refusal(reason):
+    return (
+        "This translator cannot be an ONNX model: all that it computes must "
+        "have a counterpart there, with the same results. Received: "
+        f"{reason}. Export a SavedModel, or leave out the layer or the option "
+        "of the search that needs it. A `Sampling` with `top_p` over more "
+        "than 256 tokens needs a `top_k` too."
+    )
+
+
+def _nodes(graph):
+    """Yields the nodes of a graph, and of the graphs within them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Silences what the converter and TensorFlow say of the conversion.
+
+    Both call deprecated functions of TensorFlow, and tf2onnx logs a trace for
+    each operation that it cannot convert, and goes on.
+    """
+    loggers = [logging.getLogger(x) for x in ("tensorflow", "tf2onnx")]
+    before = [x.level for x in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        with warnings.catch_warnings():
+            for module in (*PACKAGES, "tensorflow"):
+                warnings.filterwarnings("ignore", module=rf"{module}(\..*)?")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,142 @@
+"""`Ids`: the function that becomes an ONNX model."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.export import rows
+
+_SEED = tf.TensorSpec([None], tf.int32, name="seed")
+OUTPUTS = ("target_ids", "target_lengths", "scores", "error")
+
+
+class Ids:
+    """The signature `ids`, written with operations that ONNX has.
+
+    Errors are constant strings, since ONNX cannot join strings here. An empty
+    batch is decoded as one row, since ONNX reshapes no tensor without
+    elements to a size to be found out.
+
+    Args:
+        pipeline: `Pipeline` of a translator.
+
+    Attributes:
+        specs: The specs of the inputs.
+        names_of_texts: The names of those inputs that are ids of a source
+            text, in their order.
+    """
+
+    def __init__(self, pipeline):
+        self._pipeline = dataclasses.replace(
+            pipeline, for_onnx=True, buckets=1, jit_compile=False
+        )
+        self._sources = pipeline.sources
+        self.specs = tuple(self._sources.input_specs)
+        if self._sources.reads_text:
+            lengths = tf.TensorSpec([None], tf.int32, name="lengths")
+            self.specs = *self.specs, lengths
+        if pipeline.search.draws:
+            self.specs = *self.specs, _SEED
+        self.names_of_texts = [
+            self.specs[i].name for i, _ in self._sources.texts
+        ]
+        self._require_names()
+
+    def _require_names(self):
+        names = [spec.name for spec in self.specs]
+        twice = {x for x in names if [*names, *OUTPUTS].count(x) > 1}
+        if twice:
+            raise ValueError(
+                f"An ONNX model has outputs {list(OUTPUTS)}, and an input "
+                "'seed' if its search draws, and no two may have one name. "
+                f"Received: a model with inputs named {sorted(twice)}. Build "
+                "it with other names."
+            )
+
+    @property
+    def sizes(self) -> dict:
+        """The sizes of each output, `B` for the batch."""
+        search = self._pipeline.search
+        found = "B", search.num_hypotheses
+        sizes = (*found, search.max_length), found, found, ("B",)
+        return dict(zip(OUTPUTS, sizes, strict=True))
+
+    def examples(self) -> list[tuple]:
+        """Returns arrays for the inputs, for three rows and for one."""
+        inputs = [np.array(x) for x in self._pipeline.examples.sources]
+        if self._sources.reads_text:
+            (ids,) = inputs
+            width = ids.shape[1]
+            lengths = [width, 1 + width // 2, 1][: len(ids)]
+            inputs.append(np.array(lengths, "int32"))
+        if self._pipeline.search.draws:
+            inputs.append(np.arange(len(inputs[0]), dtype="int32"))
+        return [tuple(inputs), tuple(x[:1] for x in inputs)]
+
+    def __call__(self, *given):
+        batch = tf.shape(given[0])[0]
+        missing = tf.cast(batch == 0, tf.int32)
+        given = [_more(_of_rows(x, batch), 0, missing) for x in given]
+        request = {"seed": given.pop()} if self._pipeline.search.draws else {}
+        inputs, wrong = self._checked(given)
+        found = self._pipeline.search_inputs(inputs, request).hypotheses
+        wrong.append((found.lengths[:, 0] == 0, rows.NOTHING_FOUND))
+        bad, error = wrong[-1][0], ""
+        for is_bad, message in reversed(wrong):
+            bad, error = bad | is_bad, tf.where(is_bad, message, error)
+        found = rows.emptied(found, bad)
+        outputs = found.tokens, found.lengths, found.scores, error
+        named = zip(OUTPUTS, outputs, strict=True)
+        return {name: x[:batch] for name, x in named}
+
+    def _checked(self, given):
+        """Replaces bad rows.
+
+        Returns:
+            The model's source inputs, and pairs of the rows that break a rule
+            and what the rule says.
+        """
+        lengths = given.pop() if self._sources.reads_text else None
+        wrong = []
+        for i, text in self._sources.texts:
+            name, columns = self.specs[i].name, tf.shape(given[i])[1]
+            # RNNs refuse a length of zero.
+            ids = _more(given[i], 1, tf.cast(columns == 0, tf.int32))
+            if lengths is not None:
+                wrong.append(_wrong_lengths(lengths, columns))
+                real = tf.sequence_mask(lengths, tf.shape(ids)[1])
+                ids = tf.where(real, ids, text.special.pad)
+            wrong.append(_wrong_ids(ids, text, name))
+            given[i] = ids
+        for i, text in self._sources.texts:
+            for bad, _ in wrong:
+                given[i] = rows.harmless_ids(bad, given[i], text.special)
+        return tuple(given), wrong
+
+
+def _wrong_lengths(lengths, columns):
+    return (
+        (lengths < 0) | (lengths > columns),
+        "`lengths` must be between 0 and the number of columns of `ids`.",
+    )
+
+
+def _wrong_ids(ids, text, name):
+    unknown = text.special.unknown
+    advice = f" {unknown} stands for an unknown token." if unknown >= 0 else ""
+    return (
+        tf.reduce_any((ids < 0) | (ids >= text.size), axis=1),
+        f"`{name}` must be ids of the vocabulary, between 0 and "
+        f"{text.size - 1}.{advice}",
+    )
+
+
+def _of_rows(x, batch):
+    """Returns a tensor, which fails in a run unless it has so many rows."""
+    return tf.reshape(x, tf.concat([[batch], tf.shape(x)[1:]], 0))
+
+
+def _more(x, axis, count):
+    """Appends zeros along an axis."""
+    return tf.pad(x, [[0, count * (i == axis)] for i in range(len(x.shape))])

@@ -1,0 +1,188 @@
+"""The `README.txt` of an ONNX export, for whoever writes a client."""
+
+import importlib.metadata
+import textwrap
+
+import keras
+import tensorflow as tf
+
+from keras_attn.export.onnx.conversion import OPSET
+from keras_attn.export.onnx.conversion import sizes_of
+
+_OUTPUTS = {
+    "target_ids": "the ids of the N best targets, best first, then padding",
+    "target_lengths": "how many of them there are, the end token counted; 0 "
+    "for a target that was not found",
+    "scores": "the score of each target; minus infinity for one not found",
+    "error": 'why a row was not decoded; "" if it was',
+}
+_DTYPES = dict.fromkeys(("target_ids", "target_lengths"), "int32")
+_DTYPES |= {"scores": "float32", "error": "string"}
+
+
+def readme(translator, ids, vocabularies) -> str:
+    """Returns the content of `README.txt`.
+
+    Args:
+        translator: The `Translator`.
+        ids: The `Ids` of the model.
+        vocabularies: A `Vocabulary` for each source text and for the target.
+    """
+    parts = [
+        _filled(
+            "model.onnx translates ids into ids, by ONNX Runtime and nothing "
+            f"else. It holds the weights and the search, {translator.search!r}."
+        ),
+        _inputs(ids, vocabularies),
+        _outputs(ids, translator),
+        _example(ids, vocabularies),
+        _texts(ids, vocabularies),
+        "Versions\n--------\n\n" + _versions(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _inputs(ids, vocabularies):
+    texts = {x.name: x for x in vocabularies if x.name}
+    lines = []
+    for spec in ids.specs:
+        meaning = "the model's own input"
+        if spec.name in texts:
+            special = texts[spec.name].text.special
+            meaning = f"ids of {texts[spec.name].file}, padded by {special.pad}"
+        elif spec.name == "lengths" and "ids" in texts:
+            meaning = "how many ids a row has; what follows them is ignored"
+        elif spec is ids.specs[-1] and spec.name == "seed":
+            meaning = "any integer; the same one draws the same targets again"
+        lines.append(_tensor(spec.name, spec.dtype.name, sizes_of(spec)))
+        lines.append(_filled(meaning, 4))
+    end = (
+        "B is the number of rows. All sizes that are not numbers may be any, "
+        "and\nmay change from call to call. A batch is decoded until its last "
+        "row is done,\nso send texts of similar length together."
+    )
+    return "Inputs\n------\n\n" + "\n".join(lines) + "\n\n" + end
+
+
+def _outputs(ids, translator):
+    lines = []
+    for name, sizes in ids.sizes.items():
+        lines.append(_tensor(name, _DTYPES[name], sizes))
+        lines.append(_filled(_OUTPUTS[name], 4))
+    end = "A row that cannot be decoded does not affect the others."
+    if translator.replace_unknown:
+        end += (
+            "\nThe translator replaced unknown tokens by source tokens. This "
+            "model does not:\nthe ids of unknown tokens stay."
+        )
+    return "Outputs\n-------\n\n" + "\n".join(lines) + "\n\n" + end
+
+
+def _filled(line, indent=0):
+    """Returns a line parted into lines of at most 80 characters."""
+    space = " " * indent
+    return textwrap.fill(
+        line, 80, initial_indent=space, subsequent_indent=space
+    )
+
+
+def _tensor(name, dtype, sizes):
+    return f"{name}: {dtype} [{', '.join(map(str, sizes))}]"
+
+
+def _example(ids, vocabularies):
+    """Returns a few lines of Python that run in the export's directory."""
+    *sources, target = vocabularies
+    given = [_given(spec, sources) for spec in ids.specs]
+    comma = ",\n" + " " * 13
+    lines = [
+        "import json, numpy as np, onnxruntime",
+        'session = onnxruntime.InferenceSession("model.onnx")',
+        f"given = {{{comma.join(given)}}}",
+        "ids, lengths, scores, error = session.run(None, given)",
+        f'target = json.load(open("{target.file}", encoding="utf-8"))',
+        "best = ids[0, 0, : lengths[0, 0]]",
+        'print([target["tokens"][i] for i in best], scores[0, 0], error[0])',
+    ]
+    head = "An example, in the directory of this file:"
+    code = textwrap.indent("\n".join(lines), "    ")
+    return f"Example\n-------\n\n{head}\n\n{code}"
+
+
+def _given(spec, sources):
+    """Returns an item of the dictionary of inputs, for one row."""
+    rows = {x.name: _row(x.text) for x in sources}
+    if spec.name in rows:
+        value = f'np.array([{rows[spec.name]}], "int32")'
+    elif spec.name == "lengths" and "ids" in rows:
+        value = f'np.array([{len(rows["ids"])}], "int32")'
+    elif spec.name == "seed":
+        value = 'np.array([1], "int32")'
+    else:
+        sizes = [size or 8 for size in spec.shape[1:]]
+        value = f'np.zeros({[1, *sizes]}, "{spec.dtype.name}")'
+    return f'"{spec.name}": {value}'
+
+
+def _row(text):
+    """Returns the ids of a short text."""
+    some = text.special.of_text(text.size)[:3]
+    return [*text.special.source_start, *some, *text.special.source_end]
+
+
+def _texts(ids, vocabularies):
+    *sources, target = vocabularies
+    lines = []
+    if sources:
+        lines += [
+            "A source's ids, by its JSON file:",
+            "",
+            "1. Replace tabs and line breaks by spaces. Normalise the text to "
+            "the Unicode",
+            "   form `normalization`, unless that is null, and lower-case it "
+            "if `lowercase`.",
+            '2. Split it as `split` says: "characters" are code points, '
+            '"whitespace" words',
+            "   between white space; else it is the name of the class that "
+            "split it, with",
+            "   `split_options`, and the files that it read in `split_files`.",
+            "3. Look the pieces up in `tokens`; an id is an index there. One "
+            "that is not",
+            "   there has the id `special.unknown`, and so has the name of a "
+            "special token.",
+            "4. Keep at most `max_length` ids, put `special.source_start` "
+            "before them and",
+            "   `special.source_end` after them.",
+            "",
+        ]
+    lines += [
+        f"A target's text: look its ids up in `tokens` of {target.file}, "
+        "leave out those in",
+        "`special` but for unknown, and join the rest with `join`. If that is "
+        "null, the",
+        "class named by `split` joins them.",
+        "",
+    ]
+    for vocabulary in vocabularies:
+        whose = (
+            f"the source `{vocabulary.name}`"
+            if vocabulary.name
+            else "the target"
+        )
+        lines.append(
+            f"{vocabulary.file}: {whose}, {vocabulary.text.size} tokens, "
+            f"split by {vocabulary.split}"
+        )
+    return "Texts\n-----\n\n" + "\n".join(lines)
+
+
+def _versions():
+    import onnx
+    import onnxruntime
+    import tf2onnx
+
+    found = {"keras-attn": importlib.metadata.version("keras-attn")}
+    for package in (keras, tf, onnx, onnxruntime, tf2onnx):
+        found[package.__name__] = package.__version__
+    written = "\n".join(f"{name} {number}" for name, number in found.items())
+    return f"{written}\nONNX opset {OPSET}"

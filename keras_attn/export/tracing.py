@@ -1,0 +1,20 @@
+"""How an export's functions are traced."""
+
+import contextlib
+
+from keras_attn.keras_internals import layers_within
+
+
+@contextlib.contextmanager
+def without_cudnn(models):
+    """Traces without cuDNN, which Keras would choose if it sees a GPU."""
+    layers = [layer for model in models for layer in layers_within(model)]
+    cells = [layer for layer in layers if hasattr(layer, "use_cudnn")]
+    before = [layer.use_cudnn for layer in cells]
+    try:
+        for layer in cells:
+            layer.use_cudnn = False
+        yield
+    finally:
+        for layer, use_cudnn in zip(cells, before, strict=True):
+            layer.use_cudnn = use_cudnn
