@@ -31,9 +31,9 @@ class SpecialTokens:
             models there are none.
         source_end: Ids with which an encoder's input ends. Defaults to
             `None`: the end token.
-        prompt: Ids that stand for no text, but with which a target may be
-            asked to begin, such as those of Whisper for a language and a
-            task. A prefix may have them; no output writes them by itself.
+        by_prefix: Ids that stand for no text and that only a prefix writes,
+            such as those of Whisper for a language and a task. A text is
+            split around their tokens.
 
     Raises:
         ValueError: If an id is negative, or two of padding, end and unknown
@@ -43,7 +43,7 @@ class SpecialTokens:
         >>> t5 = keras_attn.SpecialTokens(pad=0, start=(0,), end=1, unknown=2)
         >>> bart = keras_attn.SpecialTokens(
         ...     pad=1, start=(2, 0), end=2, unknown=3, source_start=(0,))
-        >>> bart.source_start, bart.source_end
+        >>> bart.source_start, bart.ends_source
         ((0,), (2,))
     """
 
@@ -52,18 +52,18 @@ class SpecialTokens:
     end: int = END
     unknown: int = UNKNOWN
     source_start: tuple[int, ...] = ()
-    source_end: tuple[int, ...] = None  # type: ignore[assignment]
-    prompt: tuple[int, ...] = ()
+    source_end: tuple[int, ...] | None = None
+    by_prefix: tuple[int, ...] = ()
 
     def __post_init__(self):
-        several = ("start", "source_start", "source_end", "prompt")
+        several = ("start", "source_start", "source_end", "by_prefix")
         for name, given in vars(self).copy().items():
-            if name == "source_end" and given is None:
-                given = self.end
+            if given is None:
+                continue
             found = _as_tuple(given) if name in several else _as_integer(given)
             object.__setattr__(self, name, found)
         apart = [self.pad, self.end, self.unknown]
-        ids = [self.pad, self.end, *self.framing, *self.prompt]
+        ids = [self.pad, self.end, *self.framing, *self.by_prefix]
         whole = all(
             isinstance(x, int) and not isinstance(x, bool)
             for x in (*apart, *ids)
@@ -71,7 +71,7 @@ class SpecialTokens:
         if not whole or min(ids) < 0 or self.unknown < -1 or not self.start:
             raise ValueError(
                 "`pad`, `start`, `end`, `source_start`, `source_end` and "
-                "`prompt` must be ids, integers of at least 0, with one "
+                "`by_prefix` must be ids, integers of at least 0, with one "
                 f"`start` at least; `unknown` may be -1. Received: {self}"
             )
         if len(set(apart)) < len(apart) or self.unknown in ids:
@@ -79,9 +79,9 @@ class SpecialTokens:
                 "Padding, end and unknown must be different tokens, and no "
                 f"text begins with unknown. Received: {self}"
             )
-        if {*self.prompt} & {*self.silent}:
+        if {*self.by_prefix} & {*self.silent}:
             raise ValueError(
-                "`prompt` has tokens that only a prefix writes, so none of "
+                "`by_prefix` has tokens that only a prefix writes, so none of "
                 "them may be padding, start, end or around a source. "
                 f"Received: {self}"
             )
@@ -99,9 +99,14 @@ class SpecialTokens:
         )
 
     @property
+    def ends_source(self) -> tuple[int, ...]:
+        """The ids with which an encoder's input ends."""
+        return (self.end,) if self.source_end is None else self.source_end
+
+    @property
     def framing(self) -> tuple[int, ...]:
         """The ids with which targets begin, and sources begin and end."""
-        return (*self.start, *self.source_start, *self.source_end)
+        return (*self.start, *self.source_start, *self.ends_source)
 
     @property
     def silent(self) -> tuple[int, ...]:
@@ -111,7 +116,7 @@ class SpecialTokens:
     @property
     def without_text(self) -> tuple[int, ...]:
         """The ids that stand for no text, in ascending order."""
-        return tuple(sorted({*self.silent, *self.prompt}))
+        return tuple(sorted({*self.silent, *self.by_prefix}))
 
     @property
     def never_written(self) -> tuple[int, ...]:

@@ -450,7 +450,7 @@ def test_vocabularies_have_all_tokens_in_the_order_of_their_ids(exports):
             "unknown": 3,
             "source_start": [],
             "source_end": [2],
-            "prompt": [],
+            "by_prefix": [],
         }
         assert found["split"] == text.split
         assert found["max_length"] == text.max_length

@@ -32,7 +32,7 @@ class Side:
         self._draws = text.splitter.draws
         special = text.special
         self.pad = special.pad
-        around = (*special.source_start, *special.source_end)
+        around = (*special.source_start, *special.ends_source)
         if is_target:
             around = (*special.start, special.end)
         self.longest = len(around) + text.max_length

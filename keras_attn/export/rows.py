@@ -110,7 +110,7 @@ def harmless_ids(bad, ids, special) -> tf.Tensor:
     """Returns source ids `(batch, length)`, of an empty text in bad rows."""
     empty = tf.fill(tf.shape(ids)[1:], special.pad)
     at = tf.range(tf.shape(ids)[1])
-    for i, token in enumerate([*special.source_start, *special.source_end]):
+    for i, token in enumerate([*special.source_start, *special.ends_source]):
         empty = tf.where(at == i, token, empty)
     return tf.where(bad[:, None], empty, ids)
 

@@ -2,7 +2,7 @@
 
 A task or a backbone becomes a functional model with list inputs. Its tokenizer
 becomes `Text`s with the same ids, and its preprocessor tells the special
-tokens. Only `translator/` uses this package.
+tokens. `Translator.from_keras_hub` uses it.
 
 The layers and the model here are Keras's alone, so that they are registered
 whenever `keras_attn` is imported; the other files need TensorFlow.

@@ -39,6 +39,7 @@ class Kind:
                 int(tokenizer.token_to_id(_NO_TOKEN)),
             )
         if isinstance(tokenizer, hub.WordPieceTokenizer):
+            _require_usual(tokenizer)
             names = list(tokenizer.get_vocabulary())
             return cls(
                 lambda special: WordPiece(names, special),
@@ -63,9 +64,36 @@ class Kind:
                 f"{type(tokenizer).__name__} with `add_prefix_space=True`. "
                 "Make it without, and let sources begin with a space."
             )
+        own, given = tokenizer.special_tokens, tokenizer.unsplittable_tokens
+        if {*given} - {*own}:
+            raise ValueError(
+                "`from_keras_hub` splits all text but special tokens. "
+                f"Received: {type(tokenizer).__name__} with "
+                f"`unsplittable_tokens={given!r:.100}`. Make it without, or "
+                "pass `SpecialTokens` to read and write ids."
+            )
         ids = dict(tokenizer.vocabulary)
         return cls(
             lambda special: BytePair(ids, tokenizer.merges, special),
             ids,
             ids.get("<unk>", -1),
+        )
+
+
+def _require_usual(tokenizer):
+    """Raises `ValueError` for options that `WordPiece` does not have."""
+    usual = {
+        "strip_accents": False,
+        "split": True,
+        "split_on_cjk": True,
+        "suffix_indicator": "##",
+        "special_tokens_in_strings": False,
+    }
+    given = {name: getattr(tokenizer, name) for name in usual}
+    given = {name: x for name, x in given.items() if x != usual[name]}
+    if given:
+        raise ValueError(
+            "`from_keras_hub` splits into word pieces as BERT does. Received: "
+            f"{type(tokenizer).__name__} with {given}. Make it without, or "
+            "pass `SpecialTokens` to read and write ids."
         )

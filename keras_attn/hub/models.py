@@ -9,6 +9,7 @@ from keras_attn.hub.sound import SoundFeatures
 from keras_attn.hub.sound import Waveform
 
 TARGET = "decoder_token_ids"
+HIDDEN = "decoder_sequence_output"
 SOURCE = "encoder_token_ids"
 _TARGET_MASK = "decoder_padding_mask"
 _SOURCE_MASK = "encoder_padding_mask"
@@ -28,7 +29,7 @@ class TiedModel(keras.Model):
 
     def __init__(self, backbone, **kwargs):
         self.backbone = backbone  # first, so that it holds the weights
-        hidden = backbone(backbone.input)["decoder_sequence_output"]
+        hidden = backbone(backbone.input)[HIDDEN]
         super().__init__(
             inputs=backbone.input,
             outputs=backbone.token_embedding(hidden, reverse=True),
@@ -55,7 +56,8 @@ def task_of(model):
         model: A task, or a backbone.
 
     Raises:
-        ValueError: If it is neither, or not from a source to a text.
+        ValueError: If it is neither, or not from a source to a text; or if it
+            is a backbone that cannot make logits by itself.
     """
     import keras_hub
 
@@ -92,12 +94,14 @@ def task_of(model):
             )
         return task
     embedding = getattr(model, "token_embedding", None)
-    call = inspect.signature(type(embedding).call).parameters
-    if "reverse" not in call:
+    call = getattr(type(embedding), "call", _require_decoder)
+    has_hidden = isinstance(model.output, dict) and HIDDEN in model.output
+    if "reverse" not in inspect.signature(call).parameters or not has_hidden:
         raise ValueError(
             "A backbone without a task needs a `token_embedding` that also "
-            "makes logits, a `ReversibleEmbedding`. Received: "
-            f"{type(model).__name__} with {embedding!r:.100}. Build a "
+            f"makes logits, a `ReversibleEmbedding`, and an output '{HIDDEN}'. "
+            f"Received: {type(model).__name__} with {embedding!r:.100} and "
+            f"the output {model.output!r:.200}. Build a "
             "functional model with logits and list inputs, and pass it to "
             "`Translator(model, source_text, target_text)`."
         )
@@ -133,6 +137,7 @@ def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
             given[_SOURCE_MASK] = ops.cast(
                 ops.not_equal(source, pad), known[_SOURCE_MASK].dtype
             )
+    _require_like(audio_converter, task)
     reads_sound = _SAMPLES in known or (audio_converter and _FEATURES in known)
     if reads_sound:
         sound = keras.Input((None,), name="sound")
@@ -142,7 +147,9 @@ def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
             given[_SAMPLES] = samples
             given[_SOURCE_MASK] = ops.cast(mask, known[_SOURCE_MASK].dtype)
         else:
-            given[_FEATURES] = SoundFeatures(audio_converter)(sound)
+            features = SoundFeatures(audio_converter)(sound)
+            _require_short(audio_converter, features, task.backbone)
+            given[_FEATURES] = features
     elif audio_converter is not None:
         raise ValueError(
             "`audio_converter` turns sound into the features of a model of "
@@ -153,20 +160,58 @@ def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
         if name not in given:
             given[name] = keras.Input(x.shape[1:], dtype=x.dtype, name=name)
             sources.append(given[name])
-    logits = task(given)
+    logits = _logits(task, given, audio_converter)
     if size < logits.shape[-1]:
         logits = logits[..., :size]
     return keras.Model([*sources, target], logits)
 
 
+def _logits(task, given, audio_converter):
+    """Calls a task on the tensors of its inputs."""
+    try:
+        return task(given)
+    except ValueError as error:
+        if audio_converter is None:
+            raise
+        raise ValueError(
+            "The `audio_converter` must make the features that the backbone "
+            f"was trained on. Received: {type(audio_converter).__name__}, "
+            f"whose features do not fit {type(task.backbone).__name__}: "
+            f"{error!s:.300}. Load both from one preset."
+        ) from error
+
+
+def _require_short(audio_converter, features, backbone):
+    """Raises `ValueError` for more frames than a backbone has positions."""
+    longest = getattr(backbone, "max_encoder_sequence_length", None)
+    if longest is not None and features.shape[1] > longest:
+        raise ValueError(
+            "The `audio_converter` must make no more frames than the backbone "
+            f"reads. Received: {type(audio_converter).__name__}, which makes "
+            f"{features.shape[1]}, and a {type(backbone).__name__} of "
+            f"{longest}. Load both from one preset."
+        )
+
+
+def _require_like(audio_converter, task):
+    """Raises `ValueError` for a converter of another family."""
+    kind = getattr(audio_converter, "backbone_cls", None)
+    if kind is not None and not isinstance(task.backbone, kind):
+        raise ValueError(
+            "The `audio_converter` must be that of the model's family. "
+            f"Received: {type(audio_converter).__name__}, which is for a "
+            f"`{kind.__name__}`, and a {type(task.backbone).__name__}. Leave "
+            "it out, or load both from one preset."
+        )
+
+
 def _without_preprocessor(task):
     """Returns a task of the same weights that keeps no vocabulary."""
-    if task.preprocessor is None or task.has_task_weights():
+    kind = type(task)
+    is_own = not kind.__module__.startswith("keras_hub.")  # with arguments
+    if task.preprocessor is None or task.has_task_weights() or is_own:
         return task
-    try:
-        return type(task)(backbone=task.backbone, preprocessor=None)
-    except TypeError:  # a subclass with arguments of its own
-        return task
+    return kind(backbone=task.backbone, preprocessor=None)
 
 
 def _require_decoder(model):

@@ -22,12 +22,16 @@ class SoundFeatures(keras.layers.Layer):
 
     Output shape:
         `(batch, frames, features)`.
+
+    Attributes:
+        cut_at: Number of samples at which a sound is cut, if it is.
     """
 
-    def __init__(self, converter, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, converter, dtype="float32", **kwargs):
+        super().__init__(dtype=dtype, **kwargs)
         self.supports_jit = False  # the converter uses ragged tensors
-        self.converter = converter
+        self.converter = _in_float32(converter)
+        self.cut_at = getattr(converter, "num_samples", None)
 
     def call(self, sound):
         return self.converter(sound)
@@ -49,6 +53,14 @@ class SoundFeatures(keras.layers.Layer):
         return cls(converter, **config)
 
 
+def _in_float32(converter):
+    """Returns a converter that does not compute in 16 bits, as no FFT does."""
+    if converter.compute_dtype in ("float32", "float64"):
+        return converter
+    config = converter.get_config() | {"dtype": "float32"}
+    return type(converter).from_config(config)
+
+
 @keras.saving.register_keras_serializable("keras_attn")
 class Waveform(keras.layers.Layer):
     """Prepares sound for Moonshine, which reads the samples themselves.
@@ -67,8 +79,9 @@ class Waveform(keras.layers.Layer):
         `(batch, samples)`.
     """
 
-    def __init__(self, normalize=False, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, normalize=False, dtype="float32", **kwargs):
+        # In 16 bits sums over samples overflow, and quiet ones become zero.
+        super().__init__(dtype=dtype, **kwargs)
         self.normalize = normalize
 
     @classmethod

@@ -32,8 +32,8 @@ def special_tokens(tokenizer, kind, around) -> SpecialTokens:
     named &= {*kind.ids.values()}
     named -= {*framing, around["pad"], end, unknown}
     # Some tokenizers pad with the end token or the unknown one, but padding
-    # needs an id of its own. The start token of a target is as good, since
-    # nothing reads it as a text.
+    # needs an id of its own. The start token of a target is as good, or one of
+    # `named`, since no text has them.
     not_padding = {end, unknown, *around.get("source_start", ())}
     not_padding |= {*around.get("source_end", ())}
     ids = (around["pad"], *around["start"], *sorted(named))
@@ -47,9 +47,9 @@ def special_tokens(tokenizer, kind, around) -> SpecialTokens:
         )
     if unknown in {pad, end, *framing}:
         unknown = -1
-    prompt = tuple(sorted(named - {pad}))
+    by_prefix = tuple(sorted(named - {pad}))
     return SpecialTokens(
-        **around | {"pad": pad}, unknown=unknown, prompt=prompt
+        **around | {"pad": pad}, unknown=unknown, by_prefix=by_prefix
     )
 
 
@@ -78,6 +78,13 @@ def by_preprocessor(preprocessor, tokenizer) -> tuple[dict, dict]:
 
     A short text is preprocessed, as each preprocessor has code of its own.
     """
+    if not hasattr(preprocessor, "decoder_sequence_length"):
+        raise ValueError(
+            "`preprocessor` must be that of an encoder-decoder, a "
+            "`Seq2SeqLMPreprocessor`. Received: a "
+            f"{type(preprocessor).__name__}. Pass its tokenizer, if the model "
+            "was trained with it."
+        )
     probe = [_PROBE]
     reads_sound = getattr(preprocessor, "audio_converter", None) is not None
     given: dict = {"encoder_text": probe, "decoder_text": probe}
@@ -127,13 +134,16 @@ def prompted(special, prompt, ids) -> SpecialTokens:
             f"prompt={prompt!r}. For one token pass a list of one."
         )
     prompt = list(prompt)
-    missing = [x for x in prompt if x not in ids]
+    may_come = {*special.silent, *special.by_prefix}
+    named = {name: i for name, i in ids.items() if i in may_come}
+    missing = [x for x in prompt if not isinstance(x, str) or x not in named]
     if missing:
         raise ValueError(
-            "`prompt` must be tokens of the vocabulary. Received: "
-            f"{missing}, which it lacks. Names of special tokens are written "
-            "as in the tokenizer, such as '<|en|>'."
+            "`prompt` must be special tokens, which stand for no text. "
+            f"Received: {missing}, of which the model has none; it has "
+            f"{[*named]!r:.300}. Text with which a target begins is a prefix, "
+            "`translator(sources, prefixes=[...])`."
         )
     start = (*special.start, *(ids[x] for x in prompt))
-    rest = tuple(x for x in special.prompt if x not in start)
-    return dataclasses.replace(special, start=start, prompt=rest)
+    rest = tuple(x for x in special.by_prefix if x not in start)
+    return dataclasses.replace(special, start=start, by_prefix=rest)

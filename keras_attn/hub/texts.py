@@ -83,7 +83,7 @@ class Texts:
     @property
     def source(self) -> Text:
         special = self.special
-        around = len(special.source_start) + len(special.source_end)
+        around = len(special.source_start) + len(special.ends_source)
         return self._text(self.source_length - around)
 
     @property

@@ -96,7 +96,12 @@ def first_wrong_in_graph(model, inputs):
         )(*inputs)
     except Exception:
         return _first_failure_in_graph(model, inputs)
-    return _first_difference(eager.operations, eager.outputs, traced)
+    count = len(traced)  # fewer, if an operation failed while it was traced
+    other = _first_difference(
+        eager.operations[:count], eager.outputs[:count], traced
+    )
+    failed = eager.operations[count : count + 1]
+    return other or next(iter(failed), None)
 
 
 def _first_failure_in_graph(model, inputs):

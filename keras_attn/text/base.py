@@ -440,7 +440,7 @@ class Text:
     def ragged_source_ids(self, strings) -> tf.RaggedTensor:
         """Like `source_ids()`, but ragged instead of padded."""
         special = self.special
-        return self._between(special.source_start, strings, special.source_end)
+        return self._between(special.source_start, strings, special.ends_source)
 
     def _between(self, first, strings, last):
         """Returns the ragged ids of strings between some special ones."""
@@ -484,7 +484,7 @@ class Text:
     def source_tokens(self, strings) -> tf.RaggedTensor:
         """Returns the tokens behind `source_ids()`, unknown ones as written."""
         special = self.special
-        first, last = special.source_start, special.source_end
+        first, last = special.source_start, special.ends_source
         return self._named_between(first, strings, last)
 
     def _named_between(self, first, strings, last):

@@ -17,7 +17,6 @@ from keras_attn.special_tokens import SPECIAL_TOKENS
 from keras_attn.special_tokens import UNKNOWN
 from keras_attn.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
-from keras_attn.text.whole import WholeTokens
 
 _FIRST = len(SPECIAL_TOKENS)  # the first id that is no special token's
 _SPACE = r"\s\v\x{85}\pZ"  # white space of Unicode, within brackets of RE2
@@ -43,8 +42,7 @@ class BytePair(Splitter):
     a byte that is no text by itself.
 
     A special token that stands in a text, such as `"</s>"`, is split like any
-    text. Only those of `special.prompt` are read as they are written, since a
-    prefix may have them.
+    text.
 
     Args:
         vocabulary: Path of a JSON file with the ids of all tokens, or a
@@ -120,16 +118,6 @@ class BytePair(Splitter):
         for token, i in self._ids_of.items():
             known = i in merged or token in _BYTE_OF
             contents[i] = _content(token) if known else token
-        prompt = self.special.prompt if self.special else ()
-        if prompt and max(prompt) >= self._size:
-            raise ValueError(
-                "The tokens of `special.prompt` must be in the vocabulary, by "
-                f"whose names a prefix has them. Received: {prompt} and a "
-                f"vocabulary of {self._size} ids. Add them to the vocabulary."
-            )
-        self._whole = WholeTokens(
-            {tf.compat.as_str_any(contents[i]): i for i in prompt}
-        )
         if self.special is None:
             kept = sorted({*made, *letters} - {-1})
             self._own_ids = [UNKNOWN] * self._size
@@ -195,17 +183,14 @@ class BytePair(Splitter):
 
         A byte `x` that it lacks has the id `-1 - x`.
         """
-        words = self._whole.words(strings, _words)
+        words = _words(strings)
         different, places = tf.unique(words.flat_values)
-        whole = self._whole.ids(different)
-        letters = tf.strings.bytes_split(tf.where(whole < 0, different, "x"))
+        letters = tf.strings.bytes_split(different)
         bytes_ = tf.reshape(
             tf.io.decode_raw(letters.flat_values, tf.uint8), [-1]
         )
         ids = tf.gather(tf.constant(self._bytes), tf.cast(bytes_, tf.int32))
         rows = tf.cast(letters.value_rowids(), tf.int32)
-        whole = tf.gather(whole, rows)
-        ids = tf.where(whole < 0, ids, whole)
         ids, rows = self._merge(ids, rows, tf.size(different))
         pieces = tf.RaggedTensor.from_value_rowids(
             ids, rows, tf.size(different)

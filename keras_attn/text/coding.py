@@ -9,6 +9,8 @@ import operator
 
 import tensorflow as tf
 
+from keras_attn.text.whole import WholeTokens
+
 
 class ByVocabulary:
     """Splits strings into pieces and looks them up.
@@ -53,14 +55,19 @@ class ByOwnIds:
     def __init__(self, splitter, vocabulary):
         self._splitter = splitter
         self._vocabulary = vocabulary
+        self._by_prefix = vocabulary.special.by_prefix
+        self._names = [vocabulary.tokens[i] for i in self._by_prefix]
+        self._whole = WholeTokens(self._names)
 
     def read(self, strings) -> tf.RaggedTensor:
         """Returns the ids of strings `(batch,)`.
 
-        Special tokens are unknown in a text, or left out.
+        Special tokens are unknown in a text, or left out, but for those that
+        a prefix writes.
         """
         special = self._vocabulary.special
-        ids = tf.cast(self._splitter.ids(strings), tf.int32)
+        ids = self._whole.split(strings, self._splitter.ids, self._by_prefix)
+        ids = tf.cast(ids, tf.int32)
         flat = self._known(ids.flat_values)
         silent = is_one_of(flat, special.silent)
         if special.unknown < 0:
@@ -79,7 +86,7 @@ class ByOwnIds:
         If the splitter has no `split()`, unknown ones read `<unk>`.
         """
         if self._splitter.writes("split"):
-            return self._splitter.split(strings)
+            return self._whole.split(strings, self._splitter.split, self._names)
         ids = self.read(strings)
         return ids.with_flat_values(self._vocabulary.lookup(ids.flat_values))
 

@@ -57,7 +57,9 @@ class Ids(Splitter):
         known = (ids >= 0) & (ids < self._size)
         for special in self.special.silent:
             known &= ids != special
-        return pieces.with_flat_values(tf.where(known, ids, self._unknown))
+        return pieces.with_flat_values(
+            tf.where(known, ids, self.special.unknown)
+        )
 
     def split(self, strings):
         return tf.strings.split(strings)
@@ -67,10 +69,6 @@ class Ids(Splitter):
 
     def strings(self, ids):
         return self.join(ids.with_flat_values(tf.as_string(ids.flat_values)))
-
-    @property
-    def _unknown(self):
-        return self.special.unknown
 
     def get_config(self):
         special = dataclasses.asdict(self.special)

@@ -120,7 +120,7 @@ class Trial:
                 f"`{self._name}.special` must be a `SpecialTokens`, or None. "
                 f"Received: {special!r:.80}"
             )
-        highest = max(*special.silent, special.unknown)
+        highest = max(*special.without_text, special.unknown)
         if highest >= len(tokens):
             raise ValueError(
                 f"With `special`, `{self._name}.tokens` must list all tokens, "

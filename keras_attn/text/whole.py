@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import tensorflow as tf
 import tensorflow_text
@@ -12,44 +12,38 @@ class WholeTokens:
     """Finds tokens in a text as they are written.
 
     Args:
-        ids: The ids of these tokens, by their names.
+        tokens: The tokens.
     """
 
-    def __init__(self, ids: Mapping[str, int]):
-        self._names, self._ids = list(ids), list(ids.values())
-        # Longer names first, since one may begin with another.
-        names = sorted(self._names, key=len, reverse=True)
-        self._pattern = "|".join(map(re.escape, names))
+    def __init__(self, tokens: Sequence[str]):
+        self._tokens = list(tokens)
+        # Longer ones first, since one may begin with another.
+        longest_first = sorted(tokens, key=len, reverse=True)
+        self._pattern = "|".join(map(re.escape, longest_first))
 
-    def words(self, strings, split: Callable) -> tf.RaggedTensor:
-        """Splits strings `(batch,)` at these tokens, and the rest by `split`.
+    def split(self, strings, split: Callable, values) -> tf.RaggedTensor:
+        """Splits strings at these tokens, and what is between them by `split`.
 
         Args:
             strings: Strings `(batch,)`.
-            split: Function from strings `(batch,)` to words `(batch, ragged)`.
+            split: Function from strings `(batch,)` to pieces or ids `(batch,
+                ragged)`, none for an empty string.
+            values: What stands for each of the tokens among these.
         """
-        if not self._names:
+        if not self._tokens:
             return split(strings)
         parts = tensorflow_text.regex_split(
             strings, self._pattern, self._pattern
         )
-        flat = parts.flat_values
-        is_whole = self.ids(flat) >= 0
-        words = split(tf.where(is_whole, "x", flat))  # "x" stays one word
-        part = words.value_rowids()
-        return tf.RaggedTensor.from_row_splits(
-            tf.where(
-                tf.gather(is_whole, part),
-                tf.gather(flat, part),
-                words.flat_values,
-            ),
-            tf.gather(words.row_splits, parts.row_splits),
+        same = parts.flat_values[:, None] == tf.constant(self._tokens)
+        is_whole = tf.reduce_any(same, axis=1)
+        between = split(tf.where(is_whole, "", parts.flat_values))
+        number = tf.argmax(tf.boolean_mask(same, is_whole), axis=1)
+        found = tf.RaggedTensor.from_row_lengths(
+            tf.gather(tf.cast(values, between.dtype), number),
+            tf.cast(is_whole, between.row_splits.dtype),
         )
-
-    def ids(self, words) -> tf.Tensor:
-        """Returns the id of each word `(words,)`, -1 for any other word."""
-        if not self._names:
-            return tf.fill(tf.shape(words), -1)
-        same = words[:, None] == tf.constant(self._names)
-        found = tf.gather(self._ids, tf.argmax(same, axis=1))
-        return tf.where(tf.reduce_any(same, axis=1), found, -1)
+        pieces = tf.concat([between, found], axis=1)
+        return tf.RaggedTensor.from_row_splits(
+            pieces.flat_values, tf.gather(pieces.row_splits, parts.row_splits)
+        )

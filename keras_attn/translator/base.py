@@ -224,6 +224,13 @@ class Translator:
         found = arguments_of(
             model, search, preprocessor, audio_converter, prompt
         )
+        twice = [name for name in found if name in options]
+        if twice:
+            raise ValueError(
+                "`from_keras_hub` makes the model and its texts itself. "
+                f"Received: {twice} among its arguments. Leave them out, or "
+                "call `Translator`."
+            )
         return cls(**found, **options)
 
     @property

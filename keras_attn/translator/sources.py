@@ -44,7 +44,7 @@ class Lines:
         self.texts = (self.leading,)
         self.attended = attended
         self.first = len(text.special.source_start)
-        self.last = len(text.special.source_end)
+        self.last = len(text.special.ends_source)
         self.specs = (tf.TensorSpec([None], tf.string, name="text"),)
         self.input_specs = (tf.TensorSpec([None, None], tf.int32, name="ids"),)
 
@@ -129,6 +129,8 @@ class Features:
 
     Args:
         inputs: The model's inputs but the last.
+        cut_at: Number of samples at which the model cuts each input, or
+            `None` if it reads all of it.
     """
 
     reads_text = False
@@ -137,7 +139,8 @@ class Features:
     leading = None
     first = last = 0
 
-    def __init__(self, inputs: Sequence):
+    def __init__(self, inputs: Sequence, cut_at: Sequence = ()):
+        self._cut_at = list(cut_at)
         self.specs = self.input_specs = tuple(
             tf.TensorSpec([None, *x.shape[1:]], x.dtype, name=x.name)
             for x in inputs
@@ -196,9 +199,13 @@ class Features:
         return numbers(columns, width)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """Reports that nothing is cut and nothing is unknown."""
+        """Reports what is cut; nothing is unknown."""
         rows = tf.shape(inputs[0])[0]
-        return Report(tf.zeros([rows], tf.bool), tf.zeros([rows], tf.int32))
+        cut = tf.zeros([rows], tf.bool)
+        for x, size in zip(inputs, self._cut_at, strict=False):
+            if size is not None:
+                cut |= tf.reduce_any(x[:, size:] != 0, axis=1)
+        return Report(cut, tf.zeros([rows], tf.int32))
 
     def examples(self, random, model) -> tuple:
         """Returns three rows; integer inputs are 1 or 2, as they may be ids."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_attn.arguments import is_ours
+from keras_attn.hub import SoundFeatures
 from keras_attn.keras_internals import layers_within
 from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
@@ -70,7 +71,7 @@ def sources_of(models, source_text) -> Lines | Features | Several:
             )
         _require_order(number, inputs, theirs, source_text)
     if source_text is None:
-        return Features(inputs)
+        return Features(inputs, [_cut_at(first, x) for x in inputs])
     if isinstance(source_text, Mapping):
         return Several(inputs, _texts_of(inputs, source_text))
     if len(inputs) != 1 or len(inputs[0].shape) != 2:
@@ -84,6 +85,16 @@ def sources_of(models, source_text) -> Lines | Features | Several:
             "read text."
         )
     return Lines(source_text)
+
+
+def _cut_at(model, source):
+    """Returns the number of samples at which a model cuts an input, if any."""
+    sizes = [
+        getattr(layer, "cut_at", None)
+        for layer in model.layers
+        if isinstance(layer, SoundFeatures) and layer.input is source
+    ]
+    return next((x for x in sizes if x is not None), None)
 
 
 def _require_order(number, inputs, theirs, source_text):

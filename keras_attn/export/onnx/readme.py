@@ -127,7 +127,7 @@ def _given(spec, sources):
 def _row(text):
     """Returns the ids of a short text."""
     some = text.special.of_text(text.size)[:3]
-    return [*text.special.source_start, *some, *text.special.source_end]
+    return [*text.special.source_start, *some, *text.special.ends_source]
 
 
 def _texts(ids, vocabularies):

@@ -35,7 +35,8 @@ class Vocabulary:
         content: dict[str, Any] = {"input": self.name} if self.name else {}
         content |= {
             "tokens": text.tokens,
-            "special": dataclasses.asdict(text.special),
+            "special": dataclasses.asdict(text.special)
+            | {"source_end": text.special.ends_source},
             "split": self.split,
             "join": text.splitter.separator,
             "lowercase": text.lowercase,
