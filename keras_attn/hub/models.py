@@ -62,6 +62,12 @@ def task_of(model):
     import keras_hub
 
     hub = keras_hub.models
+    if not hasattr(hub, "T5Seq2SeqLMPreprocessor"):
+        raise ImportError(
+            "`from_keras_hub` needs KerasHub 0.32 or later. Received: "
+            f"{keras_hub.__version__}. Install it with `pip install "
+            '"keras-attn[keras-hub]"`.'
+        )
     if isinstance(model, hub.Seq2SeqLM):
         return _without_preprocessor(model)
     if not isinstance(model, hub.Backbone) or not isinstance(model.input, dict):
