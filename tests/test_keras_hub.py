@@ -13,6 +13,7 @@ import hub_families
 import keras
 import keras_hub
 import numpy as np
+import onnxruntime
 import pytest
 import reference_search
 import tensorflow as tf
@@ -290,6 +291,30 @@ def test_fit(name):
     if family.generates:
         assert found == family.generated("greedy", sources)
     assert any(x.finished for x in made(sources))
+
+
+# The converter of Whisper's sound has operations that ONNX lacks.
+@each(1, ["BART", *(x for x in FAMILIES if x not in ("BART", "Whisper"))])
+def test_onnx(name, tmp_path):
+    family, made = families[name], translators[f"{name} by beam"]
+    path = made.export(tmp_path, format="onnx")
+    session = onnxruntime.InferenceSession(path / "model.onnx")
+    sources = made.pipeline.sources
+    rows = sources.collect(family.take(family.apart))
+    given = sources.inputs(sources.take(rows, range(len(family.apart))))
+    names = [x.name for x in session.get_inputs()]
+    arrays = [x.numpy() for x in given]
+    if "lengths" in names:
+        real = arrays[0] != made.source_text.special.pad
+        arrays.append(np.sum(real, axis=1, dtype="int32"))
+    ids, _, scores, errors = session.run(
+        None, dict(zip(names, arrays, strict=True))
+    )
+    found = made(family.take(family.apart))
+    texts = made.target_text.strings(ids[:, 0]).numpy()
+    assert [x.decode() for x in texts] == found.text
+    np.testing.assert_allclose(scores[:, 0], found.scores, atol=1e-3)
+    assert not any(errors)
 
 
 COLUMNS = [

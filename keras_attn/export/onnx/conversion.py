@@ -101,6 +101,7 @@ class Conversion:
                         output_names=[outputs[name] for name in self._sizes],
                         opset=OPSET,
                         tensors_to_rename=renamed,
+                        custom_op_handlers={"Erfc": (_erfc, [])},
                     )
             except Exception as error:
                 raise ValueError(_refusal(f"{error!s:.300}")) from error
@@ -194,6 +195,17 @@ class Conversion:
     def write(self, path) -> None:
         """Writes the model's file."""
         path.write_bytes(self._model.SerializeToString())
+
+
+def _erfc(graph, node, name, arguments):
+    """Writes `Erfc`, which exact GELU uses, as `1 - Erf`.
+
+    tf2onnx has no such operation. It calls this as one of its own handlers.
+    """
+    (found,) = node.output
+    one = graph.make_const(f"{name}/one", np.array(1, "float32"))
+    node.type = "Erf"
+    graph.insert_new_node_on_output("Sub", found, inputs=[one.output[0], found])
 
 
 @contextlib.contextmanager
