@@ -58,6 +58,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/run.py
 	$(RUN) tests/benchmarks/decoding.py
 	$(RUN) tests/benchmarks/transformer.py
+	$(RUN) tests/benchmarks/keras_hub_generate.py
 	$(RUN) tests/benchmarks/additive.py
 	$(RUN) tests/benchmarks/local.py
 	$(RUN) tests/benchmarks/marginal.py

@@ -53,6 +53,18 @@ def test_a_transformer_is_timed(tmp_path):
 
 
 @pytest.mark.full
+def test_models_of_keras_hub_are_timed_beside_generate(tmp_path):
+    printed = smoke("keras_hub_generate.py", tmp_path)
+    rows = [x.split(" | ") for x in printed.splitlines() if "ours, XLA" in x]
+    families = ["BART", "T5", "T5Gemma", "T5Gemma 2", "Moonshine", "Whisper"]
+    assert [x[0].strip("| ") for x in rows] == families
+    beside = [["(" in cell for cell in x[2:]] for x in rows]
+    assert beside[0] == [True, True]
+    assert beside[2] == [True, False]  # its `generate` has no beams
+    assert beside[-1] == [False, False]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "row"),
     [
