@@ -97,6 +97,8 @@ def compare(name, family, sizes, rounds):
             for key, row in cells.items():
                 row.append(cell(times, key))
     for key, row in cells.items():
+        if key == "`generate`" and not family.generates(1):
+            continue
         print(f"| {name} | {key} | {' | '.join(row)} |", flush=True)
 
 
