@@ -1,5 +1,7 @@
 """What `Translator.from_keras_hub` is made of: texts, sound, refusals."""
 
+import sys
+
 import hub_families
 import hub_models
 import keras_hub
@@ -339,6 +341,12 @@ def test_what_cannot_be_read_is_refused(name):
     with pytest.raises(ValueError) as refused:
         keras_attn.Translator.from_keras_hub(model, GREEDY, **options)
     assert said in str(refused.value), str(refused.value)
+
+
+def test_a_missing_keras_hub_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_hub", None)
+    with pytest.raises(ImportError, match="needs KerasHub 0.32 or later"):
+        keras_attn.Translator.from_keras_hub(None)
 
 
 @pytest.mark.full

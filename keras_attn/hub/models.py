@@ -59,15 +59,7 @@ def task_of(model):
         ValueError: If it is neither, or not from a source to a text; or if it
             is a backbone that cannot make logits by itself.
     """
-    import keras_hub
-
-    hub = keras_hub.models
-    if not hasattr(hub, "T5Seq2SeqLMPreprocessor"):
-        raise ImportError(
-            "`from_keras_hub` needs KerasHub 0.32 or later. Received: "
-            f"{keras_hub.__version__}. Install it with `pip install "
-            '"keras-attn[keras-hub]"`.'
-        )
+    hub = _keras_hub().models
     if isinstance(model, hub.Seq2SeqLM):
         return _without_preprocessor(model)
     if not isinstance(model, hub.Backbone) or not isinstance(model.input, dict):
@@ -112,6 +104,24 @@ def task_of(model):
             "`Translator(model, source_text, target_text)`."
         )
     return TiedModel(model)
+
+
+def _keras_hub():
+    """Imports KerasHub, of a version that has all that is needed."""
+    found = "none"
+    try:
+        import keras_hub
+    except ModuleNotFoundError as error:
+        if error.name != "keras_hub":
+            raise
+    else:
+        if hasattr(keras_hub.models, "T5Seq2SeqLMPreprocessor"):
+            return keras_hub
+        found = keras_hub.__version__
+    raise ImportError(
+        "`from_keras_hub` needs KerasHub 0.32 or later. Received: "
+        f'{found}. Install it with `pip install "keras-attn[keras-hub]"`.'
+    )
 
 
 def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
