@@ -157,16 +157,7 @@ def main(arguments: list[str] | None = None):
     bleu.show(translator, split.test.shown())
     task.save_to_preset(str(options.output / "fine_tuned"))
 
-    folder = options.output / "models/translate"
-    print(f"\nExported to {translator.export(folder)}. The server says:")
-    shown = split.test.shown().sources[0]
-    print(f"  {shown}")
-    print(f"  -> {common.serving.ask(folder, [shown])['text'][0]}")
-    picture = options.output / "attention.png"
-    figure = keras_attn.plot_attention(translator([shown])[0], words=True)
-    figure.savefig(picture)
-    print(f"Its attention is drawn in {picture}.")
-    common.serving.print_command(folder)
+    bleu.serve(translator, split.test.shown().sources[0], options.output)
 
 
 if __name__ == "__main__":

@@ -168,16 +168,8 @@ def main(arguments: list[str] | None = None):
     bleu.show(translator, split.test.shown())
     translator.save(options.output / "translator")
 
-    folder = options.output / "models/translate"
-    print(f"\nExported to {translator.export(folder)}. The server says:")
     shown = options.draw or split.test.shown().sources[0]
-    print(f"  {shown}")
-    print(f"  -> {common.serving.ask(folder, [shown])['text'][0]}")
-    picture = options.output / "attention.png"
-    figure = keras_attn.plot_attention(translator([shown])[0], words=True)
-    figure.savefig(picture)
-    print(f"Its attention is drawn in {picture}.")
-    common.serving.print_command(folder)
+    bleu.serve(translator, shown, options.output)
 
 
 if __name__ == "__main__":

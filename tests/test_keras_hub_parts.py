@@ -1,4 +1,4 @@
-"""What `Translator.from_keras_hub` is made of: texts, sound, refusals."""
+"""The parts of `Translator.from_keras_hub`: texts, sound, refusals."""
 
 import sys
 

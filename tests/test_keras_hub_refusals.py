@@ -1,4 +1,4 @@
-"""What once broke `Translator.from_keras_hub`, and what it is made of."""
+"""Findings of an attack on `Translator.from_keras_hub` and its parts."""
 
 import dataclasses
 

@@ -1,10 +1,11 @@
-"""Reports on models that translate: BLEU, a few sentences."""
+"""Reports on models that translate: BLEU, a few sentences, the server."""
 
 import time
 
 import sacrebleu
 
 import keras_attn
+from common import serving
 
 
 def bleu(translations: list[str], targets: list[str], **options):
@@ -58,3 +59,21 @@ def show(translator, test):
     found = translator(test.sources).text
     for source, target, translation in zip(*test, found, strict=True):
         print(f"  {source}\n  -> {translation}\n  (wanted: {target})\n")
+
+
+def serve(translator, sentence: str, output):
+    """Exports a translator, asks a server that hosts it, and draws.
+
+    Args:
+        translator: The trained translator.
+        sentence: What is asked and drawn.
+        output: Folder of the export and the picture.
+    """
+    folder, picture = output / "models/translate", output / "attention.png"
+    print(f"\nExported to {translator.export(folder)}. The server says:")
+    print(f"  {sentence}")
+    print(f"  -> {serving.ask(folder, [sentence])['text'][0]}")
+    result = translator([sentence])[0]
+    keras_attn.plot_attention(result, words=True).savefig(picture)
+    print(f"Its attention is drawn in {picture}.")
+    serving.print_command(folder)

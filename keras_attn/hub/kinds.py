@@ -1,8 +1,9 @@
 """`Kind`: a kind of KerasHub's tokenizers, and its splitter here."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
 
+from keras_attn.special_tokens import SpecialTokens
 from keras_attn.text import BytePair
 from keras_attn.text import SentencePiece
 from keras_attn.text import Splitter
@@ -15,13 +16,10 @@ _NO_TOKEN = "\ue000"  # no vocabulary has it
 class Kind:
     """A kind of tokenizer: its splitter, and the ids of its tokens."""
 
-    make: Any  # function of `SpecialTokens`
+    splitter: Callable[[SpecialTokens], Splitter]
     ids: dict[str, int]
     unknown: int
     options: dict = dataclasses.field(default_factory=dict)
-
-    def splitter(self, special) -> Splitter:
-        return self.make(special)
 
     @classmethod
     def of(cls, tokenizer) -> "Kind":
