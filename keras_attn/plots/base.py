@@ -119,7 +119,7 @@ def plot_attention(
     text = "".join(x.text for group in groups for x in group)
     heading = title if several and title else ""
     if ax is not None:
-        _require_matplotlib()
+        require_matplotlib()
         ((panel,),) = groups
         panel.fit_axes(ax)
         panel.draw(ax, font_of(text))
@@ -211,7 +211,7 @@ def _panels(result, title, saliency, picture, words, marks, grid):
 
 def _drawn(groups, heading, text):
     """Returns a figure with panels, those of a group beside each other."""
-    figure_type, canvas_type = _require_matplotlib()
+    figure_type, canvas_type = require_matplotlib()
     cell = min(
         (x.cell for group in groups for x in group if isinstance(x, HeatMap)),
         default=0,
@@ -274,7 +274,7 @@ def _draw_line(part, line, rest, font):
         panel.draw(ax, font)
 
 
-def _require_matplotlib():
+def require_matplotlib():
     """Returns the types of a figure and its canvas."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
