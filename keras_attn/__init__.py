@@ -30,6 +30,7 @@ from keras_attn.attention import History as History
 from keras_attn.attention import LuongAttention as LuongAttention
 from keras_attn.attention import Memory as Memory
 from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
+from keras_attn.callbacks import BestCheckpoint as BestCheckpoint
 from keras_attn.callbacks import Decode as Decode
 from keras_attn.callbacks import Resume as Resume
 from keras_attn.cells import GRUCell as GRUCell

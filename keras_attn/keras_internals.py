@@ -28,6 +28,15 @@ COMPILED = (
     "_loss_tracker",
 )
 
+# How Keras's callbacks warn where the logs lack what they monitor; `{}` is
+# for a regular expression of names. These pass the epoch over:
+PASSES_OVER = (
+    "Early stopping conditioned on metric `(?:{})` which is not available",
+    "Learning rate reduction is conditioned on metric `(?:{})` which is not",
+)
+# ... and `ModelCheckpoint` saves the model as if it was the best.
+SAVES_WITHOUT = r"Can save best model only with (?:{}) available\."
+
 
 def layers_within(layer) -> list:
     """Returns a layer or model, and all layers inside it at any depth."""

@@ -28,6 +28,8 @@ class Part(keras.layers.Layer):
 
     # The names that `call` may have after its first two arguments.
     known: tuple[str, ...] = ("history", "position", "training")
+    # How a subclass writes `call`, for an error.
+    example = "call(self, ...)"
 
     @property
     def is_built_in(self):
@@ -40,8 +42,14 @@ class Part(keras.layers.Layer):
         owner = next(x for x in kinds if method in vars(x))
         return not arguments.is_ours(owner)
 
-    def require_known_arguments(self):
-        """Raises `ValueError` if `call` names what it would never get."""
+    def require_call(self):
+        """Raises `ValueError` unless there is a `call` that can be called."""
+        if type(self).call is keras.layers.Layer.call:
+            raise ValueError(
+                f"`{type(self).__name__}` needs a method `{self.example}`. "
+                "Received: a class without one. Write it, or subclass a class "
+                "that has it."
+            )
         names = arguments.required(self.call)
         unknown = [x for x in names[2:] if x not in self.known]
         if unknown:

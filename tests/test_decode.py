@@ -1,5 +1,9 @@
 """`Decode`: scores of decoded text in a training's logs."""
 
+import functools
+import sys
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -79,17 +83,144 @@ def test_metrics_may_be_functions_with_several_references(copy):
     assert given == [references] * 2
 
 
-def test_every_other_epoch_repeats_the_last_scores(copy):
-    calls = []
+def scores_of(*values):
+    """Returns a metric that gives these scores, one for each decoding."""
+    left = iter(values)
+    return {"bleu": lambda *_: next(left)}
 
-    def count(*_):
-        calls.append(1)
-        return len(calls)
 
-    decode = keras_attn.Decode(copy, LINES, LINES, [count], every=3, show=0)
+def every_other(copy, *values):
+    """Decodes after the epochs 1, 2, 4 and so on, with these scores."""
+    metrics = scores_of(*values)
+    return keras_attn.Decode(copy, LINES, LINES, metrics, every=2, show=0)
+
+
+def test_epochs_between_two_decodings_have_no_score(copy):
+    decode = keras_attn.Decode(
+        copy, LINES, LINES, scores_of(1, 2, 3, 4, 5), every=3, show=0
+    )
     history = fit(copy, decode, epochs=7)
-    # Epochs 1, 3, 6 and the last.
-    assert history["val_count"] == [1, 1, 2, 2, 2, 3, 4]
+    assert history["val_bleu"] == [1, 2, 3, 4]
+    assert decode.epochs == [1, 3, 6, 7]  # the first and the last too
+    assert len(history["loss"]) == 7
+    history = fit(copy, decode)
+    assert (history["val_bleu"], decode.epochs) == ([5], [1])
+
+
+def test_early_stopping_waits_for_decodings_and_not_for_epochs(copy):
+    # Decodings after the epochs 1, 2, 4 and 6; the best is the second.
+    decode = every_other(copy, 10, 30, 20, 25, 40)
+    stop = keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=2)
+    history = fit(copy, decode, stop, epochs=8)
+    assert history["val_bleu"] == [10, 30, 20, 25]
+    assert stop.stopped_epoch == 6 - 1
+
+
+def test_the_learning_rate_falls_by_decodings_and_not_by_epochs(copy):
+    rates = []
+    callbacks = [
+        every_other(copy, 10, 30, 20, 25, 24),
+        keras.callbacks.ReduceLROnPlateau(
+            "val_bleu", mode="max", patience=2, factor=0.5
+        ),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda *_: rates.append(
+                float(copy.model.optimizer.learning_rate)
+            )
+        ),
+    ]
+    copy.model.optimizer.learning_rate = 0.01
+    fit(copy, *callbacks, epochs=8)
+    np.testing.assert_allclose(rates, [0.01] * 5 + [0.005] * 3)
+    copy.model.optimizer.learning_rate = 0.01
+
+
+def test_the_best_checkpoint_is_that_of_the_best_decoding(copy, tmp_path):
+    seen = []
+    callbacks = [
+        every_other(copy, 10, 30, 20, 25),
+        keras_attn.BestCheckpoint(
+            tmp_path / "best.weights.h5",
+            "val_bleu",
+            mode="max",
+            save_weights_only=True,
+        ),
+        keras_attn.BestCheckpoint(
+            tmp_path / "{epoch}-{val_bleu:.0f}.keras", "val_bleu", mode="max"
+        ),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda *_: seen.append(copy.model.get_weights()[0])
+        ),
+    ]
+    fit(copy, *callbacks, epochs=6)
+    found = sorted(x.name for x in tmp_path.iterdir())
+    assert found == ["1-10.keras", "2-30.keras", "best.weights.h5"]
+    copy.model.load_weights(tmp_path / "best.weights.h5")
+    np.testing.assert_array_equal(copy.model.get_weights()[0], seen[1])
+
+
+def test_a_checkpoint_that_would_overwrite_the_best_is_refused(copy, tmp_path):
+    before = list(warnings.filters), warnings.showwarning
+    plain = keras.callbacks.ModelCheckpoint(
+        tmp_path / "best.keras", "val_bleu", mode="max", save_best_only=True
+    )
+    with pytest.raises(ValueError, match="overwrites the best.*BestCheckpoint"):
+        fit(copy, every_other(copy, 10, 30, 20), plain, epochs=4)
+    assert (list(warnings.filters), warnings.showwarning) == before
+
+
+def test_a_best_checkpoint_without_its_score_is_refused(copy, tmp_path):
+    best = keras_attn.BestCheckpoint(tmp_path / "x.keras", "val_bleu", "max")
+    for callbacks in [], [every_other(copy, 1), best][::-1]:
+        with pytest.raises(ValueError, match=r"`val_bleu`.*\['loss'\].*after"):
+            fit(copy, *callbacks or [best])
+    with pytest.raises(ValueError, match="`mode` must be.*Received: mode='up'"):
+        keras_attn.BestCheckpoint(tmp_path / "x.keras", "val_bleu", "up")
+
+
+def test_a_table_has_a_score_for_each_decoding(copy, tmp_path):
+    table = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    fit(copy, every_other(copy, 10, 30, 20), table, epochs=4)
+    rows = (tmp_path / "log.csv").read_text().splitlines()
+    assert [x.split(",")[-1] for x in rows] == [
+        *("val_bleu", "10.0", "30.0", "NA", "20.0")
+    ]
+
+
+def test_keras_s_tensorboard_has_a_point_for_each_decoding(copy, tmp_path):
+    pytest.importorskip("tensorboard")
+    board = keras.callbacks.TensorBoard(tmp_path)
+    fit(copy, every_other(copy, 10, 30, 20), board, epochs=4)
+    (file,) = (tmp_path / "validation").iterdir()
+    records = tf.data.TFRecordDataset(str(file))
+    events = [tf.compat.v1.Event.FromString(x.numpy()) for x in records]
+    assert [
+        (event.step, float(tf.make_ndarray(value.tensor)))
+        for event in events
+        for value in event.summary.value
+        if "bleu" in value.tag
+    ] == [(0, 10.0), (1, 30.0), (3, 20.0)]
+
+
+def test_only_warnings_of_a_score_that_is_to_come_are_silenced(copy):
+    def stop(name):
+        return keras.callbacks.EarlyStopping(name, mode="max")
+
+    def warns(*_):
+        warnings.warn("another", stacklevel=1)
+
+    other = keras.callbacks.LambdaCallback(on_epoch_end=warns)
+    decode = every_other(copy, 10, 30, 20)
+    with pytest.warns(UserWarning) as caught:
+        fit(copy, decode, stop("val_bleu"), stop("val_chrf"), other, epochs=3)
+    texts = [str(x.message) for x in caught]
+    assert sum("`val_chrf`" in x for x in texts) == 3
+    assert texts.count("another") == 3
+    assert len(texts) == 6
+    # Before it in the list a callback never finds a score.
+    with pytest.warns(UserWarning, match="`val_bleu`") as caught:
+        fit(copy, stop("val_bleu"), every_other(copy, 10, 30, 20), epochs=3)
+    assert len(caught) == 3
 
 
 def test_keras_s_callbacks_after_it_see_the_scores(copy, tmp_path):
@@ -215,3 +346,22 @@ def test_what_cannot_be_scored_is_refused(copy):
         keras_attn.Decode(copy, LINES, LINES, ["blue"])
     with pytest.raises(ValueError, match="`every` must be a positive"):
         keras_attn.Decode(copy, LINES, LINES, every=0)
+
+
+def test_all_packages_that_are_missing_are_named_at_once(copy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.setitem(sys.modules, "rapidfuzz.distance", None)
+    for metrics in (
+        ["bleu", "chrf", "wer"],
+        {
+            "x": functools.partial(keras_attn.metrics.bleu, lowercase=True),
+            "y": keras_attn.metrics.sequence_error_rate,
+        },
+    ):
+        with pytest.raises(ImportError, match="sacreBLEU.*RapidFuzz"):
+            keras_attn.Decode(copy, LINES, LINES, metrics)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for option in "pictures", "tensorboard":
+        with pytest.raises(ImportError, match="RapidFuzz.*Matplotlib"):
+            keras_attn.Decode(copy, LINES, LINES, ["cer"], **{option: "x"})
+    keras_attn.Decode(copy, LINES, LINES, [len])

@@ -62,6 +62,40 @@ def test_two_replicas_of_other_data_tokens_and_losses(what, alone):
     assert not np.allclose(*losses, rtol=1e-3)
 
 
+# A model of Keras's own that evaluates seven rows, on two devices.
+UNEVEN = """
+import keras, numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+for run in model.fit, model.evaluate:
+    for batch_size in 4, 7:  # 2 + 2 rows and 2 + 1; or 4 + 3
+        try:
+            x, y = np.ones((7, 4), "float32"), np.ones((7, 3), "float32")
+            run(x, y, batch_size=batch_size, verbose=0)
+            print("fine")
+        except tf.errors.InvalidArgumentError as error:
+            assert "AddN" in str(error), error
+            print("uneven")
+"""
+
+
+@pytest.mark.full
+def test_keras_fails_itself_where_a_first_batch_divides_unevenly():
+    """If this fails, Keras has mended it: change the page on training."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNEVEN],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.split() == ["fine", "uneven"] * 2
+
+
 @pytest.mark.full
 def test_two_processes(alone):
     with socket.socket() as one, socket.socket() as other:

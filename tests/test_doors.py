@@ -74,6 +74,31 @@ def test_a_score_may_name_only_what_is_passed():
         scored(call)
 
 
+def test_a_mechanism_without_its_method_is_refused_where_it_is_passed():
+    class NoScore(keras_attn.Score):
+        pass
+
+    class NoAlignment(keras_attn.Alignment):
+        pass
+
+    class NoWindow(keras_attn.SoftmaxAlignment):
+        window_width = 3
+
+    for parts, message in (
+        ([NoScore()], r"`NoScore` needs a method `call\(self, query, keys\)`"),
+        (
+            [keras_attn.DotScore(), NoAlignment()],
+            r"`NoAlignment` needs a method `call\(self, scores, allowed=None",
+        ),
+        (
+            [keras_attn.DotScore(), NoWindow()],
+            r"needs a method `choose\(self, .*`NoWindow`, which has none",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            keras_attn.Attention(*parts)
+
+
 def test_a_state_that_no_call_reads_is_refused():
     with pytest.raises(ValueError, match="whose `call` does not name it"):
         scored(
@@ -575,3 +600,15 @@ def test_a_token_that_is_never_written_is_warned_of():
         warnings.simplefilter("error")
         Text(split=Forgetful())
         Text(split=Bytes())
+
+
+def test_a_search_without_a_choice_is_refused_by_its_translator():
+    class NoChoice(keras_attn.Search):
+        pass
+
+    def layer(hidden, memory):
+        return keras_attn.ScaledDotAttention()(hidden, memory)
+
+    message = "needs a method `choose` .*Received: NoChoice, which has none"
+    with pytest.raises(NotImplementedError, match=message):
+        keras_attn.Translator(model_with(layer), text(), text(), NoChoice())

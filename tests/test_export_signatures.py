@@ -363,6 +363,11 @@ def test_samples_with_seeds_repeat_everywhere(answers, answers_with_xla):
     np.testing.assert_array_equal(one["texts"], other["texts"])
 
 
+def test_a_translator_draws_by_seeds_of_rows_as_its_export(toys, answers):
+    found = toys["sampling"](LINES, seed=range(ROWS))
+    assert texts(answers["sampling", "seeds"]) == found.text
+
+
 @pytest.mark.full
 def test_an_export_for_xla_needs_xla(toys, answers, answers_with_xla):
     code, message = answers["compiled", "nbest"]

@@ -127,6 +127,27 @@ def test_in_arabic_the_left_arrow_goes_on(shown):
     assert told(page) == "السوداء was attended to by: black 100 %."
 
 
+def test_no_line_has_the_last_token_alone(shown):
+    letters = [*"lauantai 21. marraskuuta", "</s>"]
+    date = SimpleNamespace(
+        alignment=np.full((2, len(letters)), 0.01),
+        source_tokens=letters,
+        tokens=["21", "</s>"],
+        text="21",
+        score=-0.5,
+    )
+    page = shown(date)
+    *_, before, last = page.locator("[aria-label='Source tokens'] button").all()
+    lines = set()
+    for width in range(300, 900, 16):  # a token is 44 pixels wide
+        page.set_viewport_size({"width": width, "height": 900})
+        boxes = before.bounding_box(), last.bounding_box()
+        assert boxes[0]["y"] == boxes[1]["y"], width
+        lines.add(boxes[0]["y"])
+    assert len(lines) > 2
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_hypotheses_stand_beside_each_other_with_their_scores(shown):
     page = shown(CAT, viewport={"width": 1440, "height": 900})
     cards = page.get_by_role("region").all()

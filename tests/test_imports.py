@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "keras_internals": {"keras"},
     "backend": {"keras", "tensorflow", "jax", "torch"},
     "arguments": set(),
+    "caller": set(),
     "parts": {"keras", "arguments"},
     "scores": {"keras", "arguments", "parts", "backend"},
     "alignments": {"keras", "arguments", "parts", "backend"},
@@ -74,13 +75,14 @@ MAY_IMPORT = {
     "text": {
         "keras",
         "arguments",
+        "caller",
         "numpy",
         "tensorflow",
         "tensorflow_text",
         "sentencepiece",
         "special_tokens",
     },
-    "batches": {"tensorflow", "numpy", "text"},
+    "batches": {"caller", "tensorflow", "numpy", "text"},
     "placement": {"keras"},
     "hub": {
         "keras",
@@ -92,6 +94,7 @@ MAY_IMPORT = {
         "text",
     },
     "translator": {
+        "caller",
         "keras",
         "hub",
         "keras_internals",
@@ -108,6 +111,7 @@ MAY_IMPORT = {
     },
     "shortlist": {"arguments", "numpy", "search", "tensorflow", "text"},
     "export": {
+        "caller",
         "keras",
         "arguments",
         "keras_internals",
@@ -140,6 +144,7 @@ LEAVES = {
 }
 MAY_IMPORT |= {
     "findings": {
+        "caller",
         "keras",
         "numpy",
         "tensorflow",

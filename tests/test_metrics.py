@@ -96,7 +96,7 @@ def test_strings_are_scored_by_character():
 @pytest.mark.parametrize(
     "hypotheses, references, message",
     [
-        ([["K"]], [], "1 hypotheses and 0 lists"),
+        ([["K"]], [], "1 hypotheses and 0 references"),
         ([], [], "at least one row"),
         ([["K"]], [[]], "at least one reference"),
         ([["K"]], ["K"], "at least one reference"),

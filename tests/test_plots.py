@@ -336,6 +336,60 @@ def test_saliency_stands_beside_attention_with_the_same_cells():
     assert len(many.axes) == 4
 
 
+def unequal(*targets, source=6):
+    """Results with these numbers of target tokens."""
+    return [
+        SimpleNamespace(
+            alignment=np.full((count, source), 1 / source),
+            source_tokens=[f"s{i}" for i in range(source)],
+            tokens=[f"t{i}" for i in range(count)],
+            text="a",
+            score=-0.5,
+        )
+        for count in targets
+    ]
+
+
+def boxes_of(figure, axes):
+    """Returns where axes stand, in inches."""
+    figure.canvas.draw()
+    inches = figure.dpi_scale_trans.inverted()
+    return [ax.get_window_extent().transformed(inches) for ax in axes]
+
+
+def test_heat_maps_of_unequal_targets_have_equal_cells():
+    targets = 4, 14, 3, 9, 2
+    figure = plot_attention(unequal(*targets))
+    maps = [ax for ax in figure.axes if ax.get_title(loc="left")]
+    boxes = boxes_of(figure, maps)
+    cells = [
+        box.height / count for box, count in zip(boxes, targets, strict=True)
+    ]
+    assert max(cells) < 1.25 * min(cells)
+    assert abs(boxes[0].y1 - boxes[1].y1) < 0.2  # their tops
+
+
+def test_pictures_of_unequal_targets_begin_below_their_titles():
+    results = unequal(9, 1, 3)
+    figure = plot_attention(results, picture=[PICTURE] * 3, grid=(2, 3))
+    panels = [ax for ax in figure.axes if ax.images]
+    boxes = boxes_of(figure, panels)
+    widths = [box.width for box in boxes]
+    assert max(widths) < 1.25 * min(widths)
+    first = [
+        box
+        for box, ax in zip(boxes, panels, strict=True)
+        if ax.get_title() == "picture"
+    ]
+    parts = [ax.figure for ax in panels if ax.get_title() == "picture"]
+    for box, part in zip(first, parts, strict=True):
+        title = part.texts[0].get_window_extent()
+        assert abs(title.x0 / figure.dpi - box.x0) < 0.1
+    # Each row goes on at once: no blank between its panels.
+    second = boxes[1 + boxes.index(first[1])]
+    assert second.x0 - first[1].x1 < 0.5
+
+
 PICTURE = np.zeros((6, 9, 3), "uint8")
 SEEN = SimpleNamespace(
     alignment=np.arange(12).reshape(2, 6) / 66,

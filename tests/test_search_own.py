@@ -111,23 +111,63 @@ def test_no_search_repeats_what_a_rule_forbids():
 
 
 @pytest.mark.parametrize(
-    "returned",
+    "returned, received",
     [
-        lambda tokens: (tokens, tf.zeros_like(tokens, tf.float32)),
-        lambda tokens: tf.cast(tokens, tf.float32),
-        lambda tokens: tokens[:, 0],
-        lambda tokens: tf.concat([tokens, tokens], axis=1),
-        lambda tokens: None,
+        (
+            lambda tokens: (tokens, tf.zeros_like(tokens, tf.float32)),
+            r"a tuple of 2 \(a tensor of dtype int32, shape \(2, 1\).*float32",
+        ),
+        (
+            lambda tokens: tf.cast(tokens, tf.float32),
+            r"a tensor of dtype float32, shape \(2, 1\), values \d+.0, \d+.0\.",
+        ),
+        (lambda tokens: tokens[:, 0], r"a tensor of dtype int32, shape \(2,\)"),
+        (
+            lambda tokens: tf.repeat(tokens, 30_000, axis=1),
+            r"a tensor of dtype int32, shape \(2, 30000\), values (\d+, ){8}…",
+        ),
+        (
+            lambda tokens: tokens.numpy(),
+            r"an array of dtype int32, shape \(2, 1\), values \d+, \d+\.",
+        ),
+        (lambda tokens: None, "None of type NoneType"),
     ],
-    ids=["scores too", "floats", "one axis", "too many", "nothing"],
+    ids=["scores too", "floats", "one axis", "too many", "array", "nothing"],
 )
-def test_what_is_not_tokens_is_refused_by_name(returned):
+def test_what_is_not_tokens_is_refused_by_name(returned, received):
     class Wrong(keras_attn.Search):
         def choose(self, step, state):
             return returned(step.likeliest())
 
     model = random_automaton(5, batch=2, letters=12, layers=12)
-    with pytest.raises(TypeError, match=r"`Wrong.choose` must return the tok"):
+    message = f"`Wrong.choose` must return the tokens .*Received: {received}"
+    with pytest.raises(TypeError, match=message) as caught:
+        Wrong(max_length=4)(model.task())
+    assert len(str(caught.value)) < 600
+
+
+def test_a_graph_s_tensor_that_is_no_token_is_refused_by_shape_and_dtype():
+    class Wrong(keras_attn.Search):
+        def choose(self, step, state):
+            return tf.cast(step.likeliest(), tf.float32)
+
+    model = random_automaton(5, batch=2, letters=12, layers=12)
+    run = tf.function(lambda: Wrong(max_length=4)(model.task()))
+    message = r"Received: a tensor of dtype float32, shape \((2|None), 1\)\. "
+    with pytest.raises(TypeError, match=message):
+        run()
+
+
+def test_an_id_that_is_none_is_named_and_not_all_of_them():
+    class Wrong(keras_attn.Search):
+        num_hypotheses = 3_000
+
+        def choose(self, step, state):
+            return tf.fill(tf.shape(step.scores), 99)
+
+    model = random_automaton(5, batch=2, letters=12, layers=12)
+    message = r"shape \(2, 3000\), values (99, ){8}…, in which 99 is none"
+    with pytest.raises(ValueError, match=message):
         Wrong(max_length=4)(model.task())
 
 

@@ -68,6 +68,39 @@ def test_all_by_name_take_the_same_lists_and_refuse_the_same(name):
         rate(["a"], [[]])
 
 
+EVERY = {
+    **metrics.BY_NAME,
+    "tokens": lambda *rows: metrics.error_rates(*rows).token,
+    "links": metrics.alignment_error_rate,
+}
+FITTING = {
+    "tokens": ([["a", "b"], ["c"]], [[["a", "d"]], [["c"], ["b"]]]),
+    "links": ([{(0, 0)}, {(1, 1)}], [{(0, 0)}, {(1, 0)}]),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_metrics_take_generators_and_refuse_what_has_no_rows(name):
+    metric = EVERY[name]
+    said, right = FITTING.get(name, (SAID, SEVERAL))
+    found = metric((x for x in said), (x for x in right))
+    assert found == metric(said, right)
+    for none in [], (), iter([]):
+        with pytest.raises(ValueError, match="at least one row.*Received: no"):
+            metric(none, [])
+    with pytest.raises(ValueError, match=f"{len(said)} .* and 1 "):
+        metric(iter(said), iter(right[:1]))
+    for wrong in "a", b"a", 3, None:
+        with pytest.raises(ValueError, match=r"must be lists.*list of one\."):
+            metric(said, wrong)
+
+
+def test_a_reference_that_is_no_text_is_refused():
+    for right in [["a", 3]], [None], [[]]:
+        with pytest.raises(ValueError, match=r"references\[0\]="):
+            metrics.bleu(["a"], right)
+
+
 def test_without_sacrebleu_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(ImportError, match="`chrf` counts.*extra `metrics`"):
@@ -126,7 +159,7 @@ def test_links_of_the_wrong_kind_are_refused():
     rate = keras_attn.alignment_error_rate
     with pytest.raises(ValueError, match=r"call `alignment_links"):
         rate([np.full((2, 2), 0.5)], [{(0, 0)}])
-    with pytest.raises(ValueError, match="1, 2 and 2 sentences"):
+    with pytest.raises(ValueError, match="1 found and 2 sure"):
         rate([set()], [set(), set()])
     with pytest.raises(ValueError, match=r"\(target, source\)"):
         metrics.alignment_links(np.zeros(3))

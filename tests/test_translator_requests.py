@@ -88,6 +88,26 @@ def test_the_same_line_twice_is_drawn_twice(toys):
     assert len(set(found.text)) > 5
 
 
+def test_a_line_with_a_seed_of_its_own_draws_the_same_alone(toys):
+    toy = toys["sampling"]
+    seeds = [5, 6, 7, 2**31 - 1, 0, 9, 10, 11]
+    together = toy(LINES, seed=seeds, batch_size=3)
+    for line, seed, expected in zip(LINES, seeds, together, strict=True):
+        (alone,) = toy([line], seed=[seed])
+        assert_same(alone, expected)
+    back = toy(LINES[::-1], seed=np.array(seeds[::-1]))
+    assert back.text == together.text[::-1]
+    assert len({*toy(["edcba"] * 5, seed=[4] * 5).text}) == 1  # asked for
+
+
+@pytest.mark.parametrize(
+    "seed", [[1], [1, 2, 3], [1, -1], [1, 2**31], ["1", 2], [1.5, 2], "12", 1.5]
+)
+def test_seeds_that_cannot_be_are_refused(seed, toys):
+    with pytest.raises(ValueError, match="`seed` must be an integer.*seed="):
+        toys["sampling"](["a", "b"], seed=seed)
+
+
 def test_a_seed_for_what_draws_nothing_is_an_error(toys):
     with pytest.raises(ValueError, match="GreedySearch, which draws nothing"):
         toys["greedy"](LINES, seed=1)
@@ -126,12 +146,58 @@ def test_each_row_may_have_options_of_its_own(toys):
         ({"length_penalty": "1"}, "a number of dtype float32, or one for each"),
         ({"max_length": 2.5}, "a number of dtype int32"),
         ({"max_length": [1, 2, 3]}, r"each of the 2 source\(s\)"),
-        ({"max_length": [4, 99]}, "`max_length` must be between 1 and 12"),
+        (
+            {"max_length": [4, 99]},
+            "^`max_length` must be between 1 and 12 for each source. Received: "
+            "max_length=99 for source 1. Leave it out for the search's own",
+        ),
+        (
+            {"length_penalty": -5},
+            "^`length_penalty` must be at least 0 and finite .*=-5.0 for so",
+        ),
+        ({"length_penalty": [0.1, float("nan")]}, "=nan for source 1"),
+        ({"coverage_penalty": 1e39}, "=inf for source 0"),
+        ({"max_length": 2**32 + 4}, f"int32.*max_length={2**32 + 4}"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message, toys):
-    with pytest.raises(ValueError, match=message):
-        toys["pre"](["a", "b"], options=options)
+    toy = toys["pre"]
+    for call in (
+        lambda: toy(["a", "b"], options=options),
+        lambda: toy(["a", "b"], options=options, prefixes=["AA", None]),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            call()
+        assert type(caught.value) is ValueError
+        assert "tf.Tensor" not in str(caught.value)
+
+
+def test_a_stream_s_option_that_cannot_be_is_refused(toys):
+    with pytest.raises(ValueError, match="^`min_length` must be .*=0 for so"):
+        toys["greedy"].stream("a", options={"min_length": 0})
+
+
+def test_a_text_too_long_is_refused_in_the_words_of_its_text(toys):
+    toy = toys["greedy"]
+    strict = keras_attn.Text(
+        toy_models.SOURCE.tokens[4:],
+        "characters",
+        max_length=3,
+        too_long="error",
+    )
+    made = keras_attn.Translator(
+        toy.models, strict, toy.target_text, toy.search
+    )
+    message = "^A text may have at most 3 tokens.*tokens: 4$"
+    for call in (
+        lambda: strict.ids(["abc", "abca"]),
+        lambda: made(["abc", "abca"]),
+        lambda: made.stream("abca"),
+        lambda: made.score(["abca"], ["AA"]),
+        lambda: keras_attn.pairs(["a"], ["abca"], strict, strict),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_no_lines_take_no_requests(toys):

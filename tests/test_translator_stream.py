@@ -45,6 +45,8 @@ def test_a_sample_streams_by_its_seed(toys):
     for seed, line in enumerate(LINES):
         (expected,) = toy([line], seed=seed)
         assert_streams(toy.stream(line, seed=seed), expected)
+    *_, expected = toy(LINES, seed=range(len(LINES)))
+    assert_streams(toy.stream(LINES[-1], seed=[len(LINES) - 1]), expected)
     texts = {tuple(x.text for x in toy.stream("edcba")) for _ in range(9)}
     assert len(texts) > 1
 

@@ -46,12 +46,26 @@ class Alignment(Part):
     """
 
     known = (*Part.known, "allowed", "query", "draws", "window")
+    example = "call(self, scores, allowed=None)"
     window_width = None
     samples = False
 
     def __init__(self, **kwargs):
         # No autocast: scores and history keep the precision they come in.
         super().__init__(autocast=False, **kwargs)
+
+    def require_call(self):
+        """Raises `ValueError` also if a window has no `choose()`."""
+        super().require_call()
+        if self.window_width is not None and (
+            type(self).choose is Alignment.choose
+        ):
+            raise ValueError(
+                "An alignment that sets `window_width` needs a method "
+                "`choose(self, query, position, begin, length)`. Received: "
+                f"`{type(self).__name__}`, which has none. Write it, or "
+                "remove `window_width`."
+            )
 
     def build(self, scores_shape, *query_shape):
         """Creates the weights; subclasses take `scores_shape, query_shape`.

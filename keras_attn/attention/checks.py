@@ -14,8 +14,8 @@ def require_instance(value, kind, name, example):
 
 def check_parts(score, alignment):
     """Refuses what a score or an alignment declares and never gets."""
-    score.require_known_arguments()
-    alignment.require_known_arguments()
+    score.require_call()
+    alignment.require_call()
     if score.writes("initial_carry") and not score.takes("history"):
         raise ValueError(
             "A score with a state of its own reads it as `history.carried`, "

@@ -42,13 +42,14 @@ def pairs(
     Rows of similar length share a batch, so that batches have little padding.
     The last batches may be smaller. No pair is left out. Lines longer than
     their `Text`'s `max_length` are cut to it, and a warning says how many
-    were cut.
+    were cut. Of a stream it says how many of the first 10,000, or comes with
+    the first line that is cut later.
 
     Lists are turned into ids once and kept in memory. What does not fit there
     comes as streams, a `tf.data.Dataset` of strings for each side, such as
     `tf.data.TextLineDataset("train.en")`, and is read and split anew in each
     epoch. The first 10,000 pairs of a stream decide its buckets. Its number
-    of batches is unknown, and lines are cut without a warning.
+    of batches is unknown.
 
     Sources may be features, such as pictures or frames of sound. Arrays that
     differ in the length of their first axis, such as `(time, features)`, are
@@ -133,8 +134,11 @@ def pairs(
                 "`((features, target_in), target_out)` yourself, the ids by "
                 "`target_text.ids(lines, start=True)`."
             )
-        sides = [Side(x) for x in texts.values()]
-        sides.append(Side(target_text, is_target=True))
+        sides = [
+            Side(text, name)
+            for name, text in zip(given, texts.values(), strict=True)
+        ]
+        sides.append(Side(target_text, "targets", is_target=True))
         rows: InMemory | Streamed = Streamed(sides, streams, window)
     else:
         rows = _in_memory(given, targets, texts, target_text)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_attn.batches.sides import Features
 from keras_attn.batches.sides import Lines
 from keras_attn.batches.sides import Side
+from keras_attn.caller import Line
 
 WINDOW = 100_000  # lines of a stream among which the next one is drawn
 _SAMPLE = 10_000  # lines of a stream by which the buckets are chosen
@@ -64,6 +65,10 @@ class InMemory:
 class Streamed:
     """Pairs that are read anew in each epoch.
 
+    It warns once for each side of which a line was cut: at once if that is
+    among the first lines, else when the line is read. Both warnings point to
+    the line that made the data.
+
     Args:
         sides: List of `Side`.
         streams: List of data sets of strings, one for each side.
@@ -79,9 +84,11 @@ class Streamed:
         self.sides = sides
         self._window = window
         self._lines = _together(streams)
+        self._caller = Line.of_caller()
+        self._warned = np.zeros(len(sides), bool)
         first = self._lines.take(_SAMPLE).batch(_CHUNK).map(self._columns)
         try:
-            found = [lengths.numpy() for lengths, *_ in first]
+            found = [(x.numpy(), cut.numpy()) for x, cut, *_ in first]
         except tf.errors.InvalidArgumentError as error:
             if _UNEQUAL not in str(error):
                 raise
@@ -91,27 +98,54 @@ class Streamed:
                 "`sources` and `targets` must have at least one line. "
                 "Received: streams without any. Are the files empty?"
             )
-        self.lengths = np.concatenate(found)
+        lengths, cuts = zip(*found, strict=True)
+        self.lengths = np.concatenate(lengths)
         self.longest = max(x.longest for x in sides)
+        self._warn(np.sum(cuts, axis=0), f"the first {len(self.lengths)} ")
 
     def epoch(self, number, order) -> tf.data.Dataset:
         """Returns the rows of an epoch, as `InMemory.epoch` does."""
         lines = self._lines
         if order is not None:
             lines = lines.shuffle(self._window, seed=order.seed_of(number))
-        rows = lines.batch(_CHUNK).map(self._columns).unbatch()
+        rows = lines.batch(_CHUNK).map(self._columns).map(self._watched)
+        rows = rows.unbatch()
         return rows.map(lambda *row: tuple(map(tf.identity, row)))  # not ragged
 
     def _columns(self, *lines):
-        """Returns the lengths and columns of some pairs."""
-        lengths, columns = zip(
+        """Returns the lengths of some pairs, lines cut, and columns."""
+        lengths, columns, cut = zip(
             *(
                 side.columns(x)
                 for side, x in zip(self.sides, lines, strict=True)
             ),
             strict=True,
         )
-        return (tf.reduce_max(tf.stack(lengths), axis=0), *columns)
+        return tf.reduce_max(tf.stack(lengths), axis=0), tf.stack(cut), *columns
+
+    def _watched(self, lengths, cut, *columns):
+        """Returns lengths and columns; reading them warns of lines cut."""
+        warned = tf.cond(
+            tf.reduce_any(cut > 0),
+            lambda: tf.numpy_function(self._warn, [cut], tf.bool),
+            lambda: False,
+        )
+        with tf.control_dependencies([warned]):
+            return (tf.identity(lengths), *columns)
+
+    def _warn(self, cut, among=""):
+        """Warns of the sides of which lines were cut, once for each."""
+        for i, side in enumerate(self.sides):
+            if not cut[i] or self._warned[i]:
+                continue
+            self._warned[i] = True
+            self._caller.warn(
+                f"{cut[i]} of {among or 'some later '}{side.name} have more "
+                "tokens than their Text's max_length of "
+                f"{side.text.max_length} and were cut to it, as all such "
+                "lines of the stream are."
+            )
+        return np.True_
 
 
 def _together(streams):

@@ -1,11 +1,11 @@
 """The sources or the targets of all pairs: lines, features or streams."""
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.caller import warn
 from keras_attn.text import Text
 from keras_attn.text import encode_lines
 
@@ -18,17 +18,20 @@ class Side:
     Args:
         text: `Text` of the lines. If it draws, a batch's lines are split anew
             each time it is made; else a line is split once.
+        name: What the lines are, for messages.
         is_target: Whether these are targets, which begin with a start token.
 
     Attributes:
+        text: The argument `text`.
+        name: The argument `name`.
         longest: The largest number of ids that a line can have.
         padded: Shape to which a batch of the column's items is padded.
         padding: Value with which they are padded.
         pad: Id of padding in a batch, `None` for a side without ids.
     """
 
-    def __init__(self, text: Text, is_target=False):
-        self.text, self._is_target = text, is_target
+    def __init__(self, text: Text, name: str, is_target=False):
+        self.text, self.name, self._is_target = text, name, is_target
         self._draws = text.splitter.draws
         special = text.special
         self.pad = special.pad
@@ -40,10 +43,25 @@ class Side:
         self.padding = "" if self._draws else special.pad
 
     def columns(self, lines):
-        """Returns lengths of lines, and the ragged ids, or the lines."""
+        """Returns lengths of lines, the ragged ids or lines, and those cut.
+
+        The last is the number of lines that were cut, a scalar.
+        """
         ids = self._ragged(lines)
         column = lines if self._draws else ids
-        return tf.cast(ids.row_lengths(), tf.int32), column
+        return (
+            tf.cast(ids.row_lengths(), tf.int32),
+            column,
+            self.cut(lines, ids),
+        )
+
+    def cut(self, lines, ids):
+        """Returns how many lines have more tokens than their ragged ids."""
+        # Only rows of full length can have been cut, so only these are split
+        # again.
+        full = tf.boolean_mask(lines, ids.row_lengths() == self.longest)
+        truncated = self.text.likeliest.is_truncated(full)
+        return tf.reduce_sum(tf.cast(truncated, tf.int32))
 
     def ids(self, batch):
         """Returns the padded ids of a batch of the column's items."""
@@ -76,8 +94,8 @@ class Lines(Side):
     """
 
     def __init__(self, lines, text, name, is_target=False):
-        super().__init__(text, is_target)
-        ids = self._all_ids(lines, name)
+        super().__init__(text, name, is_target)
+        ids = self._all_ids(lines)
         self.lengths = ids.row_lengths().numpy()
         self._lines = tf.constant(lines) if self._draws else None
         self._values = ids.values
@@ -89,23 +107,19 @@ class Lines(Side):
             return self._lines[i]
         return self._values[self._starts[i] : self._starts[i + 1]]
 
-    def _all_ids(self, lines, name):
+    def _all_ids(self, lines):
         """Returns the ragged ids of all lines; warns of lines cut."""
         chunks, cut = [], 0
-        text = self.text.likeliest
         for i in range(0, len(lines), _CHUNK):
             chunk = tf.constant(lines[i : i + _CHUNK])
             ids = self._ragged(chunk)
             chunks.append(ids)
-            # Only rows of full length can have been cut, so only these are
-            # checked.
-            full = tf.boolean_mask(chunk, ids.row_lengths() == self.longest)
-            cut += int(np.sum(text.is_truncated(full)))
+            cut += int(self.cut(chunk, ids))
         if cut:
-            warnings.warn(
-                f"{cut} of {len(lines)} {name} have more tokens than their "
-                f"Text's max_length of {text.max_length} and were cut to it.",
-                stacklevel=6,
+            warn(
+                f"{cut} of {len(lines)} {self.name} have more tokens than "
+                f"their Text's max_length of {self.text.max_length} and were "
+                "cut to it."
             )
         return tf.concat(chunks, axis=0)
 

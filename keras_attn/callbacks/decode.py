@@ -1,14 +1,17 @@
 """`Decode`: scores decoded text after epochs of a training."""
 
+import functools
 import pathlib
 from collections.abc import Mapping
 
 import keras
 
 from keras_attn import arguments
+from keras_attn.callbacks.gap import Gap
 from keras_attn.callbacks.tensorboard import Writer
 from keras_attn.metrics import BY_NAME
 from keras_attn.plots import plot_attention
+from keras_attn.plots.base import require_matplotlib
 
 
 class Decode(keras.callbacks.Callback):
@@ -16,10 +19,19 @@ class Decode(keras.callbacks.Callback):
 
     The scores join the logs of the epoch as `val_bleu` and the like: in the
     history, in Keras's line of an epoch, and for the callbacks that come
-    after this one. Put Keras's `EarlyStopping`, `ModelCheckpoint` and
+    after this one. Put `BestCheckpoint` and Keras's `EarlyStopping` and
     `TensorBoard` after it in the list, with `mode="max"` where more is better
     (BLEU, chrF) and `mode="min"` for error rates. Keras cannot guess the mode
-    from these names.
+    from these names. Before it in the list they find no score, and Keras
+    warns of that.
+
+    With `every=5` the logs of the epochs between have no scores, so
+    `history.history["val_bleu"]` has a value for each decoding and is shorter
+    than `history.history["loss"]`; `epochs` has the numbers of its epochs.
+    `EarlyStopping` and `ReduceLROnPlateau` pass over epochs without a score:
+    their `patience` counts decodings. Their warnings of that are silenced.
+    `ModelCheckpoint(save_best_only=True)` would overwrite the best model
+    then, and is refused; `BestCheckpoint` keeps it.
 
     The translator is made of the model in training and decodes with its
     present weights. Some hundred short sources and a greedy search are
@@ -36,8 +48,7 @@ class Decode(keras.callbacks.Callback):
             logged by their names. Or a dictionary from names for the logs to
             these.
         every: Number of epochs from one decoding to the next. The first and
-            the last epoch of a `fit` always decode. The other epochs repeat
-            the last scores, so that callbacks find them.
+            the last epoch of a `fit` always decode.
         show: Number of the first sources to print, with what was decoded and
             the references. 0 prints nothing.
         batch_size: Number of sources that are decoded together.
@@ -48,10 +59,12 @@ class Decode(keras.callbacks.Callback):
 
     Attributes:
         translations: The `Translations` of the last decoding.
+        epochs: List of the epochs of the last `fit` that decoded, from 1.
 
     Raises:
         ValueError: If the translator decodes another model than the one in
             training, or if the numbers of sources and references differ.
+        ImportError: If a metric needs a package that is not installed.
 
     Example:
         >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
@@ -94,13 +107,16 @@ class Decode(keras.callbacks.Callback):
         self.sources = sources
         self.references = list(references)
         self.metrics = _by_name(metrics)
+        _require_packages(self.metrics, pictures or tensorboard)
         self.every = arguments.positive(every, "every")
         self.show = min(arguments.index(show, "show"), len(self.references))
         self.batch_size = batch_size
         self.pictures = None if pictures is None else pathlib.Path(pictures)
         self.tensorboard = None if tensorboard is None else Writer(tensorboard)
         self.translations = None
-        self._logs: dict[str, float] = {}
+        self.epochs: list[int] = []
+        self._scores: dict[str, float] = {}
+        self._gap = Gap([f"val_{name}" for name in self.metrics])
         count = len(_columns(sources)[0])
         if count != len(self.references) or not count:
             raise ValueError(
@@ -110,7 +126,7 @@ class Decode(keras.callbacks.Callback):
             )
 
     def on_train_begin(self, logs=None):
-        self._logs = {}
+        self.epochs = []
         trained = {id(x) for x in self.model.trainable_variables}
         decoded = {
             id(x)
@@ -125,13 +141,22 @@ class Decode(keras.callbacks.Callback):
                 "not of a copy."
             )
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self._gap.close()
+
     def on_epoch_end(self, epoch, logs=None):
         number = epoch + 1
         last = number == self.params.get("epochs")
-        if not self._logs or number % self.every == 0 or last:
-            self._decode(number)
+        if self.epochs and number % self.every and not last:
+            self._gap.open()
+            return
+        self._decode(number)
+        self.epochs.append(number)
         if logs is not None:
-            logs.update(self._logs)
+            logs.update(self._scores)
+
+    def on_train_end(self, logs=None):
+        self._gap.close()
 
     def _decode(self, number):
         # The same draws every time, so that epochs can be compared.
@@ -140,7 +165,7 @@ class Decode(keras.callbacks.Callback):
             self.sources, batch_size=self.batch_size, **seed
         )
         found = self.translations.text
-        self._logs = {
+        self._scores = {
             f"val_{name}": float(metric(found, self.references))
             for name, metric in self.metrics.items()
         }
@@ -164,7 +189,7 @@ class Decode(keras.callbacks.Callback):
         return list(zip(sources, texts, references, strict=True))
 
     def _print(self, number):
-        scores = "   ".join(f"{x} {y:.4f}" for x, y in self._logs.items())
+        scores = "   ".join(f"{x} {y:.4f}" for x, y in self._scores.items())
         # Keras's progress bar leaves its line unfinished.
         print(f"\nepoch {number}   {scores}")
         for source, text, wanted in self._shown():
@@ -213,3 +238,27 @@ def _by_name(metrics):
             )
         found[name] = function
     return found
+
+
+def _require_packages(metrics, draws):
+    """Raises one `ImportError` that names all packages that are missing.
+
+    The metrics of this package import theirs when they are called, which
+    would be after the first epoch.
+    """
+    checks = [
+        functools.partial(metric, ["a"], ["a"])
+        for metric in metrics.values()
+        if getattr(metric, "func", metric) in BY_NAME.values()  # `partial` has
+    ]
+    if draws:
+        checks.append(require_matplotlib)
+    missing = []
+    for check in checks:
+        try:
+            check()
+        except ImportError as error:
+            missing.append(error)
+    if missing:
+        texts = dict.fromkeys(map(str, missing))
+        raise ImportError(" ".join(texts)) from missing[0]

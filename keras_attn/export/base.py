@@ -3,10 +3,10 @@
 import dataclasses
 import pathlib
 import tempfile
-import warnings
 from collections.abc import Mapping
 
 from keras_attn import arguments
+from keras_attn.caller import warn
 from keras_attn.export.archive import Archive
 from keras_attn.export.lengths import Measured
 from keras_attn.export.lengths import open_axes
@@ -122,7 +122,7 @@ def _check_lengths(translator, lengths):
             translator.models, sources.specs, translator.pipeline.examples
         )
     if lengths is None and varies:
-        warnings.warn(
+        warn(
             "This model reads features of any size. A server that joins the "
             "requests of several clients pads the shorter ones with copies "
             "of their first element, and would answer them wrongly, without "
@@ -130,7 +130,6 @@ def _check_lengths(translator, lengths):
             "sets features past these to zero, for the model to mask. If all "
             "requests have one size, or the server does not join them, pass "
             "`lengths=False`.",
-            stacklevel=3,
         )
 
 

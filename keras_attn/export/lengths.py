@@ -5,11 +5,10 @@ with copies of their first element, which a model does not mask. By their
 lengths the export replaces these copies with zeros, which a model can mask.
 """
 
-import warnings
-
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.caller import warn
 from keras_attn.export import rows
 
 
@@ -107,12 +106,11 @@ def warn_of_padding(models, specs, examples) -> None:
             for x in (arrays, padded)
         )
         if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
-            warnings.warn(
+            warn(
                 "Zeros past the lengths change the output of this model, so "
                 "a row may be answered differently in a batch with a longer "
                 "one. Does a mask reach the decoder? `Masking()` masks "
                 "features that are zero.",
-                stacklevel=4,
             )
 
 

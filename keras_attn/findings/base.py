@@ -121,7 +121,7 @@ def check(
         _check_activation(probes, objective, findings)
     if batches and objective:
         _check_loss(runs, objective, batches[0], probes, findings, padding_id)
-    return findings.report(stacklevel=2)
+    return findings.report()
 
 
 def _require_decoder(model):

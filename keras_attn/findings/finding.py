@@ -1,7 +1,8 @@
 """A finding, and the list that collects findings during a check."""
 
-import warnings
 from typing import NamedTuple
+
+from keras_attn.caller import warn
 
 
 class Finding(NamedTuple):
@@ -38,10 +39,10 @@ class Findings:
         """Whether there is a certain mistake of these kinds."""
         return any(x.kind in kinds for x in self._wrong)
 
-    def report(self, stacklevel) -> list[Finding]:
+    def report(self) -> list[Finding]:
         """Warns of doubtful findings, then raises or returns them."""
         for finding in self._doubtful:
-            warnings.warn(_line(finding), stacklevel=stacklevel + 1)
+            warn(_line(finding))
         if self._wrong:
             raise ValueError(
                 "The model cannot be trained as intended:\n"

@@ -42,7 +42,9 @@ class Tokens {
     this.box.setAttribute("aria-label", label);
     this.box.dir = "auto";
     this.buttons = names.map((name, i) => this.button(name, i));
-    this.box.append(...this.buttons);
+    const ending = element("span", "ending"); // so that no line has the last alone
+    ending.append(...this.buttons.slice(-2));
+    this.box.append(...this.buttons.slice(0, -2), ending);
   }
 
   button(name, i) {

@@ -4,6 +4,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from keras_attn.metrics.rows import lists_of
+
 
 class ErrorRates(NamedTuple):
     """The result of `error_rates`, as shares: 0.25 is 25 %.
@@ -69,24 +71,9 @@ def error_rates(
             f"normalization={normalization!r}. Pass None to compare code "
             "points as they are."
         )
-    if isinstance(hypotheses, str):
-        raise ValueError(
-            "`hypotheses` must be a list of strings or of lists of tokens. "
-            f"Received: the string {hypotheses!r:.80}. Pass a single "
-            "hypothesis in a list."
-        )
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            "`error_rates` needs a list of references for each hypothesis. "
-            f"Received: {len(hypotheses)} hypotheses and {len(references)} "
-            "lists of references. Pass one list per hypothesis, also for a "
-            "single reference."
-        )
-    if not len(hypotheses):
-        raise ValueError(
-            "`error_rates` needs at least one row, because rates of no rows "
-            "are undefined. Received: no hypotheses. Pass the decoded rows."
-        )
+    hypotheses, references = lists_of(
+        hypotheses=hypotheses, references=references
+    )
     edits = wrong = length = 0
     pairs = zip(hypotheses, references, strict=True)
     for row, (hypothesis, candidates) in enumerate(pairs):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_attn.metrics.rows import lists_of
+
 Links = Iterable[tuple[int, int]]
 
 
@@ -84,14 +86,9 @@ def alignment_error_rate(
         0.25
     """
     if possible is None:
+        found, sure = lists_of(found=found, sure=sure)
         possible = [()] * len(sure)
-    counts = len(found), len(sure), len(possible)
-    if len(set(counts)) > 1:
-        raise ValueError(
-            "There must be links found, sure and possible for each sentence. "
-            f"Received: {counts[0]}, {counts[1]} and {counts[2]} sentences. "
-            "Pass an empty set for a sentence without links."
-        )
+    found, sure, possible = lists_of(found=found, sure=sure, possible=possible)
     agreed = total = 0
     for row, given in enumerate(zip(found, sure, possible, strict=True)):
         a, s, p = (_links(links, row) for links in given)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 from keras_attn.metrics.edits import error_rates
+from keras_attn.metrics.rows import lists_of
 
 References = Sequence[str | Sequence[str]]
 
@@ -29,7 +30,7 @@ def word_error_rate(hypotheses: Sequence[str], references: References) -> float:
         ...     said, ["the cat sat down", ["the dog", "a dog"]])
         0.16666666666666666
     """
-    lists = _lists(hypotheses, references)
+    hypotheses, lists = _lists(hypotheses, references)
     return error_rates(
         [x.split() for x in hypotheses],
         [[x.split() for x in several] for several in lists],
@@ -49,7 +50,7 @@ def character_error_rate(
         >>> keras_attn.metrics.character_error_rate(["kitten"], ["sitting"])
         0.42857142857142855
     """
-    return error_rates(hypotheses, _lists(hypotheses, references)).token
+    return error_rates(*_lists(hypotheses, references)).token
 
 
 def sequence_error_rate(
@@ -65,7 +66,7 @@ def sequence_error_rate(
         >>> keras_attn.metrics.sequence_error_rate(["a", "b"], ["a", ["c"]])
         0.5
     """
-    return error_rates(hypotheses, _lists(hypotheses, references)).sequence
+    return error_rates(*_lists(hypotheses, references)).sequence
 
 
 def bleu(hypotheses: Sequence[str], references: References, **options) -> float:
@@ -131,36 +132,34 @@ BY_NAME: dict[str, Callable[[Sequence[str], References], float]] = {
 
 
 def _lists(hypotheses, references):
-    """Returns a list of references for each hypothesis."""
-    if isinstance(hypotheses, str) or isinstance(references, str):
-        raise ValueError(
-            "`hypotheses` and `references` must be lists. Received: a single "
-            "string. Pass a list of one."
-        )
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            "Each hypothesis needs a reference, or a list of some. Received: "
-            f"{len(hypotheses)} hypotheses and {len(references)} references. "
-            "Put several references of one hypothesis in a list of their own."
-        )
-    for row, hypothesis in enumerate(hypotheses):
-        if not isinstance(hypothesis, str):
+    """Returns hypotheses, and a list of references for each of them."""
+    hypotheses, references = lists_of(
+        hypotheses=hypotheses, references=references
+    )
+    lists = []
+    for row, (said, right) in enumerate(
+        zip(hypotheses, references, strict=True)
+    ):
+        if not isinstance(said, str):
             raise ValueError(
                 "`hypotheses` must be strings. Received: "
-                f"hypotheses[{row}]={hypothesis!r:.80}. From a `Translator` "
+                f"hypotheses[{row}]={said!r:.80}. From a `Translator` "
                 "pass `result.text`; for lists of tokens call `error_rates`."
             )
-    return [[x] if isinstance(x, str) else list(x) for x in references]
+        several = [right] if isinstance(right, str) else right
+        several = list(several) if hasattr(several, "__iter__") else [several]
+        if not several or not all(isinstance(x, str) for x in several):
+            raise ValueError(
+                "Each hypothesis needs at least one reference, a string or a "
+                f"list of strings. Received: references[{row}]={right!r:.80}. "
+                "Leave rows without one out."
+            )
+        lists.append(several)
+    return hypotheses, lists
 
 
 def _by_sacrebleu(name, hypotheses, references, options):
-    lists = _lists(hypotheses, references)
-    for row, several in enumerate(lists):
-        if not several:
-            raise ValueError(
-                "Each hypothesis needs at least one reference. Received: "
-                f"references[{row}]=[]. Leave rows without one out."
-            )
+    hypotheses, lists = _lists(hypotheses, references)
     try:
         import sacrebleu
     except ImportError as error:
@@ -170,9 +169,9 @@ def _by_sacrebleu(name, hypotheses, references, options):
             "it is also part of keras-attn's extra `metrics`."
         ) from error
     # sacreBLEU wants the first references of all rows, then all second ones.
-    most = max(map(len, lists), default=0)
+    most = max(map(len, lists))
     streams = [
         [x[i] if i < len(x) else None for x in lists] for i in range(most)
     ]
     metric = getattr(sacrebleu, name)(**options)
-    return float(metric.corpus_score(list(hypotheses), streams).score)
+    return float(metric.corpus_score(hypotheses, streams).score)

@@ -7,12 +7,14 @@ import numpy as np
 from keras_attn.plots.fonts import font_of
 from keras_attn.plots.heat_map import HeatMap
 from keras_attn.plots.marks import names_of
+from keras_attn.plots.over_picture import LEFT
 from keras_attn.plots.over_picture import OverPicture
 from keras_attn.shown import Shown
 from keras_attn.shown import are_several
 from keras_attn.shown import score_of
 
 _WIDEST = 15.0  # inches of heat maps beside each other, if one is not wider
+_REST = 0.5  # inches: panels that are smaller by more get their own size
 _MOST = 50  # results in a figure
 _PIXELS = 30000  # most along a side: Matplotlib's limit is 65,535
 
@@ -119,7 +121,7 @@ def plot_attention(
     text = "".join(x.text for group in groups for x in group)
     heading = title if several and title else ""
     if ax is not None:
-        _require_matplotlib()
+        require_matplotlib()
         ((panel,),) = groups
         panel.fit_axes(ax)
         panel.draw(ax, font_of(text))
@@ -211,7 +213,7 @@ def _panels(result, title, saliency, picture, words, marks, grid):
 
 def _drawn(groups, heading, text):
     """Returns a figure with panels, those of a group beside each other."""
-    figure_type, canvas_type = _require_matplotlib()
+    figure_type, canvas_type = require_matplotlib()
     cell = min(
         (x.cell for group in groups for x in group if isinstance(x, HeatMap)),
         default=0,
@@ -233,15 +235,16 @@ def _drawn(groups, heading, text):
     canvas_type(figure)
     font = font_of(text + heading)
     if heading:
-        figure.suptitle(heading, x=0.02, ha="left", size=13, **font)
+        place = dict(x=LEFT / size[0], ha="left")
+        figure.suptitle(heading, size=13, **place, **font)
     if len(lines) == 1 and len(lines[0]) == 1:
         parts = [figure]
     else:
         parts = figure.subfigures(
             len(lines), 1, height_ratios=heights, squeeze=False
         ).ravel()
-    for part, line, width in zip(parts, lines, widths, strict=True):
-        _draw_line(part, line, size[0] - width, font)
+    for part, line, height in zip(parts, lines, heights, strict=True):
+        _draw_line(part, line, (size[0], height), font)
     return figure
 
 
@@ -259,22 +262,38 @@ def _lines(groups):
     return lines
 
 
-def _draw_line(part, line, rest, font):
+def _draw_line(part, line, size, font):
+    """Draws panels beside each other, from the left, each in its own size.
+
+    Args:
+        part: A figure, or a part of one.
+        line: The panels.
+        size: Width and height of the part in inches.
+        font: Properties of texts.
+    """
+    rest = size[0] - sum(x.inches[0] for x in line)
     if isinstance(line[0], OverPicture):
+        if rest > _REST:
+            ratios = [line[0].inches[0], rest]
+            part, _ = part.subfigures(1, 2, width_ratios=ratios)
         line[0].draw(part, font)
         return
     ratios = [x.inches[0] for x in line]
-    if rest > 0.5:  # inches: the line is shorter than the longest
+    if rest > _REST:
         ratios.append(rest)
     places = part.add_gridspec(1, len(ratios), width_ratios=ratios)
     for number, panel in enumerate(line):
-        ax = part.add_subplot(places[number])
-        if len(line) > 1 or rest > 0.5:
+        place, below = places[number], size[1] - panel.inches[1]
+        if below > _REST:
+            heights = [panel.inches[1], below]
+            place = place.subgridspec(2, 1, height_ratios=heights)[0]
+        ax = part.add_subplot(place)
+        if len(line) > 1 or rest > _REST:
             ax.set_anchor("NW")
         panel.draw(ax, font)
 
 
-def _require_matplotlib():
+def require_matplotlib():
     """Returns the types of a figure and its canvas."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -12,6 +12,7 @@ _SIDE = 1.7  # inches, longer side of a panel
 _COLUMNS = 6  # most panels beside each other
 _LINE = 3  # times as wide as high, a picture is a line of text or of sound
 _LINE_SIDE = 6.5  # inches, width of a line
+LEFT = 0.12  # inches, from the left to the title, as to the first panel
 _VEIL = 0.8  # how much of the picture is covered where there is no attention
 
 
@@ -89,7 +90,8 @@ class OverPicture:
         bar.ax.set_facecolor(behind)
         bar.set_label("attention", color=FAINT, size=8)
         title = wrapped(self.title, (self.inches[0] - 0.5) / 0.085)
-        figure.suptitle(title, x=0.02, ha="left", size=11, color=INK, **font)
+        place = dict(x=LEFT / self.inches[0], ha="left")
+        figure.suptitle(title, size=11, color=INK, **place, **font)
 
     def _label(self, ax, name, font):
         """Writes a token above its panel, or to the left of a line."""

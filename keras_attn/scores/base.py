@@ -29,6 +29,7 @@ class Score(Part):
     """
 
     by_position = False
+    example = "call(self, query, keys)"
 
     def build(self, query_shape, key_shape):
         """Creates the weights for queries and keys of these shapes."""

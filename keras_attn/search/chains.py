@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_attn.search.described import described
 from keras_attn.search.limits import Limits
 from keras_attn.search.options import is_fixed
 from keras_attn.search.rules import Rules
@@ -144,20 +145,21 @@ class Chains:
             raise TypeError(
                 f"`{type(self._search).__name__}.choose` must return the "
                 "tokens of the hypotheses, an integer tensor of shape "
-                f"(batch, {self.beams}). Received: {chosen!r:.200}. For "
+                f"(batch, {self.beams}). Received: {described(chosen)}. For "
                 "example return `step.likeliest()`, or "
                 "`step.pick(weights)` of weights (batch, hypotheses, "
                 "vocabulary). The scores follow from the tokens."
             )
-        if tf.executing_eagerly() and tf.reduce_any(
-            (chosen < 0) | (chosen >= vocabulary)
-        ):
-            raise ValueError(
-                f"`{type(self._search).__name__}.choose` must return ids of "
-                f"the vocabulary, 0 to {vocabulary - 1}. Received: "
-                f"{chosen.numpy().tolist()}. Take them from `step`, whose "
-                "logits have a column for each id."
-            )
+        if tf.executing_eagerly():
+            outside = chosen[(chosen < 0) | (chosen >= vocabulary)]
+            if tf.size(outside):
+                raise ValueError(
+                    f"`{type(self._search).__name__}.choose` must return ids "
+                    f"of the vocabulary, 0 to {vocabulary - 1}. Received: "
+                    f"{described(chosen)}, in which {int(outside[0])} is "
+                    "none. Take them from `step`, whose logits have a column "
+                    "for each id."
+                )
         return tf.cast(chosen, tf.int32)  # `tf.argmax` gives int64
 
     def results(self, chain: Chain, tokens, alignments) -> Hypotheses:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import tensorflow as tf
 
 OWN = -1  # stands for the search's own value in tensors of a request
@@ -52,6 +53,23 @@ class RequestOptions(Mapping):
                 f"{sorted(self)}. Received: {unknown}. Set others in the "
                 "search itself."
             )
+
+    def require_in_range(self, options):
+        """Raises `ValueError` for the first value out of range.
+
+        Args:
+            options: Dictionary of numpy arrays `(batch,)`.
+        """
+        for name, values in options.items():
+            allowed = self.range_of(name)
+            fine = np.array(allowed.holds(values))
+            if not fine.all():
+                row = int(fine.argmin())
+                raise ValueError(
+                    f"`{name}` must be {allowed} for each source. Received: "
+                    f"{name}={values[row]} for source {row}. Leave it out for "
+                    f"the search's own, {self._own(name)}."
+                )
 
     def checked(self, options):
         """Returns options as tensors; running them checks their range."""

@@ -24,9 +24,11 @@ class Sampling(Search):
     of ids.
 
     Each random number depends only on the row's seed, the hypothesis' index
-    and the time. So a row draws the same tokens alone or in any batch, in a
-    graph, compiled by XLA or served. More hypotheses, or a larger
-    `max_length`, do not change the earlier draws.
+    and the time. So a row with the same seed draws the same tokens alone or
+    in any batch, in a graph, compiled by XLA or served. More hypotheses, or a
+    larger `max_length`, do not change the earlier draws. A translator's
+    `seed=1` gives each row of a call a seed by its number; `seed=[7, 9]`
+    gives each row yours.
 
     The score of a hypothesis is the sum of the model's own log-probabilities:
     at temperature 1, normalised over all tokens. Hypotheses are sorted by

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_attn.search import candidates
 from keras_attn.search import draws
+from keras_attn.search.described import described
 from keras_attn.search.task import POSSIBLE
 from keras_attn.search.task import log_normaliser
 
@@ -130,8 +131,10 @@ class Step:
             raise ValueError(
                 "`pick` takes weights that are finite and at least 0, with "
                 "one above 0 for each hypothesis. Received: "
-                f"{weights.numpy().tolist()!r:.300}. Give a weight to a "
-                "token that is allowed, such as `step.likeliest()`."
+                f"{described(weights)}; the largest is "
+                f"{float(tf.reduce_max(weights))}, the smallest "
+                f"{float(tf.reduce_min(weights))}. Give a weight to a token "
+                "that is allowed, such as `step.likeliest()`."
             )
 
     def of_beams(self, first, count):

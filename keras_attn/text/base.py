@@ -508,17 +508,28 @@ class Text:
             longest = tf.reduce_max(
                 tf.concat([pieces.row_lengths(), [0]], axis=0)
             )
-            check = tf.debugging.Assert(
-                longest <= self.max_length,
-                [
-                    f"A text may have at most {self.max_length} tokens. "
-                    "Received: a text with this number of tokens:",
-                    longest,
-                ],
-            )
-            with tf.control_dependencies([check] if check else []):
+            fits, needed = longest <= self.max_length, self._too_long()
+            if tf.executing_eagerly():
+                if not fits:
+                    raise ValueError(f"{needed} {int(longest)}")
+                return pieces
+            check = tf.debugging.Assert(fits, [needed, longest])
+            with tf.control_dependencies([check]):
                 pieces = tf.identity(pieces)
         return pieces[:, : self.max_length]
+
+    def _too_long(self):
+        return (
+            f"A text may have at most {self.max_length} tokens. Split it, or "
+            "make the `Text` with a larger `max_length`, or with "
+            '`too_long="truncate"`. Received: a text with this number of '
+            "tokens:"
+        )
+
+    def require_short(self, strings) -> None:
+        """Raises `ValueError` for a row that `too_long="error"` refuses."""
+        if self.too_long == "error":
+            self._cut(self._read(strings))
 
     def strings(self, ids, tokens=None) -> tf.Tensor:
         """Turns ids `(..., time)` into strings `(...)`.

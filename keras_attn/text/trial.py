@@ -2,10 +2,10 @@
 
 import inspect
 import os
-import warnings
 
 import tensorflow as tf
 
+from keras_attn.caller import warn
 from keras_attn.special_tokens import SPECIAL_TOKENS
 from keras_attn.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
@@ -359,10 +359,9 @@ class Trial:
                 return
 
     def _warn(self, what):
-        warnings.warn(
+        warn(
             f"`{self._name}` loses text: {what}. If this is meant, set "
             f"`keeps_text = False` in `{self._name}`.",
-            stacklevel=5,
         )
 
     def _require_pieces_of_ids(self, lines, rows, back):

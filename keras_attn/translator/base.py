@@ -276,7 +276,7 @@ class Translator:
         sources: Any,
         batch_size: int = 64,
         prefixes: Sequence[str | None] | None = None,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Translations:
         """Translates sources.
@@ -291,8 +291,12 @@ class Translator:
                 differ much, it is parted, unless XLA compiles the search.
             prefixes: List with a string or `None` for each source, with which
                 its target begins, such as a token for the wanted language.
-            seed: Integer for searches that draw, such as `Sampling`: the same
-                seed repeats the draws. Defaults to a new seed in each call.
+            seed: Seed for searches that draw, such as `Sampling`. An integer
+                repeats the draws of a call: source number `i` has the same
+                seed again, and equal sources have different ones. A list has
+                a seed for each source, which then draws the same alone, in
+                any batch and in an export. Defaults to new seeds in each
+                call.
             options: Dictionary of options that replace the search's own, such
                 as `{"length_penalty": 0.6}`. Each value is one number for all
                 sources, or a list with a number for each.

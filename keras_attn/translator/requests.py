@@ -1,5 +1,6 @@
 """Checks and converts a call's prefixes, seed and options."""
 
+import math
 import operator
 from collections.abc import Mapping
 
@@ -100,21 +101,40 @@ def _prefixes(target_text, longest, prefixes):
 
 def _seeds(seed, count):
     """Returns a seed for each row, which does not depend on the batch."""
+    if hasattr(seed, "__len__") and getattr(seed, "shape", None) != ():
+        return _seed_of_each(seed, count)
     if seed is not None:
-        try:
-            number = operator.index(seed)
-        except TypeError:
-            number = -1
-        if number < 0:
-            raise ValueError(
-                "`seed` must be an integer, at least 0, or None for a new "
-                f"seed in each call. Received: seed={seed!r}"
-            )
-        seed = number
+        _require_seeds([seed], seed, math.inf)
     # `SeedSequence` mixes the bits, so that the seeds 1 and 2 share no rows.
-    (first,) = np.random.SeedSequence(seed).generate_state(1)
+    number = None if seed is None else operator.index(seed)
+    (first,) = np.random.SeedSequence(number).generate_state(1)
     rows = first + np.arange(count, dtype="uint32")  # wraps around
     return rows.astype("int32")
+
+
+def _seed_of_each(seeds, count):
+    """Returns the seeds that a caller or a served request gives to rows."""
+    if not is_list_of(count, seeds):
+        raise ValueError(
+            "`seed` must be an integer, or a list with one for each of the "
+            f"{count} source(s). Received: seed={seeds!r:.200}"
+        )
+    _require_seeds(seeds, seeds, tf.int32.max)
+    return np.array(seeds, "int32").reshape(count)
+
+
+def _require_seeds(each, given, most):
+    for seed in each:
+        try:
+            fits = 0 <= operator.index(seed) <= most
+        except TypeError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                "`seed` must be an integer, at least 0, a list of such up to "
+                f"{tf.int32.max} for each source, or None for a new seed in "
+                f"each call. Received: seed={given!r:.200}"
+            )
 
 
 def _options(search, count, options):
@@ -134,22 +154,21 @@ def _options(search, count, options):
                 f"itself, `{type(search).__name__}(...)`."
             )
         arrays[name] = _option(name, value, known[name], count)
-    try:
-        search.check_options(
-            {name: tf.constant(x) for name, x in arrays.items()}
-        )
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(error.message) from None
+    known.require_in_range(arrays)
     return arrays
 
 
 def _option(name, value, dtype, count):
     array = np.asarray(value)
-    fits = array.dtype.kind in ("iuf" if dtype.is_floating else "iu")
-    if not fits or array.shape not in ((), (count,)):
-        raise ValueError(
-            f"The option {name!r} must be a number of dtype {dtype.name}, or "
-            f"one for each of the {count} source(s). Received: "
-            f"{name}={value!r:.200}"
-        )
-    return np.broadcast_to(array, (count,)).astype(dtype.as_numpy_dtype)
+    kinds = "iuf" if dtype.is_floating else "iu"
+    if array.dtype.kind in kinds and array.shape in ((), (count,)):
+        with np.errstate(over="ignore"):  # infinity is out of each range
+            cast = array.astype(dtype.as_numpy_dtype)
+        # An integer that does not fit would turn into another one.
+        if dtype.is_floating or np.array_equal(cast, array):
+            return np.broadcast_to(cast, (count,))
+    raise ValueError(
+        f"The option {name!r} must be a number of dtype {dtype.name}, or "
+        f"one for each of the {count} source(s). Received: "
+        f"{name}={value!r:.200}"
+    )

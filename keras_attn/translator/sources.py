@@ -80,7 +80,9 @@ class Lines:
                 f"names. Received: {lines!r:.200} (of type "
                 f"{type(lines).__name__})."
             )
-        return [encode(line) for line in lines]
+        rows = [encode(line) for line in lines]
+        self.text.require_short(tf.constant(rows, tf.string))
+        return rows
 
     def batch_of_one(self, line):
         """Returns one line as `collect()` takes it."""

@@ -4,13 +4,13 @@ A Python loop runs the compiled step of the search, the same step that the
 search's own loop runs.
 """
 
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from keras_attn import structures
+from keras_attn.caller import warn
 from keras_attn.search import CUT
 from keras_attn.text import Growing
 from keras_attn.translator.results import Token
@@ -114,10 +114,9 @@ def run(stream, pipeline, given, request) -> Iterator[Token]:
     source_tokens, (length,), truncated, carried = stream.first(given, request)
     if truncated[0]:
         limits = {text.max_length for _, text in pipeline.sources.texts}
-        warnings.warn(
+        warn(
             "The source has more tokens than its Text's max_length of "
             f"{' or '.join(map(str, sorted(limits)))} and was cut to it.",
-            stacklevel=2,
         )
     source_tokens = strings(source_tokens[0, :length].numpy())
     text, longest = pipeline.target_text, pipeline.search.max_length

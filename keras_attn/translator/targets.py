@@ -15,8 +15,9 @@ class Lines:
     name = "score"  # the function of `Pipeline` that takes them
     specs = tf.TensorSpec([None], tf.string)
 
-    def __init__(self, lines):
+    def __init__(self, lines, text: Text):
         self._lines = [encode(x) for x in lines]
+        text.require_short(tf.constant(self._lines, tf.string))
 
     def take(self, rows) -> tf.Tensor:
         return tf.constant([self._lines[i] for i in rows], tf.string)
@@ -98,7 +99,7 @@ def read(targets, count: int, text: Text) -> Lines | Hypotheses:
             )
     if first is Translation:
         return Hypotheses(targets, text)
-    return Lines(targets)
+    return Lines(targets, text)
 
 
 def _kind(i, target):

@@ -1,12 +1,12 @@
 """Tries models on random inputs before anything is decoded with them."""
 
-import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_attn.arguments import is_ours
+from keras_attn.caller import warn
 from keras_attn.hub import SoundFeatures
 from keras_attn.keras_internals import layers_within
 from keras_attn.shortlist import Shortlist
@@ -366,7 +366,7 @@ def _misled(cut, padded, target):
 def _check_padding(model, cut, padded, target, alone):
     beside = model([*padded, target], training=False)
     if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
-        warnings.warn(
+        warn(
             "Padding changes the output of this model, so a line may "
             "translate differently in a batch with a longer one. "
             + (
@@ -381,7 +381,6 @@ def _check_padding(model, cut, padded, target, alone):
                 "`keras_attn.check(model)` names the layer, before training "
                 "too."
             ),
-            stacklevel=4,
         )
 
 

@@ -1,0 +1,38 @@
+"""Checks the lists of rows that metrics take."""
+
+
+def lists_of(**given) -> list[list]:
+    """Returns arguments as lists with as many rows as each other.
+
+    Any iterable will do, such as a generator.
+
+    Raises:
+        ValueError: If one is a single string or no iterable, if their numbers
+            of rows differ, or if they have none.
+    """
+    for name, rows in given.items():
+        if isinstance(rows, (str, bytes)) or not hasattr(rows, "__iter__"):
+            raise ValueError(
+                f"{_named(given)} must be lists with an item for each row. "
+                f"Received: {name}={rows!r:.80}. Pass a list of one."
+            )
+    lists = [list(rows) for rows in given.values()]
+    counts = {name: len(rows) for name, rows in zip(given, lists, strict=True)}
+    if len(set(counts.values())) > 1:
+        received = " and ".join(f"{n} {name}" for name, n in counts.items())
+        raise ValueError(
+            f"{_named(given)} must have an item for each row. Received: "
+            f"{received}. Put what belongs to one row into a list of its own."
+        )
+    if not lists[0]:
+        raise ValueError(
+            "A metric needs at least one row, because that of none is "
+            f"undefined. Received: no {next(iter(given))}. Pass the decoded "
+            "rows."
+        )
+    return lists
+
+
+def _named(given):
+    *first, last = (f"`{name}`" for name in given)
+    return f"{', '.join(first)} and {last}"

@@ -1,0 +1,30 @@
+"""Describes for an error what a search of a user's own returned."""
+
+import numpy as np
+import tensorflow as tf
+
+_FIRST = 8  # values
+
+
+def described(x) -> str:
+    """Returns the dtype and shape of a tensor, then its first values.
+
+    What is no tensor is described by its type.
+    """
+    if isinstance(x, (tuple, list)):
+        parts = ", ".join(map(described, x[:_FIRST]))
+        more = ", …" if len(x) > _FIRST else ""
+        return f"a {type(x).__name__} of {len(x)} ({parts}{more})"
+    if not (hasattr(x, "dtype") and hasattr(x, "shape")):
+        return f"{x!r:.80} of type {type(x).__name__}"
+    dtype = getattr(x.dtype, "name", x.dtype)
+    kind = "an array" if isinstance(x, np.ndarray) else "a tensor"
+    text = f"{kind} of dtype {dtype}, shape {tuple(x.shape)}"
+    if isinstance(x, tf.RaggedTensor) or not hasattr(x, "__array__"):
+        return text
+    if tf.is_tensor(x) and not hasattr(x, "numpy"):  # in a graph
+        return text
+    values = np.ravel(x)
+    first = ", ".join(map(str, values[:_FIRST]))
+    more = ", …" if values.size > _FIRST else ""
+    return f"{text}, values {first}{more}"
