@@ -112,6 +112,14 @@ class Text:
             Trial(self.splitter, self._normalise).run()
         self._learn(*self._tokens_of(vocabulary))
 
+    def __repr__(self) -> str:
+        return (
+            f"<Text size={self.size}, split={self.split!r}, "
+            f"lowercase={self.lowercase}, max_length={self.max_length}, "
+            f"too_long={self.too_long!r}, "
+            f"normalization={self.normalization!r}>"
+        )
+
     @property
     def split(self) -> str | Splitter:
         """The short name of the way of splitting, or the `Splitter`."""

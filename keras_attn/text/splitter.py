@@ -144,6 +144,10 @@ class Splitter(tf.Module):
         """Returns a splitter made from the result of `get_config()`."""
         return cls(**config)
 
+    def __repr__(self) -> str:
+        # Not the arguments: among them are whole vocabularies.
+        return f"<{type(self).__name__}>"
+
     def writes(self, method: str) -> bool:
         """Returns whether the subclass overrides this method."""
         return getattr(type(self), method) is not getattr(Splitter, method)
