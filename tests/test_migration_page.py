@@ -56,7 +56,8 @@ def rows():
     found, parent = [], ""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         theirs, *rest = line.strip("| ").split(" | ")
-        if not line.startswith("| ") or "keras_attn" in rest or "with" == theirs:
+        head = "keras_attn" in rest or theirs == "with"
+        if head or not line.startswith("| "):
             continue
         if not theirs.startswith("…"):
             parent = re.search(r"\w+", theirs)[0]

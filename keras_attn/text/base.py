@@ -33,8 +33,8 @@ class Text:
     """A vocabulary, and how text is turned into its ids.
 
     Ids 0 to 3 are padding, start, end and unknown. The rest are the tokens,
-    the most frequent first. Only a splitter of a pretrained vocabulary has
-    these four at other ids, which `special` tells.
+    the most frequent first. Only a splitter of a pretrained vocabulary uses
+    other ids; see `special`.
 
     Args:
         vocabulary: Tokens without the special ones, in the order of ids, or
@@ -310,8 +310,8 @@ class Text:
 
         The ids are those of this text, so a model trained on draws is used
         with this text. `keras_attn.pairs` draws anew in each epoch. No seed
-        repeats the draws. A draw of more than `max_length` tokens gives way
-        to the likeliest split.
+        repeats the draws. If a draw has more than `max_length` tokens, the
+        likeliest split is used.
 
         Args:
             nbest: Number of the likeliest ways to split from which one is
