@@ -260,6 +260,16 @@ def test_commands_name_targets_programs_and_extras_that_exist():
     assert '".[plot]"' in said and '"./serving[server]"' in said
 
 
+def test_contributing_says_how_to_run_one_test():
+    page = ROOT / ".github" / "CONTRIBUTING.md"
+    said = "\n".join(x.code for x in snippets(page, "sh"))
+    found = re.findall(r"-m pytest (\S+\.py) -k (\w+)$", said, re.M)
+    assert found
+    for file, words in found:
+        tests = re.findall(r"^def (test_\w+)", text_of(ROOT / file), re.M)
+        assert len([x for x in tests if words in x]) == 1
+
+
 def anchors(page):
     """The anchors that headings have, as GitHub makes them."""
     text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
