@@ -1,7 +1,7 @@
 """Saliency: how much each source token bears on each target token.
 
 Attention tells where a decoder looked. Gradients tell which tokens change
-its output, by whatever way through the model, and so are held beside it.
+its output, through every path in the model, which complements attention.
 """
 
 from collections.abc import Iterable

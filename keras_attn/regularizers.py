@@ -16,8 +16,8 @@ class _Regularizer:
         if not is_number or not weight > 0:
             raise ValueError(
                 f"`weight` of a `{type(self).__name__}` must be above 0. "
-                f"Received: weight={weight!r}. To have no such loss, pass no "
-                "regularizer."
+                f"Received: weight={weight!r}. For no such loss use "
+                "`regularizer=None`."
             )
         self.weight = weight
 

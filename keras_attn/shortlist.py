@@ -71,6 +71,13 @@ class Shortlist:
                 "`Shortlist.from_tokens` makes them from tokens."
             )
 
+    def __repr__(self) -> str:
+        sources, best = self.table.shape
+        return (
+            f"<Shortlist of up to {best} target tokens for each of {sources} "
+            f"source tokens, and {len(self.always)} always>"
+        )
+
     @classmethod
     def from_tokens(
         cls,

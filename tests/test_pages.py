@@ -7,6 +7,8 @@ A block of `text` right after a snippet is what that prints. The Python of
 
 import ast
 import builtins
+import contextlib
+import io
 import itertools
 import pathlib
 import re
@@ -129,10 +131,12 @@ def exported(lines, tmp_path_factory):
     """Runs the tour in a directory of its own and returns that."""
     directory = tmp_path_factory.mktemp("tour")
     names = {"words": lines[0], "phones": lines[1]}
+    printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
-        run(TOUR, names)
-    return directory, names
+        with contextlib.redirect_stdout(printed):
+            run(TOUR, names)
+    return directory, names, printed.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -159,13 +163,24 @@ def address(exported):
 
 
 def test_the_tour_trains_decodes_draws_and_exports(exported):
-    directory, names = exported
+    directory, names, _ = exported
     result = names["result"]
     assert len(result.text) == len(result.scores) == 1
     assert len(result.alternatives[0]) == 2
     assert result.alignments[0].shape[1] == len("attention") + 1
     assert (directory / "attention.png").stat().st_size > 1000
     assert (directory / "models/pronounce/1/saved_model.pb").exists()
+
+
+def test_the_tour_prints_the_score_and_the_text_of_each_guess(exported):
+    _, names, printed = exported
+    best = names["result"][0]
+    guesses = [best, *best.alternatives]
+    assert len(guesses) == 3
+    assert printed.splitlines()[-3:] == [
+        f"{x.score:.2f} {x.text}" for x in guesses
+    ]
+    assert "/step - loss" in printed.splitlines()[-4]  # of `fit`
 
 
 def test_the_model_of_the_tour_takes_fewer_than_30_lines():
@@ -199,7 +214,7 @@ def test_a_client_gets_the_translators_answer(query, exported, address, capsys):
 def test_a_snippet_goes_on_with_the_tour(
     snippet, exported, capsys, monkeypatch
 ):
-    directory, names = exported
+    directory, names, _ = exported
     assert free_names(snippet.code) <= names.keys(), "neither its own nor ours"
     monkeypatch.chdir(directory)
     run(snippet, dict(names))
@@ -243,6 +258,16 @@ def test_commands_name_targets_programs_and_extras_that_exist():
         known = tomllib.loads(text_of(file))["project"]
         assert set(extras.split(",")) <= known["optional-dependencies"].keys()
     assert '".[plot]"' in said and '"./serving[server]"' in said
+
+
+def test_contributing_says_how_to_run_one_test():
+    page = ROOT / ".github" / "CONTRIBUTING.md"
+    said = "\n".join(x.code for x in snippets(page, "sh"))
+    found = re.findall(r"-m pytest (\S+\.py) -k (\w+)$", said, re.M)
+    assert found
+    for file, words in found:
+        tests = re.findall(r"^def (test_\w+)", text_of(ROOT / file), re.M)
+        assert len([x for x in tests if words in x]) == 1
 
 
 def anchors(page):

@@ -2,14 +2,18 @@
 
 `cmudict` and `numbers` have the data, `report` prints how well a model does,
 `rows` keeps a table of results, `serving` starts a server, and `command_line`
-reads the options. Import this package before Keras: TensorFlow reads the
-variable below when it starts.
+reads the options. Import this package before Keras: it starts TensorFlow
+without its notes on the machine's hardware, which look like errors and are
+none.
 """
 
 import os
 
-# TensorFlow's notes on the machine's hardware look like errors and are none.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+    from keras_attn_serving.quiet import start_tensorflow
+
+    start_tensorflow()
 
 from common import cmudict as cmudict
 from common import command_line as command_line

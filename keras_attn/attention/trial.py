@@ -7,7 +7,7 @@ from keras_attn.keras_internals import AutocastScope
 from keras_attn.keras_internals import layers_within
 from keras_attn.scores import Score
 
-# All different, so that no axis passes for another.
+# Distinct sizes reveal swapped axes.
 _BATCH, _TARGET, _SOURCE = 2, 3, 5
 
 

@@ -58,7 +58,7 @@ class Kind:
     def _of_bytes(cls, tokenizer):
         if tokenizer.add_prefix_space:
             raise ValueError(
-                "A text begins as it is written. Received: "
+                "`add_prefix_space=True` is not supported. Received: "
                 f"{type(tokenizer).__name__} with `add_prefix_space=True`. "
                 "Make it without, and let sources begin with a space."
             )

@@ -72,11 +72,11 @@ class MarginalDecoder(keras.layers.Layer):
        known: at the next step, whose input it is.
 
     `W` and `O` have biases. All alignments begin before the first real
-    position: from there the order 1, and a monotonic order 0, move on.
+    position: `order=1`, and a monotonic `order=0`, start from there.
 
-    The outputs are log-probabilities, so no `Dense` follows. Logits they are
-    too: `SequenceCrossentropy` is then the exact `-log p(y | x)`, without
-    sampling or a bound.
+    The outputs are log-probabilities, so no `Dense` follows. They can be
+    used as logits: `SequenceCrossentropy` is then the exact
+    `-log p(y | x)`, without sampling or a bound.
 
     A step computes `(batch, source, vocabulary)` numbers, and drops them: the
     gradient computes them again. So the layer is for vocabularies of

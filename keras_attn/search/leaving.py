@@ -1,7 +1,7 @@
 """The loop of a search in a graph: rows that are done leave the batch.
 
 A batch takes as many steps as its longest output. Half of the rows may be done
-much earlier, and a model that repeats itself may go on for one row alone. So
+much earlier, and one row whose model repeats itself keeps the batch running. So
 once half of the rows are done, the others go on without them. The results do
 not change, since no row depends on another.
 """

@@ -45,15 +45,15 @@ class Task(NamedTuple):
     gathers the states of the beams' parents `(batch, beams)`.
 
     A state may have buffers `(batch, beams, ..., time, dim)` with a place for
-    each step, and `start(beams)` makes places for all. A search needs fewer
-    places at first if there is `buffers`, which returns a list of a state's
-    buffers. Then `start(beams, n)` makes places for `n` steps, and with 0 each
-    step adds a place. Where the shapes in a loop have to stay, there is also
-    `widened(state, n)`, which adds places for `n` steps.
+    each step, and `start(beams)` makes places for all. With `buffers`, which
+    returns a list of a state's buffers, they start small: `start(beams, n)`
+    makes places for `n` steps, and with 0 each step adds a place. Where the
+    shapes in a loop have to stay, there is also `widened(state, n)`, which adds
+    places for `n` steps.
 
-    If `records_end` is set, what a loop's steps record ends with its last step,
-    and a search fills it up. So it is in ONNX, where a loop stacks what its
-    steps return. TensorFlow has a place for each step from the beginning.
+    If `records_end` is set, recorded arrays stop at the loop's last step, and a
+    search pads them. That is so in ONNX, where a loop stacks what its steps
+    return. TensorFlow has a place for each step from the beginning.
 
     Rows that are done leave the batch if there is `over`. Of `given`, a
     structure of tensors, batch first, `over(given)` makes the same task, also

@@ -33,8 +33,8 @@ class Text:
     """A vocabulary, and how text is turned into its ids.
 
     Ids 0 to 3 are padding, start, end and unknown. The rest are the tokens,
-    the most frequent first. Only a splitter of a pretrained vocabulary has
-    these four at other ids, which `special` tells.
+    the most frequent first. Only a splitter of a pretrained vocabulary uses
+    other ids; see `special`.
 
     Args:
         vocabulary: Tokens without the special ones, in the order of ids, or
@@ -111,6 +111,14 @@ class Text:
         if self._is_of_your_own and not self.splitter.draws:
             Trial(self.splitter, self._normalise).run()
         self._learn(*self._tokens_of(vocabulary))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Text size={self.size}, split={self.split!r}, "
+            f"lowercase={self.lowercase}, max_length={self.max_length}, "
+            f"too_long={self.too_long!r}, "
+            f"normalization={self.normalization!r}>"
+        )
 
     @property
     def split(self) -> str | Splitter:
@@ -302,8 +310,8 @@ class Text:
 
         The ids are those of this text, so a model trained on draws is used
         with this text. `keras_attn.pairs` draws anew in each epoch. No seed
-        repeats the draws. A draw of more than `max_length` tokens gives way
-        to the likeliest split.
+        repeats the draws. If a draw has more than `max_length` tokens, the
+        likeliest split is used.
 
         Args:
             nbest: Number of the likeliest ways to split from which one is

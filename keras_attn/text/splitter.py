@@ -43,10 +43,10 @@ class Splitter(tf.Module):
             Otherwise `None`. With `special`, the list of all tokens.
         special: For the ids of a pretrained vocabulary, its `SpecialTokens`.
             `None` if padding, start, end and unknown have the ids 0 to 3.
-        splits_alone: Whether each token of a vocabulary, as a line of its
-            own, is split into just itself. A `Text` then refuses tokens that
-            are not. Set it to `False` if pieces depend on their neighbours,
-            as `##ing` does.
+        splits_alone: Whether splitting a token of the vocabulary returns it
+            unchanged. A `Text` then refuses tokens that are split. Set
+            it to `False` if pieces depend on their neighbours, as `##ing`
+            does.
         keeps_text: Whether splitting and joining keep all letters and digits.
             A `Text` then warns if they do not. Set it to `False` for a
             splitter that leaves some out or replaces them on purpose.
@@ -143,6 +143,10 @@ class Splitter(tf.Module):
     def from_config(cls, config: dict) -> "Splitter":
         """Returns a splitter made from the result of `get_config()`."""
         return cls(**config)
+
+    def __repr__(self) -> str:
+        # Not the arguments: among them are whole vocabularies.
+        return f"<{type(self).__name__}>"
 
     def writes(self, method: str) -> bool:
         """Returns whether the subclass overrides this method."""

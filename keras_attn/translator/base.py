@@ -233,6 +233,24 @@ class Translator:
             )
         return cls(**found, **options)
 
+    def __repr__(self) -> str:
+        if len(self.models) == 1:
+            shown = {"model": self.models[0]}
+        else:
+            shown = {"models": list(self.models)}
+        names = (
+            "source_text",
+            "target_text",
+            "search",
+            "jit_compile",
+            "forbidden",
+            "replace_unknown",
+            "shortlist",
+        )
+        shown |= {name: getattr(self, name) for name in names}
+        lines = [f"  {name}={value!r}" for name, value in shown.items()]
+        return "\n".join([f"<{type(self).__name__}", *lines]) + ">"
+
     @property
     def model(self) -> keras.Model:
         """The model, if the translator has a single one."""

@@ -232,9 +232,9 @@ class Pipeline:
 
     @property
     def _is_slow_alone(self):
-        """Whether one hypothesis takes longer than two.
+        """Whether XLA runs one row slower than two.
 
-        So it is under XLA with the products of `EinsumDense`, which
+        It does with the products of `EinsumDense`, which
         `MultiHeadAttention` has. Then one row is decoded twice.
         """
         return (

@@ -11,6 +11,8 @@ import tensorflow as tf
 from keras_attn.search import Hypotheses
 from keras_attn.text import Text
 
+_SHOWN = 10  # translations that `repr` shows: they fit on a screen
+
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
@@ -18,9 +20,12 @@ class Translation:
 
     text: str
     score: float
-    source_tokens: list[str]  # with the end token; positions if not text
-    tokens: list[str]  # with the end token, if there is one
-    alignment: np.ndarray  # (len(tokens), len(source_tokens)), float32
+    # With the end token; positions if the source is not text.
+    source_tokens: list[str] = dataclasses.field(repr=False)
+    # With the end token, if there is one.
+    tokens: list[str] = dataclasses.field(repr=False)
+    # (len(tokens), len(source_tokens)), float32
+    alignment: np.ndarray = dataclasses.field(repr=False)
     finished: bool  # False if cut at the search's maximum length
     alternatives: list["Translation"] = dataclasses.field(
         default_factory=list, repr=False
@@ -50,7 +55,13 @@ class Translations(Sequence):
         return iter(self._rows)
 
     def __repr__(self) -> str:
-        return f"Translations({self._rows!r})"
+        if not self._rows:
+            return "Translations([])"
+        lines = [f"  {row!r}," for row in self._rows[:_SHOWN]]
+        more = len(self._rows) - len(lines)
+        if more:
+            lines.append(f"  ... and {more} more")
+        return "\n".join(["Translations([", *lines, "])"])
 
     @property
     def text(self) -> list[str]:
@@ -109,8 +120,8 @@ class Scores:
             them.
     """
 
-    tokens: list[list[str]]
-    token_scores: list[np.ndarray]
+    tokens: list[list[str]] = dataclasses.field(repr=False)
+    token_scores: list[np.ndarray] = dataclasses.field(repr=False)
     scores: np.ndarray
     truncated: list[bool] = dataclasses.field(default_factory=list)
     unknown: list[int] = dataclasses.field(default_factory=list)

@@ -1,13 +1,13 @@
 """Serves models during development: `python -m keras_attn_serving --help`."""
 
 import logging
-import os
 import signal
 import sys
 import threading
 
 from keras_attn_serving import flags as command_line
 from keras_attn_serving.limits import Limits
+from keras_attn_serving.quiet import start_tensorflow
 
 _LOG = logging.getLogger(__name__)
 
@@ -18,9 +18,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status."""
     flags = command_line.read(arguments)
     # Hides TensorFlow's start-up notes and deprecations, but not its errors.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
+        start_tensorflow()
         from keras_attn_serving.server import ConfigError
         from keras_attn_serving.server import LoadError
         from keras_attn_serving.server import Server
@@ -37,6 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s level=%(levelname)s %(message)s",
+    )
+    _LOG.info(
+        "GPUs found: %d; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own notes",
+        settings.gpus(),
     )
     # The HTTP server's own notes add nothing.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

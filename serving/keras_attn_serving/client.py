@@ -33,6 +33,9 @@ class BlockingClient:
     def __init__(self, queries: Queries):
         self._queries = queries
 
+    def __repr__(self) -> str:
+        return self._queries.shown_as(type(self).__name__)
+
     def predict(
         self,
         inputs: Any,

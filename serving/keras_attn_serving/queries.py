@@ -80,6 +80,16 @@ class Queries:
         self._options: dict[ModelSpec, dict[str, TensorSpec]] = {}
         self._spec(model or "", version)  # refuses what can be none
 
+    def __repr__(self) -> str:
+        return self.shown_as(type(self).__name__)
+
+    def shown_as(self, name: str) -> str:
+        """Returns the `repr` of a client whose class has this name."""
+        return (
+            f"<{name} {self.address!r}, model={self.model!r}, "
+            f"version={self.version!r}>"
+        )
+
     @property
     def address(self) -> str:
         """The server's address."""

@@ -80,6 +80,11 @@ def versions() -> str:
     )
 
 
+def gpus() -> int:
+    """Returns how many GPUs TensorFlow finds on this machine."""
+    return len(tf.config.list_physical_devices("GPU"))
+
+
 def _session_config(flags):
     if flags.tensorflow_session_config_file:
         result = config.read(

@@ -6,7 +6,9 @@ import pickle
 import grpc
 import numpy as np
 import pytest
+from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
+from keras_attn_serving import RestClient
 from keras_attn_serving import Result
 from keras_attn_serving import RowError
 from keras_attn_serving import ServingError
@@ -95,6 +97,21 @@ def ask(transport, texts, retries=0, max_rows=None, timeout=60.0, **options):
     again = Retries(retries, draw=lambda: 0.5)
     queries = Queries(transport, "m", None, timeout, again, max_rows)
     return run_now(queries.predict(texts, **options))
+
+
+@pytest.mark.parametrize(
+    "kind, address",
+    [
+        (Client, "localhost:8500"),
+        (AsyncClient, "localhost:8500"),
+        (RestClient, "http://localhost:8501"),
+    ],
+)
+def test_a_client_shows_its_server_and_model(kind, address):
+    client = kind(address, "pronounce", version="canary")
+    assert repr(client) == (
+        f"<{kind.__name__} '{address}', model='pronounce', version='canary'>"
+    )
 
 
 def test_a_call_is_made_again_until_the_server_is_back():
