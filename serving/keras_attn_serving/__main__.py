@@ -5,17 +5,25 @@ import os
 import signal
 import sys
 import threading
+from typing import NoReturn
 
 from keras_attn_serving import flags as command_line
+from keras_attn_serving.connections import Connections
 from keras_attn_serving.limits import Limits
 
 _LOG = logging.getLogger(__name__)
 
-_GRACE = 10.0  # seconds in which calls in flight are finished
+# Containers are killed ten seconds after SIGTERM, unless told otherwise. The
+# calls in flight have most of that, and the rest is for the end of runs.
+_GRACE = 8.0
+_MOST = 9.0  # then the process ends, whatever a run or a load still does
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit status."""
+    """Serves until SIGTERM or SIGINT, and ends the process with status 0.
+
+    Returns another status if it cannot serve.
+    """
     flags = command_line.read(arguments)
     # Hides TensorFlow's start-up notes and deprecations, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -57,6 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
             limits=Limits(
                 *(getattr(flags, f"max_{name}") for name in Limits._fields)
             ),
+            connections=Connections(
+                flags.max_connections, flags.max_idle_seconds
+            ),
             channel_arguments=flags.grpc_channel_arguments,
         )
     except (ConfigError, LoadError, OSError) as error:
@@ -71,8 +82,19 @@ def main(arguments: list[str] | None = None) -> int:
         if seconds:
             models = _reload(flags, models, server)
     _LOG.info("stopping: calls in flight have %g seconds", _GRACE)
+    late = threading.Timer(_MOST, _end)
+    late.daemon = True
+    late.start()
     server.stop(_GRACE)
-    return 0
+    _end()
+
+
+def _end() -> NoReturn:
+    # Without taking TensorFlow down, which costs Python seconds and leaves
+    # nothing behind that the system would not free.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _announce(flags, models, server):
