@@ -28,6 +28,13 @@ def main(arguments: list[str] | None = None) -> int:
     # Hides TensorFlow's start-up notes and deprecations, but not its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s level=%(levelname)s %(message)s",
+    )
+    # The HTTP server warns of each client that sends nonsense.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    _LOG.info("importing TensorFlow")
     try:
         from keras_attn_serving.server import ConfigError
         from keras_attn_serving.server import LoadError
@@ -42,12 +49,6 @@ def main(arguments: list[str] | None = None) -> int:
     xla = flags.xla_cpu_compilation_enabled or flags.xla_gpu_compilation_enabled
     if not xla:
         _disable_xla()
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s level=%(levelname)s %(message)s",
-    )
-    # The HTTP server's own notes add nothing.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         models = settings.models(flags)
         for model in models:

@@ -62,8 +62,8 @@ _PREDICTION = prediction_service_pb2.DESCRIPTOR.services_by_name[
 ].full_name
 _MODEL = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
-# TensorFlow Serving's health service also knows the short names.
-_HEALTH_NAMES = ("", "PredictionService", "ModelService", _PREDICTION, _MODEL)
+# Those of TensorFlow Serving's health service, which has no full names.
+_HEALTH_NAMES = ("", "PredictionService", "ModelService")
 
 
 # After the last run has ended, for its answer to leave.
