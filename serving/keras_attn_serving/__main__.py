@@ -4,21 +4,36 @@ import logging
 import signal
 import sys
 import threading
+from typing import NoReturn
 
 from keras_attn_serving import flags as command_line
+from keras_attn_serving.connections import Connections
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.quiet import start_tensorflow
 
 _LOG = logging.getLogger(__name__)
 
-_GRACE = 10.0  # seconds in which calls in flight are finished
+# Containers are killed ten seconds after SIGTERM, unless told otherwise. The
+# calls in flight have most of that, and the rest is for the end of runs.
+_GRACE = 8.0
+_MOST = 9.0  # then the process ends, whatever a run or a load still does
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit status."""
+    """Serves until SIGTERM or SIGINT, and ends the process with status 0.
+
+    Returns another status if it cannot serve.
+    """
     flags = command_line.read(arguments)
     # Hides TensorFlow's start-up notes and deprecations, but not its errors.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s level=%(levelname)s %(message)s",
+    )
+    # The HTTP server warns of each client that sends nonsense.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    _LOG.info("importing TensorFlow")
     try:
         start_tensorflow()
         from keras_attn_serving.server import ConfigError
@@ -34,16 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
     xla = flags.xla_cpu_compilation_enabled or flags.xla_gpu_compilation_enabled
     if not xla:
         _disable_xla()
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s level=%(levelname)s %(message)s",
-    )
     _LOG.info(
         "GPUs found: %d; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own notes",
         settings.gpus(),
     )
-    # The HTTP server's own notes add nothing.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         models = settings.models(flags)
         for model in models:
@@ -61,6 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
             limits=Limits(
                 *(getattr(flags, f"max_{name}") for name in Limits._fields)
             ),
+            connections=Connections(
+                flags.max_connections, flags.max_idle_seconds
+            ),
             channel_arguments=flags.grpc_channel_arguments,
         )
     except (ConfigError, LoadError, OSError) as error:
@@ -75,8 +87,19 @@ def main(arguments: list[str] | None = None) -> int:
         if seconds:
             models = _reload(flags, models, server)
     _LOG.info("stopping: calls in flight have %g seconds", _GRACE)
+    late = threading.Timer(_MOST, _end)
+    late.daemon = True
+    late.start()
     server.stop(_GRACE)
-    return 0
+    _end()
+
+
+def _end() -> NoReturn:
+    # Without taking TensorFlow down, which costs Python seconds and leaves
+    # nothing behind that the system would not free.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _announce(flags, models, server):

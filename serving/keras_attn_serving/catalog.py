@@ -57,6 +57,7 @@ class Status(NamedTuple):
     version: int
     state: State
     error: str = ""
+    code: Code = Code.OK
 
 
 class Catalog:
@@ -162,7 +163,7 @@ class Catalog:
                 Code.NOT_FOUND, f"Could not find {missing} of model {name}"
             )
         return [
-            Status(number, each.state, each.error)
+            Status(number, each.state, each.error, each.code)
             for number, each in sorted(found.items(), reverse=True)
         ]
 
@@ -309,6 +310,7 @@ class Catalog:
     def _try(self, version):
         """Loads a version. Returns the error if it cannot be."""
         version.state = State.LOADING
+        _LOG.info("loading %s path=%s", version, version.path)
         started = time.monotonic()
         try:
             model = self._load(version.name, version.number, version.path)
@@ -318,14 +320,15 @@ class Catalog:
                 error = LoadError(f"{type(error).__name__}: {error}")
             with self._lock:
                 version.tries += 1
-                version.error = str(error)
+                version.error, version.code = str(error), error.code
                 version.retry_at = time.monotonic() + self._retry_seconds
                 if version.tries > self._retries:
                     version.state = State.END
             _LOG.error("failed to load %s: %s", version, error)
             return error
         with self._lock:
-            version.model, version.error = model, ""
+            version.model = model
+            version.error, version.code = "", Code.OK
             version.state = State.AVAILABLE
         seconds = time.monotonic() - started
         _LOG.info("loaded %s seconds=%.3f", version, seconds)
@@ -400,7 +403,7 @@ class _Version:
 
     def __init__(self, name, number, path):
         self.name, self.number, self.path = name, number, path
-        self.state, self.error = State.START, ""
+        self.state, self.error, self.code = State.START, "", Code.OK
         self.model: Model | None = None
         self.users = 0  # calls that run it
         self.wanted = True

@@ -278,8 +278,10 @@ def read(path: str, message: Any) -> Any:
         with open(path, encoding="utf-8") as file:
             return text_format.Parse(file.read(), message)
     except (text_format.ParseError, UnicodeError) as error:
-        name = message.DESCRIPTOR.name
-        raise ConfigError(
-            f"Error parsing text-format tensorflow.serving.{name}: {path}: "
-            f"{error}"
-        ) from error
+        why = str(error)
+    except RecursionError:
+        why = "its messages are nested too deeply."
+    raise ConfigError(
+        f"Error parsing text-format tensorflow.serving."
+        f"{message.DESCRIPTOR.name}: {path}: {why}"
+    )

@@ -5,7 +5,6 @@ from tensorflow_serving.apis import get_model_status_pb2
 
 from keras_attn_serving.catalog import Catalog
 from keras_attn_serving.catalog import Spec
-from keras_attn_serving.errors import Code
 
 
 def metadata(
@@ -34,6 +33,6 @@ def status(
     for each in catalog.status(spec.name, spec.version):
         entry = response.model_version_status.add()
         entry.version, entry.state = each.version, each.state
-        entry.status.error_code = Code.UNKNOWN if each.error else Code.OK
+        entry.status.error_code = each.code
         entry.status.error_message = each.error
     return response

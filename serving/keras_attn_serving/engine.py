@@ -7,6 +7,7 @@ and initialisation operations, the same graph optimiser and the same errors.
 exports that TensorFlow Serving refuses.
 """
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +20,21 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from keras_attn_serving import signatures
+from keras_attn_serving import xla
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.seldom import Seldom
+
+_LOG = logging.getLogger(__name__)
+
+# What the loader raises that is no error of the runtime, by the codes that
+# TensorFlow's C loader has for it.
+_OF_THE_LOADER = {
+    OSError: Code.OUT_OF_RANGE,  # saved_model.pb is cut or no message
+    RuntimeError: Code.NOT_FOUND,  # no graph with these tags
+    ValueError: Code.NOT_FOUND,  # no variables
+}
 
 
 class Session(NamedTuple):
@@ -56,6 +69,7 @@ class Engine:
         self._graph = tf.Graph()
         self._runs: dict = {}
         self._lock = threading.Lock()
+        self._no_xla = Seldom(_LOG, f"%d runs failed at {path}. {xla.REMEDY}")
         config = session.config
         if config is None:
             config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
@@ -70,6 +84,17 @@ class Engine:
         except tf.errors.OpError as error:
             self.close()
             raise _status(error) from error
+        except UnicodeDecodeError as error:
+            self.close()
+            raise _unreadable(error) from error
+        except tuple(_OF_THE_LOADER) as error:
+            self.close()
+            (code,) = (
+                code
+                for kind, code in _OF_THE_LOADER.items()
+                if isinstance(error, kind)
+            )
+            raise StatusError(code, str(error)) from error
         except BaseException:
             self.close()
             raise
@@ -114,10 +139,12 @@ class Engine:
         try:
             values = run(*(feeds[name] for name in names), options=options)
         except tf.errors.OpError as error:
-            raise _status(error) from error
-        except UnicodeDecodeError as error:  # in the text of an error
-            text = bytes(error.object).decode("utf-8", "replace")
-            raise invalid_argument(text) from error
+            status = _status(error)
+            if xla.DISABLED in status.details:
+                self._no_xla()
+            raise status from error
+        except UnicodeDecodeError as error:
+            raise _unreadable(error) from error
         except ValueError as error:  # a feed that does not fit the graph
             raise invalid_argument(str(error)) from error
         return list(map(_array, values))
@@ -149,11 +176,17 @@ def _array(value):
     return result
 
 
+def _unreadable(error):
+    # The text of TensorFlow's error quotes bytes that are no UTF-8.
+    return invalid_argument(bytes(error.object).decode("utf-8", "replace"))
+
+
 def _status(error):
     # The session rewrites the runtime's message for Python users ("Graph
     # execution error: Detected at node ..."); TensorFlow Serving's clients
-    # see the original, which stays behind as the context.
-    original = error.__context__
-    if isinstance(original, tf.errors.OpError):
-        error = original
+    # see the original, which stays behind as the first of the contexts.
+    cause = error
+    while cause := cause.__context__:
+        if isinstance(cause, tf.errors.OpError):
+            error = cause
     return StatusError(Code(error.error_code), error.message)

@@ -5,6 +5,7 @@ A flag of TensorFlow Serving either has its effect here or is refused by name.
 
 import argparse
 
+from keras_attn_serving.connections import Connections
 from keras_attn_serving.limits import Limits
 
 # Flags of TensorFlow Serving that this server does not take, and why.
@@ -287,13 +288,15 @@ def _add_running(group):
 
 
 def _add_limits(group):
-    limits = Limits()
+    limits, ports = Limits(), Connections()
     for flag, default, text in (
         ("rows", limits.rows, "rows of a request"),
         ("text_bytes", limits.text_bytes, "bytes of a text"),
         ("message_bytes", limits.message_bytes, "bytes of a request"),
         ("run_seconds", limits.run_seconds, "seconds of a run of the model"),
         ("queued_calls", limits.queued_calls, "calls that wait for a thread"),
+        ("connections", ports.most, "connections of a port"),
+        ("idle_seconds", ports.idle_seconds, "seconds without a request"),
     ):
         _add(
             group,

@@ -4,6 +4,7 @@ import re
 
 import grpc
 
+from keras_attn_serving import xla
 from keras_attn_serving.results import ServingError
 
 _BUSY = (
@@ -87,11 +88,7 @@ _NO_PORT = (
 # What the server says already with its remedy, or what goes before others.
 _BY_WORDS = {
     "--max_run_seconds": "",
-    "XLA compilation disabled": (
-        "The model was exported with jit_compile=True. Start the server with "
-        "--xla_cpu_compilation_enabled or --xla_gpu_compilation_enabled, or "
-        "export it without."
-    ),
+    xla.DISABLED: xla.REMEDY,
 }
 _LABEL = re.compile(r"servable version label: (\d+)$")
 _ABSENT = (

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from keras_attn_serving.engine import Engine
 from keras_attn_serving.engine import Session
+from keras_attn_serving.errors import Code
+from keras_attn_serving.errors import StatusError
 from keras_attn_serving.validation import Plan
 from keras_attn_serving.validation import plan
 
@@ -15,7 +17,15 @@ DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 class LoadError(Exception):
-    """A model directory that cannot be served, and why."""
+    """A model directory that cannot be served, and why.
+
+    Attributes:
+        code: The code of TensorFlow's error, if it was one.
+    """
+
+    def __init__(self, text: str, code: Code = Code.UNKNOWN):
+        super().__init__(text)
+        self.code = code
 
 
 class Model:
@@ -50,9 +60,11 @@ class Model:
         try:
             self._engine = Engine(path, session or Session())
         except Exception as error:  # whatever a file on disk may hold
+            code = error.code if isinstance(error, StatusError) else None
             raise LoadError(
                 f"Version {version} of model {name!r} at {path} cannot be "
-                f"loaded: {error}"
+                f"loaded: {error}",
+                code or Code.UNKNOWN,
             ) from error
         self.signatures = self._engine.signatures
         self.definitions = self._engine.definitions

@@ -35,6 +35,8 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 from keras_attn_serving import descriptions
 from keras_attn_serving import examples
 from keras_attn_serving import json_tensors
+from keras_attn_serving.bodies import Bodies
+from keras_attn_serving.bodies import too_large
 from keras_attn_serving.calls import Call
 from keras_attn_serving.calls import Executor
 from keras_attn_serving.calls import Job
@@ -88,6 +90,7 @@ class RestApi:
         executor: What runs the calls.
         limits: What a request may ask.
         metrics: Counts requests.
+        bodies: Holds the requests that arrive.
         timeout: Seconds until a request is cancelled; `None` for never.
         cors: Whether pages of other origins may ask.
         metrics_path: Path under which the metrics are served, or `None`.
@@ -99,6 +102,7 @@ class RestApi:
         executor: Executor,
         limits: Limits,
         metrics: Metrics,
+        bodies: Bodies,
         *,
         timeout: float | None = 30.0,
         cors: bool = False,
@@ -106,6 +110,7 @@ class RestApi:
     ):
         self._catalog, self._executor = catalog, executor
         self._limits, self._metrics = limits, metrics
+        self._bodies = bodies
         self._timeout, self._cors = timeout, cors
         self._metrics_path = metrics_path
 
@@ -120,7 +125,15 @@ class RestApi:
     async def _respond(self, request):
         # The path as it was sent, since a name may hold an escaped slash.
         path = request.scope["raw_path"].decode("ascii", "replace")
+        query = request.scope["query_string"].decode("ascii", "replace")
+        whole = f"{path}?{query}" if query else path
         if path == self._metrics_path:
+            if query:
+                return Response(
+                    f"Unexpected path: {whole}. Should be {path}",
+                    400,
+                    media_type="text/plain",
+                )
             page = self._metrics.page()
             return Response(page, media_type="text/plain; version=0.0.4")
         if path == "/healthz":
@@ -135,9 +148,7 @@ class RestApi:
         if not _OURS.fullmatch(path):
             return Response(status_code=404)
         started = time.perf_counter()
-        if query := request.scope["query_string"]:
-            path += f"?{query.decode('ascii', 'replace')}"
-        route = _Route(request.method, path)
+        route = _Route(request.method, whole)
         try:
             body = await self._answer(route, request)
             code = Code.OK
@@ -183,7 +194,7 @@ class RestApi:
         spec = route.read()
         if route.method == "predict":
             started = time.perf_counter()
-            body = await self._body_in_time(request)
+            body = await self._body(request)
             left = self._timeout
             if left is not None:
                 left = max(0.0, left - (time.perf_counter() - started))
@@ -191,47 +202,32 @@ class RestApi:
             answer = self._executor.answer(call, left)
             return await _unless_left(request, answer)
         if route.method:
-            body = await self._body_in_time(request)
+            body = await self._body(request)
             signature = json_tensors.read_signature(body)
             examples.refuse(self._catalog, spec, signature, route.method)
         if route.metadata:
             return _metadata_json(descriptions.metadata(self._catalog, spec))
         return _json(descriptions.status(self._catalog, spec))
 
-    async def _body_in_time(self, request):
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await self._body(request)
-        except TimeoutError:
-            raise StatusError(
-                Code.DEADLINE_EXCEEDED,
-                f"The request did not arrive within {self._timeout} seconds.",
-            ) from None
-
     async def _body(self, request):
         """Returns the body of a request, unzipped."""
-        zipped = "gzip" in request.headers.get("content-encoding", "")
-        unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
-        most = self._limits.message_bytes
-        chunks, size = [], 0
-        async for chunk in request.stream():
-            if zipped:  # no further than needed to see that it is too large
-                try:
-                    chunk = unzip.decompress(chunk, most - size + 1)
-                except zlib.error as broken:
-                    raise _no_gzip() from broken
-            size += len(chunk)
-            if size > most:
-                raise StatusError(
-                    Code.RESOURCE_EXHAUSTED,
-                    f"A request may have at most {most} bytes. Send it in "
-                    "several, or start the server with a larger "
-                    "--max_message_bytes.",
-                )
-            chunks.append(chunk)
-        if zipped and (not unzip.eof or unzip.unused_data):
-            raise _no_gzip()
-        return b"".join(chunks)
+        body = await self._bodies.read(request.stream(), self._timeout)
+        if "gzip" in request.headers.get("content-encoding", ""):
+            return _unzipped(body, self._limits.message_bytes)
+        return body
+
+
+def _unzipped(body, most):
+    unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
+    try:  # no further than needed to see that it is too large
+        result = unzip.decompress(body, most + 1)
+    except zlib.error as broken:
+        raise _no_gzip() from broken
+    if len(result) > most:
+        raise too_large(most)
+    if not unzip.eof or unzip.unused_data:
+        raise _no_gzip()
+    return result
 
 
 class JsonCall(Call):

@@ -9,7 +9,6 @@ them in others. `Catalog` loads and unloads versions in a third.
 
 import asyncio
 import os
-import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from typing import NamedTuple
 import grpc
 
 try:
-    import uvicorn
     from grpc_health.v1 import health
     from grpc_health.v1 import health_pb2
     from grpc_health.v1 import health_pb2_grpc
@@ -30,6 +28,7 @@ try:
     from tensorflow_serving.apis import prediction_service_pb2_grpc
 
     from keras_attn_serving.batching import Batches
+    from keras_attn_serving.bodies import Bodies
     from keras_attn_serving.calls import Alone
     from keras_attn_serving.calls import Executor
     from keras_attn_serving.catalog import Catalog
@@ -37,11 +36,15 @@ try:
     from keras_attn_serving.config import ConfigError as ConfigError
     from keras_attn_serving.config import ModelConfig
     from keras_attn_serving.config import Tls
+    from keras_attn_serving.connections import Connections
     from keras_attn_serving.engine import Session
+    from keras_attn_serving.http_server import HttpServer
     from keras_attn_serving.limits import Limits
     from keras_attn_serving.metrics import Metrics
     from keras_attn_serving.model import LoadError as LoadError
     from keras_attn_serving.model import Model
+    from keras_attn_serving.ports import open_sockets
+    from keras_attn_serving.ports import taken
     from keras_attn_serving.rest import RestApi
     from keras_attn_serving.service import ModelService
     from keras_attn_serving.service import PredictionService
@@ -59,8 +62,8 @@ _PREDICTION = prediction_service_pb2.DESCRIPTOR.services_by_name[
 ].full_name
 _MODEL = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
-# TensorFlow Serving's health service also knows the short names.
-_HEALTH_NAMES = ("", "PredictionService", "ModelService", _PREDICTION, _MODEL)
+# Those of TensorFlow Serving's health service, which has no full names.
+_HEALTH_NAMES = ("", "PredictionService", "ModelService")
 
 
 # After the last run has ended, for its answer to leave.
@@ -166,6 +169,8 @@ class Server:
             that are taken at a time; others are refused, and there is no
             default.
         limits: What a request may ask. Defaults to `Limits()`.
+        connections: How many connections a port takes, and how long they may
+            idle. Defaults to `Connections()`.
         channel_arguments: Further arguments of gRPC's server.
 
     Attributes:
@@ -195,6 +200,7 @@ class Server:
         loading: Loading | None = None,
         threads: int | None = None,
         limits: Limits | None = None,
+        connections: Connections | None = None,
         channel_arguments: Sequence[tuple[str, Any]] = (),
     ):
         if (model_base_path is None) == (models is None):
@@ -207,6 +213,11 @@ class Server:
             models = [ModelConfig(model_name, os.fspath(model_base_path))]
         loading = loading or Loading()
         self._limits = limits or Limits()
+        self._connections = connections or Connections()
+        # Together as many bytes as the calls that wait for a thread.
+        self._bodies = Bodies(
+            self._limits.message_bytes, 4 * self._limits.message_bytes
+        )
         self._metrics = Metrics()
         self._first = models[0].name if models else model_name
         self._tls, self._channel_arguments = tls, list(channel_arguments)
@@ -228,7 +239,7 @@ class Server:
             daemon=True,
         )
         self._thread.start()
-        self._http: _Http | None = None
+        self._http: HttpServer | None = None
         self.rest_port: int | None = None
         self.rest_address: str | None = None
         try:
@@ -297,6 +308,7 @@ class Server:
                 ("grpc.max_send_message_length", -1),
                 # Otherwise two servers could share a port and take turns.
                 ("grpc.so_reuseport", 0),
+                *self._connections.grpc_arguments(),
                 *self._channel_arguments,
             ],
         )
@@ -337,12 +349,14 @@ class Server:
             self._executor,
             self._limits,
             self._metrics,
+            self._bodies,
             timeout=rest.timeout,
             cors=rest.cors,
             metrics_path=rest.metrics_path,
         )
-        self._http = _Http(api, host, rest.port)
-        return self._http.port
+        sockets = open_sockets(host, rest.port)
+        self._http = HttpServer(api, sockets, self._connections)
+        return sockets[0].getsockname()[1]
 
     async def _announce(self):
         for name in _HEALTH_NAMES:
@@ -358,6 +372,7 @@ class Server:
         stopping = asyncio.ensure_future(self._server.stop(grace))
         ending = None
         if self._http is not None:
+            self._bodies.close()
             ending = asyncio.ensure_future(self._http.stop(grace))
         # Streams of health or reflection that stay open are not waited for.
         idle = asyncio.ensure_future(self._executor.idle())
@@ -386,83 +401,10 @@ class Server:
         self.stop()
 
 
-class _Http:
-    """An ASGI application behind a port, in the running event loop."""
-
-    def __init__(self, app, host, port):
-        self._sockets = _sockets(host, port)
-        self.port = self._sockets[0].getsockname()[1]
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-            )
-        )
-        self._serving = None
-
-    def start(self):
-        self._serving = asyncio.ensure_future(
-            self._server.serve(sockets=self._sockets)
-        )
-
-    async def stop(self, grace):
-        """Finishes the requests in flight, for some seconds.
-
-        After these they are cancelled, which the application answers.
-        """
-        if self._serving is None:
-            for each in self._sockets:
-                each.close()
-            return
-        self._server.should_exit = True
-        _, late = await asyncio.wait([self._serving], timeout=grace)
-        if late:
-            self._server.force_exit = True
-            await self._serving
-            if tasks := list(self._server.server_state.tasks):
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks, timeout=_LAST_SECONDS)
-
-
-def _sockets(host, port):
-    """Opens a port on every address of a host, both IPv4 and IPv6."""
-    sockets: list[socket.socket] = []
-    try:
-        for family, kind, proto, _, address in socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM
-        ):
-            each = socket.socket(family, kind, proto)
-            sockets.append(each)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if len(sockets) > 1:  # the port that the first has got
-                found = sockets[0].getsockname()[1]
-                address = address[0], found, *address[2:]
-            try:
-                each.bind(address)
-                each.listen()
-            except OSError:
-                # Of several addresses, one may not exist here.
-                if len(sockets) == 1 or port:
-                    raise
-                sockets.pop().close()
-    except OSError as error:
-        for each in sockets:
-            each.close()
-        raise _taken(f"{host}:{port}") from error
-    return sockets
-
-
 def _bind(server, host, port, tls):
     address = f"{host}:{port}"
     if port:  # gRPC would be content with one of IPv4 and IPv6
-        for each in _sockets(host, port):
+        for each in open_sockets(host, port):
             each.close()
     try:
         if tls is None:
@@ -482,7 +424,7 @@ def _bind(server, host, port, tls):
             "Received: a key, a certificate or an authority that gRPC refuses."
         )
     if not bound:
-        raise _taken(address)
+        raise taken(address)
     return bound
 
 
@@ -494,14 +436,6 @@ def _bind_unix(server, path):
             "The server needs a path for its Unix socket at which no other "
             f"listens and where it may write. Received: {path!r}"
         ) from error
-
-
-def _taken(address):
-    return OSError(
-        "The server needs a free port and cannot listen on another. "
-        f"Received: {address}. Is another server running there? Choose "
-        "another port, or 0 for any free one."
-    )
 
 
 def _reachable(host):

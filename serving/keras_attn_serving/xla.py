@@ -12,6 +12,14 @@ import pathlib
 # Python name; TensorFlow Serving's main.cc calls it.
 _SWITCH = "_ZN10tensorflow21DisableXlaCompilationEv"
 
+# In the text of TensorFlow's error, and what to do then.
+DISABLED = "XLA compilation disabled"
+REMEDY = (
+    "The model was exported with jit_compile=True. Start the server with "
+    "--xla_cpu_compilation_enabled or --xla_gpu_compilation_enabled, or "
+    "export it without."
+)
+
 
 def disable_xla() -> bool:
     """Calls `tensorflow::DisableXlaCompilation()`, which cannot be undone.

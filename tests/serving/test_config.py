@@ -178,6 +178,18 @@ def test_a_file_that_is_no_text_is_refused(write, tmp_path):
         config.read_models(str(tmp_path / "nowhere"))
 
 
+ANY = "[type.googleapis.com/google.protobuf.Any] { "
+NESTED = f"custom_model_config {{ {ANY * 2000} {'} ' * 2001}"
+
+
+def test_a_file_that_is_nested_deeply_is_refused(write):
+    with pytest.raises(config.ConfigError, match="nested too deeply"):
+        config.read_models(write(NESTED))
+    for read in config.read_batching, config.read_tls, config.read_metrics_path:
+        with pytest.raises(config.ConfigError, match="Error parsing"):
+            read(write(NESTED))
+
+
 def test_no_name_of_ours_is_theirs():
     assert config_pb2.DESCRIPTOR.package == "keras_attn_serving.config"
     assert config_pb2.DESCRIPTOR.name == "keras_attn_serving/config.proto"

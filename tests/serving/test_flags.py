@@ -35,6 +35,8 @@ THEIRS = """
 OURS = ["help", "host"] + [
     f"max_{name}"
     for name in (
+        "connections",
+        "idle_seconds",
         "message_bytes",
         "queued_calls",
         "rows",

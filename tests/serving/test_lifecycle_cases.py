@@ -312,7 +312,7 @@ def test_the_policy_preserves_availability(shelf, versions, step):
 def test_create_waits_till_models_available(shelf):
     shelf.add(123)
     catalog = shelf.open()
-    assert catalog.status("m") == [(123, State.AVAILABLE, "")]
+    assert catalog.status("m") == [(123, State.AVAILABLE, "", Code.OK)]
     assert lent(catalog, "m", 123) == 123
     catalog.close()
 
@@ -330,7 +330,7 @@ def test_reload_config_unloads_models(shelf):
     shelf.add(123)
     catalog = shelf.open()
     catalog.reload([])
-    assert catalog.status("m") == [(123, State.END, "")]
+    assert catalog.status("m") == [(123, State.END, "", Code.OK)]
     catalog.close()
 
 
@@ -339,7 +339,7 @@ def test_reload_config_handles_loading_a_previously_unloaded_model(shelf):
     catalog = shelf.open()
     catalog.reload([])
     catalog.reload([shelf.config()])
-    assert catalog.status("m") == [(123, State.AVAILABLE, "")]
+    assert catalog.status("m") == [(123, State.AVAILABLE, "", Code.OK)]
     catalog.close()
 
 

@@ -31,6 +31,7 @@ from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
 from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
+from test_config import NESTED
 
 QUICK = Loading(poll_seconds=0.05)
 
@@ -503,6 +504,8 @@ def test_a_configuration_that_is_put_back_is_served_again(add, tmp_path):
                 client.predict(["cat"], model="b")
                 write(a="a", x="broken")
                 wait_for(lambda: "is not served" in log.read_text())
+                file.write_text(NESTED)
+                wait_for(lambda: "nested too deeply" in log.read_text())
                 write(a="a", b="b")
 
                 def served():
@@ -510,6 +513,14 @@ def test_a_configuration_that_is_put_back_is_served_again(add, tmp_path):
                     return status[0].state == "AVAILABLE"
 
                 wait_for(served)
+                client.predict(["cat"], model="b")
+            with grpc.insecure_channel(address) as channel:
+                reload = channel.unary_unary(
+                    "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
+                )
+                with pytest.raises(grpc.RpcError):
+                    reload(b"\x0b" * 5000, timeout=30)  # groups in groups
+            with Client(address) as client:
                 client.predict(["cat"], model="b")
         finally:
             process.terminate()

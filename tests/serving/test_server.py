@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
+import c_loader
 import grpc
 import keras_attn_serving
 import pytest
@@ -21,7 +23,9 @@ from grpc_reflection.v1alpha import reflection_pb2_grpc
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
 from keras_attn_serving.__main__ import main
+from keras_attn_serving.errors import Code
 from keras_attn_serving.model import LoadError
+from keras_attn_serving.model import Model
 from keras_attn_serving.model import versions_at
 from keras_attn_serving.server import Loading
 from keras_attn_serving.server import Server
@@ -103,26 +107,20 @@ def test_the_loaded_version_is_available(client, version):
     ]
 
 
-@pytest.mark.parametrize(
-    "service",
-    [
-        "",
-        "PredictionService",
-        "ModelService",
-        "tensorflow.serving.PredictionService",
-        "tensorflow.serving.ModelService",
-    ],
-)
+@pytest.mark.parametrize("service", ["", "PredictionService", "ModelService"])
 def test_health_is_serving_by_every_name(ours, channel, service):
     stub = health_pb2_grpc.HealthStub(channel)
     response = stub.Check(health_pb2.HealthCheckRequest(service=service))
     assert response.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_health_of_a_stranger_is_not_found(ours, channel):
+@pytest.mark.parametrize(
+    "service", ["nobody", "tensorflow.serving.PredictionService"]
+)
+def test_health_of_a_stranger_is_not_found(ours, channel, service):
     stub = health_pb2_grpc.HealthStub(channel)
     with pytest.raises(grpc.RpcError) as caught:
-        stub.Check(health_pb2.HealthCheckRequest(service="nobody"))
+        stub.Check(health_pb2.HealthCheckRequest(service=service))
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
@@ -193,6 +191,54 @@ def test_a_damaged_version_is_refused(versions, damage):
         serve(versions.base_path)
 
 
+def cut(file):
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+DAMAGES = {
+    "saved_model.pb": lambda path: cut(path / "saved_model.pb"),
+    "no graph": lambda path: (path / "saved_model.pb").write_bytes(b""),
+    "index": lambda path: (path / "variables/variables.index").write_text("x"),
+    "values": lambda path: shutil.copy(os.devnull, values(path)),
+    "no values": lambda path: values(path).unlink(),
+    "no asset": lambda path: shutil.rmtree(path / "assets"),
+    "asset": lambda path: next(path.glob("assets/*")).write_bytes(b"\xff"),
+}
+
+
+def values(path):
+    return path / "variables" / "variables.data-00000-of-00001"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_version_has_the_code_of_tensorflows_c_loader(
+    versions, damage
+):
+    path = versions(1)
+    DAMAGES[damage](path)
+    with pytest.raises(LoadError) as ours:
+        Model(toy_model.NAME, 1, str(path))
+    expected = {"asset": Code.INVALID_ARGUMENT}  # its text is no UTF-8
+    if damage not in expected:
+        with pytest.raises(c_loader.CLoaderError) as theirs:
+            c_loader.CLoader(path)
+        expected[damage] = theirs.value.args[0]
+    assert ours.value.code == expected[damage] != Code.UNKNOWN
+
+
+def test_the_status_has_the_code_of_a_version_that_fails(versions):
+    versions(1)
+    loading = Loading(poll_seconds=0.02, retries=1, retry_seconds=0.02)
+    with serve(versions.base_path, loading=loading) as server:
+        DAMAGES["index"](versions(2))
+        with Client(server.address, toy_model.NAME) as client:
+            deadline = time.monotonic() + 30
+            while client.status()[0][:2] != (2, "END"):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert client.status()[0].error_code == Code.DATA_LOSS
+
+
 def test_warm_up_requests_are_replayed(versions):
     warm_up(versions(1), predict_log(["cat"]), predict_log(["1"], "number"))
     with serve(versions.base_path) as server:
@@ -219,6 +265,23 @@ def test_a_failing_warm_up_request_fails_the_load(versions, log, words):
         serve(versions.base_path)
     with serve(versions.base_path, loading=Loading(warm_up=False)) as server:
         assert server.version == 1
+
+
+def test_the_log_tells_what_is_loaded_and_warmed_up(versions, caplog):
+    path = versions(1)
+    warm_up(path, predict_log(["cat"]), predict_log(["1"], "number"))
+    with caplog.at_level(logging.INFO), serve(versions.base_path):
+        pass
+    said = [
+        x.getMessage() for x in caplog.records if "model=" in x.getMessage()
+    ]
+    assert said[:3] == [
+        f"loading model=toy version=1 path={path}",
+        "warming up model=toy version=1 record=1/2 signature=serving_default",
+        "warming up model=toy version=1 record=2/2 signature=number",
+    ]
+    assert said[3].startswith("warmed up model=toy version=1 records=2 seconds")
+    assert said[4].startswith("loaded model=toy version=1 seconds=")
 
 
 @pytest.mark.parametrize(
@@ -357,11 +420,31 @@ def test_the_command_serves_until_it_is_told_to_end(toy_path):
         assert caught.value.code == grpc.StatusCode.INTERNAL
         assert "XLA compilation disabled" in caught.value.message
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        rest, log = process.communicate(timeout=60)
         assert process.returncode == 0
+        assert not rest  # one line, and the log beside it
+        assert "importing TensorFlow" in log
+        assert "--xla_cpu_compilation_enabled" in log
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_warm_up_that_needs_xla_says_how_to_start_the_server(versions):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.signature_name = "compiled"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([1.0]))
+    log = prediction_log_pb2.PredictLog(request=request)
+    warm_up(versions(1), prediction_log_pb2.PredictionLog(predict_log=log))
+    done = subprocess.run(
+        command(f"--model_base_path={versions.base_path}", "--port=0"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "--xla_cpu_compilation_enabled" in done.stderr
+    assert "error: Warm-up record 1 of 1" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""`Connections`: how many clients a port takes, and how long they may idle."""
+
+from typing import Any
+from typing import NamedTuple
+
+# To agree on HTTP/2, and on TLS. gRPC's own limit is two minutes, in which
+# connections that send nothing would fill the port.
+_HANDSHAKE_SECONDS = 10
+
+
+class Connections(NamedTuple):
+    """Limits of the connections of each port.
+
+    TensorFlow Serving has none of them.
+
+    Attributes:
+        most: By gRPC, most connections; further ones are closed at once. By
+            REST, most that wait for their client, which has not sent a whole
+            request or not read its answer; the one that waits longest gives
+            way to a new one.
+        idle_seconds: Seconds after which a connection without a call is
+            closed.
+    """
+
+    # Twice as many fit below the usual limit of 1,024 file descriptors.
+    most: int = 400
+    # As long as usual proxies keep a connection.
+    idle_seconds: float = 60.0
+
+    def grpc_arguments(self) -> list[tuple[str, Any]]:
+        """Returns the limits as arguments of gRPC's server."""
+        idle = round(1000 * self.idle_seconds)
+        return [
+            ("grpc.max_allowed_incoming_connections", self.most),
+            ("grpc.server_handshake_timeout_ms", 1000 * _HANDSHAKE_SECONDS),
+            ("grpc.max_connection_idle_ms", idle),
+            # Connections with open calls whose client is gone.
+            ("grpc.keepalive_time_ms", idle),
+        ]

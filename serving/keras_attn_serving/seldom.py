@@ -1,0 +1,27 @@
+"""`Seldom`: a log that an attack cannot flood."""
+
+import logging
+import time
+
+_SECONDS = 60.0
+
+
+class Seldom:
+    """Logs a warning once a minute, with the number of times it was due.
+
+    Args:
+        log: The logger.
+        text: The warning. `%d` in it stands for the number.
+    """
+
+    def __init__(self, log: logging.Logger, text: str):
+        self._log, self._text = log, text
+        self._times, self._next = 0, 0.0
+
+    def __call__(self) -> None:
+        """Notes that the warning is due, and logs it if a minute is over."""
+        self._times += 1
+        now = time.monotonic()
+        if now >= self._next:
+            self._log.warning(self._text, self._times)
+            self._times, self._next = 0, now + _SECONDS
