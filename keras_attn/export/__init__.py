@@ -36,8 +36,8 @@ Further signatures, chosen by `signatures=`:
 scores `[B, N]`, truncated, unknown, empty, error `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
 length, truncated, unknown, empty, error `[B]` |
-| `encode` | text `[B]` | source_tokens `[B, S]`, source_length, empty, error \
-`[B]`, and all inputs of the first `step` |
+| `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
+and all inputs of the first `step` |
 | `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \
 log_probabilities `[B, K, V]`, alignments `[B, K, S]`, error `[B, K]`, \
 state_0... |

@@ -243,9 +243,9 @@ def _signatures(pipeline, max_rows, lengths, longest) -> Signatures:
     sizes += longest.values()
     if len(longest) < len(open_axes(sources.specs)):
         sizes = []  # features of any size
-    guards: list = [OfSizes(sources.specs, longest)]
+    guard = OfSizes(sources.specs, longest)
     if lengths:
         sources = Measured(sources)
         pipeline = dataclasses.replace(pipeline, sources=sources)
-        guards = [OfLengths(sources, longest)]
-    return Signatures(pipeline, max_rows, guards, max(sizes, default=None))
+        guard = OfLengths(sources, longest)
+    return Signatures(pipeline, max_rows, [guard], max(sizes, default=None))

@@ -182,9 +182,7 @@ def cut(tensors, longest) -> list:
     """
     tensors = list(tensors)
     for (i, axis), size in longest.items():
-        shape = tensors[i].shape
         tensors[i] = tensors[i][(slice(None),) * axis + (slice(size),)]
-        tensors[i].set_shape(shape)
     return tensors
 
 

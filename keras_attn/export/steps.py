@@ -84,11 +84,9 @@ class Steps:
             ]
             widths = {"widths": tf.tile(tf.stack(row)[None], [batch, 1])}
         bad = rows.is_bad(error)
-        empty = pipeline.sources.report(given, inputs).empty
         return {
             "source_tokens": tf.where(bad[:, None], "", tokens),
             "source_length": tf.where(bad, 0, lengths),
-            "empty": empty & ~bad,
             "error": error,
             "tokens": tf.fill([batch, 1], pipeline.special.start[-1]),
             **widths,

@@ -581,11 +581,18 @@ class Translator:
     def load(cls, directory, custom_objects=None) -> "Translator":
         """Reads what `save()` wrote.
 
+        No file may name one of another directory. Links in the directory are
+        followed, since caches of models consist of them.
+
         Args:
             directory: Path of the directory.
             custom_objects: Dictionary from names to those classes and
                 functions in models, texts and search that are not registered
                 with Keras.
+
+        Raises:
+            FileNotFoundError: If there is no saved translator.
+            ValueError: If a file names one of another directory.
         """
         loaded = saving.load(saving.path_of(directory, True), custom_objects)
         return cls(**loaded)

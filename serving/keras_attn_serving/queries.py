@@ -205,6 +205,7 @@ class Queries:
                 alignments[:length, :source_length],
                 bool(truncated),
                 int(unknown),
+                bool(empty),
             )
             for (
                 text,
@@ -216,6 +217,7 @@ class Queries:
                 alignments,
                 truncated,
                 unknown,
+                empty,
             ) in zip(
                 result["text"],
                 result["score"],
@@ -227,6 +229,7 @@ class Queries:
                 # Older exports do not have these outputs.
                 result.get("truncated", [False] * rows),
                 result.get("unknown", [0] * rows),
+                result.get("empty", [False] * rows),
                 strict=True,
             )
         ]
