@@ -42,7 +42,8 @@ def main():
     print("| signature | bytes | request | MB more |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as base:
         translator.export(base, signatures="all")
-        with Served(base, "tour") as server:
+        # A slow machine takes longer than a server allows by default.
+        with Served(base, "tour", "--max_run_seconds=600") as server:
             before = server.memory()
             for signature in args.signatures or requests.signatures:
                 request, sizes = requests.of(signature, server)
@@ -50,7 +51,8 @@ def main():
                 ask(server, request)
                 more = server.memory("VmHWM") - before
                 size = request.ByteSize()
-                print(f"| `{signature}` | {size} | {sizes} | {more:.0f} |")
+                row = f"| `{signature}` | {size} | {sizes} | {more:.0f} |"
+                print(row, flush=True)
 
 
 def tour(units, length):
