@@ -73,6 +73,13 @@ def test_models_of_keras_hub_are_timed_beside_generate(tmp_path):
 
 
 @pytest.mark.full
+def test_the_memory_of_every_signature_is_measured(tmp_path):
+    printed = smoke("memory.py", tmp_path)
+    rows = [x for x in printed.splitlines() if x.startswith("| `")]
+    assert len(rows) == 9 and "| 4 x 8 hypotheses over 21 |" in printed
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "row"),
     [

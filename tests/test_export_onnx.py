@@ -315,6 +315,32 @@ def test_a_row_that_breaks_a_rule_says_so_and_harms_no_other(
         assert np.all(found["scores"][row] == float("-inf"))
 
 
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", ["words", "two texts"])
+def test_ids_longer_than_their_text_may_be_fail_alone(name, translators, run):
+    inputs = inputs_of(name, translators[name])
+    expected = run(name, inputs)
+    texts = dict(translators[name].pipeline.sources.texts)
+    for i, text in texts.items():
+        key, longest = [*inputs][i], text.longest_source
+        padding = [[0, 0], [0, longest + 1 - inputs[key].shape[1]]]
+        wide = inputs | {key: np.pad(inputs[key], padding)}
+        wide[key][1] = 4
+        if "lengths" in wide:
+            wide["lengths"] = inputs["lengths"].copy()
+            wide["lengths"][1] = longest + 1
+        found = run(name, wide)
+        assert found["error"][1] == (
+            f"A row of `{key}` may have at most {longest} ids in this export. "
+            "Split it."
+        )
+        others = np.arange(len(found["error"])) != 1
+        for output in expected:
+            np.testing.assert_array_equal(
+                found[output][others], expected[output][others]
+            )
+
+
 @pytest.mark.full
 def test_ids_of_several_texts_are_checked_too(translators, run):
     inputs = inputs_of("two texts", translators["two texts"])
@@ -510,6 +536,8 @@ def test_versions_count_up(translators, tmp_path):
         {"weights": "int8"},
         {"lengths": True},
         {"buckets": 4},
+        {"max_rows": 64},
+        {"max_source_length": 9},
     ],
     ids=str,
 )

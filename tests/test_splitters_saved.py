@@ -95,6 +95,54 @@ def test_a_vocabulary_that_is_not_the_part_s_is_refused(texts, tmp_path):
         Text.load(tmp_path / "text.txt")
 
 
+def test_a_text_reads_no_files_of_another_directory(texts, tmp_path):
+    texts["listed"].save(tmp_path / "saved" / "text.txt")
+    path = tmp_path / "saved" / "text.txt.json"
+    options = json.loads(path.read_text())
+    secret = tmp_path / "secret"
+    shutil.copy(tmp_path / "saved" / "text.txt.split.file", secret)
+
+    def refused(match):
+        path.write_text(json.dumps(options))
+        with pytest.raises(ValueError, match=match):
+            Text.load(tmp_path / "saved" / "text.txt", splitters.CUSTOM)
+
+    for name in (str(secret), "../secret", "..", "a/b", ""):
+        options["split_files"] = {"file": name}
+        refused("files that lie beside it, without a directory. Received: '")
+    options["split_files"] = {}
+    options["split"]["config"]["file"] = str(secret)
+    refused(r"`split_files` alone. Received: file='.*secret'")
+
+
+@pytest.mark.parametrize(
+    "splitter, config",
+    [
+        ("WordPiece", {"vocabulary": "secret"}),
+        ("BytePair", {"vocabulary": {"a": 0}, "merges": "secret"}),
+        ("SentencePiece", {"model": "secret"}),
+    ],
+)
+@pytest.mark.parametrize("named", ["module", "registered_name", "class_name"])
+def test_a_path_in_the_place_of_a_vocabulary_is_refused(
+    splitter, config, named, tmp_path
+):
+    Text("ab", "characters").save(tmp_path / "text.txt")
+    path = tmp_path / "text.txt.json"
+    options = json.loads(path.read_text())
+    stored = {"class_name": splitter, "config": config, "module": None}
+    full = f"keras_attn>{splitter}"
+    stored["registered_name"] = full if named != "class_name" else None
+    if named == "class_name":
+        stored["class_name"] = full
+    if named == "module":
+        stored["module"] = "keras_attn.text.subwords"
+    for split in (stored, {"class_name": "Outer", "config": {"of": [stored]}}):
+        path.write_text(json.dumps(options | {"split": split}))
+        with pytest.raises(ValueError, match="Received: .*='secret' of '.*"):
+            Text.load(tmp_path / "text.txt")
+
+
 FUZZ = fuzz(60)
 
 # The others are left to `make test-all`.

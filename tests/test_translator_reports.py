@@ -2,6 +2,7 @@
 
 import unicodedata
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +13,7 @@ from support.lazily import ask
 from test_export import as_bytes
 
 import keras_attn
+from keras_attn.translator.several import Several
 
 LINES = toy_models.LINES
 NORMALIZATIONS = ["NFC", "NFKC", None]
@@ -98,6 +100,52 @@ def test_alternatives_are_reported_like_the_best(toys):
             assert (one.truncated, one.unknown) == expected
 
 
+def test_empty_sources_are_told_from_others(cutting, toys):
+    result = cutting["NFC"](list(CUT))
+    assert result.empty == [line == "" for line in CUT]
+    assert {type(x) for x in result.empty} == {bool}
+    assert cutting["NFC"]([]).empty == []
+    lines = ["", " ", "\t\n", "\u3000", "dead", "?"]  # "?" is unknown
+    assert toys["words"](lines).empty == [True] * 4 + [False] * 2
+    for row in toys["pre"](["", "b"]):
+        rows = [row, *row.alternatives]
+        assert [x.empty for x in rows] == [not row.source_tokens[1:]] * 3
+
+
+def test_scores_tell_empty_sources_and_not_empty_targets(cutting):
+    scored = cutting["NFC"].score(["", "", "b", "b"], ["", "AA", "", "AA"])
+    assert scored.empty == [True, True, False, False]
+    again = cutting["NFC"].score(["", "b"], cutting["NFC"](["", "b"]))
+    assert again.empty == [True, False]
+
+
+def test_a_stream_of_an_empty_source_says_so(cutting):
+    with pytest.warns(UserWarning, match="The source is empty, so the model"):
+        next(cutting["NFC"].stream(""))
+
+
+def test_several_sources_are_empty_if_all_are():
+    inputs = [
+        keras.Input((None,), dtype="int32", name="one"),
+        keras.Input((None, 3), name="frames"),
+        keras.Input((None,), dtype="int32", name="two"),
+    ]
+    texts = {"one": SOURCE["NFC"], "two": TARGET}
+
+    def empty(inputs, *given):
+        names = {x.name for x in inputs} & {*texts}
+        sources = Several(inputs, {name: texts[name] for name in names})
+        given = tuple(map(tf.constant, given))
+        report = sources.report(given, sources.inputs(given))
+        return report.empty.numpy().tolist()
+
+    one, two = ["", "", "a"], ["", " B", ""]
+    assert empty(inputs[::2], one, two) == [True, False, False]
+    frames = np.ones((3, 2, 3), "float32")
+    assert empty(inputs, one, frames, two) == [False] * 3
+    assert empty(inputs, one, frames[:, :0], two) == [True, False, False]
+
+
 @pytest.mark.full
 def test_batch_order_and_neighbours_change_no_report(cutting):
     toy = cutting["NFC"]
@@ -142,6 +190,7 @@ def test_features_are_never_cut_and_have_no_unknown_tokens(name, toys):
     toy = toys[name]
     result = toy(sources)
     assert result.truncated == [False] * 4 and result.unknown == [0] * 4
+    assert result.empty == [False] * 4
     scored = toy.score(sources, ["AA", "?", "", "B " * 21])
     assert scored.truncated == [False, False, False, True]
     assert scored.unknown == [0, 1, 0, 0]
@@ -322,6 +371,8 @@ def check_report(answer, truncated, unknown):
     assert answer["unknown"].dtype == np.int32
     assert answer["truncated"].tolist() == list(truncated)
     assert answer["unknown"].tolist() == list(unknown)
+    lines = [*CUT][: len(answer["empty"])]
+    assert answer["empty"].tolist() == [line == "" for line in lines]
 
 
 @pytest.mark.full
@@ -363,6 +414,7 @@ def test_a_client_has_the_reports(exports):
     for found in (aligned, aligned[:0]):
         for each, expected in zip(found, CUT.values(), strict=False):
             assert (each.truncated, each.unknown) == expected
+    assert [x.empty for x in aligned] == [line == "" for line in CUT]
     check_report(translated, *zip(*CUT.values(), strict=True))
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -413,6 +414,33 @@ def test_the_directory_of_an_export_is_called_one(which, toys, tmp_path):
         "To load a translator, call `Translator.save(directory)` too when "
         "you export."
     )
+
+
+OUTSIDE = ["../model.keras", "..", "a/model.keras", "", None, "model.keras/"]
+
+
+def test_a_saved_translator_reads_no_model_of_another_directory(toys, tmp_path):
+    toys["ensemble"].save(tmp_path / "saved")
+    path = tmp_path / "saved" / "translator.json"
+    options = json.loads(path.read_text())
+    shutil.copy(tmp_path / "saved" / "model-1.keras", tmp_path / "model.keras")
+    for name in [*OUTSIDE, str(tmp_path / "model.keras")]:
+        options["models"][1] = name
+        path.write_text(json.dumps(options))
+        with pytest.raises(ValueError) as error:
+            Translator.load(tmp_path / "saved")
+        words = "may name only files that lie beside it, without a directory. "
+        assert f"{path} {words}Received: {name!r}." in str(error.value)
+
+
+def test_a_saved_translator_may_consist_of_links(toys, tmp_path):
+    """As in caches of models, whose files are links to another folder."""
+    toys["greedy"].save(tmp_path / "blobs")
+    (tmp_path / "saved").mkdir()
+    for file in (tmp_path / "blobs").iterdir():
+        (tmp_path / "saved" / file.name).symlink_to(file)
+    loaded = Translator.load(tmp_path / "saved")
+    assert loaded(LINES).text == toys["greedy"](LINES).text
 
 
 def test_what_a_directory_holds_instead_is_said(tmp_path):

@@ -2,13 +2,13 @@
 
 | signature | inputs | outputs |
 |---|---|---|
-| `serving_default` | text `[B]` | text `[B]`, score `[B]` |
-| `nbest` | text `[B]` | texts `[B, N]`, scores `[B, N]` |
+| `serving_default` | text `[B]` | text, score, empty `[B]` |
+| `nbest` | text `[B]` | texts, scores `[B, N]`, empty `[B]` |
 | `align` | text `[B]` | text, score `[B]`, source_tokens `[B, S]`, \
 source_length `[B]`, tokens `[B, T]`, length `[B]`, alignments `[B, T, S]`, \
-truncated `[B]`, unknown `[B]` |
+truncated, unknown, empty `[B]` |
 | `ids` | ids `[B, S]`, lengths `[B]` | ids `[B, N, T]`, \
-lengths `[B, N]`, scores `[B, N]`, error `[B]` |
+lengths, scores `[B, N]`, empty, error `[B]` |
 
 `T` is the search's maximum length, `S` the batch's longest source; both count
 the end token. In `nbest` a missing hypothesis is an empty text with a score
@@ -19,7 +19,8 @@ requires.
 `Text`, so that only its beginning was translated. `unknown` (int32) counts the
 unknown tokens among those read. In `options` both report on text and prefix
 together, and a prefix may also be cut at the row's `max_length`. In `score`
-they report on text and target together.
+they report on text and target together. `empty` (bool) reports that a row's
+source has no tokens, so that the model made up its text.
 
 If a translator does not read text, the model's own source inputs, under their
 names, replace `text`, and also `ids` and `lengths`. `S` is then the number of
@@ -32,9 +33,9 @@ Further signatures, chosen by `signatures=`:
 |---|---|---|
 | `options` | text, prefix `[B]`, seed `[B]` if the search draws, and one \
 `[B]` for each of the search's `request_options` | text, score `[B]`, texts, \
-scores `[B, N]`, truncated, unknown, error `[B]` |
+scores `[B, N]`, truncated, unknown, empty, error `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
-length, truncated, unknown, error `[B]` |
+length, truncated, unknown, empty, error `[B]` |
 | `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
 and all inputs of the first `step` |
 | `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \
@@ -71,9 +72,20 @@ A row that cannot be answered does not affect the others. Its text is empty,
 its score minus infinity and its lengths zero. `error` says why, and is "" for
 the other rows. The causes are: an id, a length, an option or a prefix that is
 out of range or unknown; a text or target that its `Text` refuses as too long;
-a step past the maximum length, if the model counts steps; and logits that are
-not finite. The whole request fails only if its inputs differ in their number
-of rows.
+ids or features past the largest length; a step past the maximum length, if the
+model counts steps; and logits that are not finite. The whole request fails
+only if its inputs differ in their number of rows, or if these are too many.
+
+A few bytes can declare a tensor of gigabytes, so sizes are checked, and cut,
+before anything is computed:
+
+- A request has at most `max_rows` rows, and a `step` eight times as many
+  hypotheses.
+- A text has at most the `max_length` of its `Text`, and `ids` as many and
+  their special tokens.
+- Features have at most `max_source_length`, if the export was given that.
+- The ids of `strings` may be as many as a target has, and what `encode`
+  returned as wide as for the longest source.
 """
 
 from keras_attn.export.base import export as export

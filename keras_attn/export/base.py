@@ -8,10 +8,16 @@ from collections.abc import Mapping
 from keras_attn import arguments
 from keras_attn.caller import warn
 from keras_attn.export.archive import Archive
+from keras_attn.export.guards import OfLengths
+from keras_attn.export.guards import OfSizes
 from keras_attn.export.lengths import Measured
+from keras_attn.export.lengths import longest_of
 from keras_attn.export.lengths import open_axes
 from keras_attn.export.lengths import warn_of_padding
 from keras_attn.export.onnx import Onnx
+from keras_attn.export.progress import Progress
+from keras_attn.export.progress import require_verbose
+from keras_attn.export.rows import MAX_ROWS
 from keras_attn.export.signatures import Signatures
 from keras_attn.export.tracing import without_cudnn
 from keras_attn.export.versions import write_version
@@ -28,11 +34,14 @@ def export(
     directory,
     version: int | None = None,
     signatures=(),
-    jit_compile: bool = False,
+    jit_compile: bool | None = None,
     weights: str = "float32",
     lengths: bool | None = None,
     buckets: int | None = None,
     format: str = "saved_model",
+    max_rows: int | None = MAX_ROWS,
+    max_source_length=None,
+    verbose: str | int = "auto",
 ) -> pathlib.Path:
     """Writes a version of a SavedModel, or of an ONNX model.
 
@@ -50,7 +59,8 @@ def export(
         directory: Directory of the versions, a server's `model_base_path`.
         version: Number of the version. Defaults to the next one.
         signatures: Names of signatures beside the plain ones, or `"all"`.
-        jit_compile: Whether XLA compiles the search.
+        jit_compile: Whether XLA compiles the search. Defaults to `False`,
+            with a warning if the translator itself compiles.
         weights: How float32 matrices are stored: `"float32"`, `"bfloat16"`
             or `"int8"`. They are float32 again before they are used.
         lengths: Whether features of any size get an additional input
@@ -63,6 +73,16 @@ def export(
             decodes all together. Defaults to 4, and under XLA to 1, as XLA
             compiles a search for the sizes of each bucket.
         format: `"saved_model"` or `"onnx"`.
+        max_rows: Most rows of a request; one with more is refused before it
+            takes memory. `None` for any number. A server that joins requests
+            may not join more.
+        max_source_length: Largest size of features of any size, an integer;
+            or, by name of the input, an integer or a list with one for each
+            axis that may have any size. A longer row is cut before it is
+            computed with, and has an error. Texts and ids are limited by
+            their `Text`.
+        verbose: Whether to print a line for each step: 0, 1, or `"auto"`, the
+            default, which prints on a terminal.
 
     Returns:
         The path of the version, `directory/version`.
@@ -73,22 +93,67 @@ def export(
         ValueError: If an argument is invalid, or does not fit the model.
     """
     require_format(format)
+    require_verbose(verbose)
     names = Signatures.names(signatures)
+    if jit_compile is None and translator.jit_compile and format != "onnx":
+        warn(
+            "The translator compiles its search by XLA, this export does not: "
+            "TensorFlow Serving has XLA switched off, unless a flag switches "
+            "it on. `export(jit_compile=True)` exports a compiled search, for "
+            "such a server; `jit_compile=False` exports without XLA and "
+            "without this warning."
+        )
+    jit_compile = bool(jit_compile)
     if format == "onnx":
-        Onnx.require_options(names, jit_compile, weights, lengths, buckets)
-        return write_version(directory, version, Onnx(translator).write)
+        Onnx.require_options(
+            names,
+            jit_compile=jit_compile,
+            weights=weights,
+            lengths=lengths,
+            buckets=buckets,
+            max_rows=max_rows,
+            max_source_length=max_source_length,
+        )
+        progress = Progress(verbose, Onnx.STEPS)
+        onnx = Onnx(translator, progress)
+        return write_version(directory, version, onnx.write)
     if jit_compile and translator.shortlist is not None:
         raise ValueError(
             "XLA cannot compile a search with a shortlist, whose number of "
             "tokens varies. Received: jit_compile=True. Leave it out."
         )
     require_stored(weights)
+    if max_rows is not None:
+        arguments.positive(max_rows, "max_rows", "`None` is for any number.")
+    longest = longest_of(translator.pipeline.sources.specs, max_source_length)
     _check_lengths(translator, lengths)
     _check_buckets(translator, buckets)
+    pipeline = translator.pipeline.for_export(jit_compile, buckets)
 
     def write(unfinished):
-        pipeline = translator.pipeline.for_export(jit_compile, buckets)
-        _write(translator, unfinished, pipeline, names, weights, lengths)
+        progress = Progress(verbose, len(names) + 2)
+        with tempfile.TemporaryDirectory() as assets:
+            archive = Archive()
+            read = _reading(translator, pipeline, pathlib.Path(assets), archive)
+            if weights != "float32":
+                stored = StoredWeights(translator.models, weights)
+                read = dataclasses.replace(read, scope=stored.scope)
+            signatures = _signatures(read, max_rows, lengths, longest)
+            with without_cudnn(translator.models):
+                for name in names:  # `step` takes what `encode` returns
+                    function = signatures.function(name)
+                    with progress.step(f"tracing {name}"):
+                        archive.add(name, function, signatures.specs(name))
+                with progress.step("writing the SavedModel"):
+                    archive.write(unfinished)
+            with progress.step("writing the warm-up"):
+                write_warm_up(
+                    unfinished,
+                    archive.functions,
+                    signatures,
+                    rows=min(2, max_rows or 2),
+                    longest=longest,
+                )
 
     return write_version(directory, version, write)
 
@@ -146,35 +211,39 @@ def _check_buckets(translator, buckets):
         )
 
 
-def _write(translator, directory, pipeline, names, weights, lengths):
-    archive = Archive()
-    with tempfile.TemporaryDirectory() as assets:
-        files = {"target.txt": translator.target_text}
-        files |= files_of_sources(translator.source_text)
-        read = {}
-        for name, text in files.items():
-            read[name] = text.reading(pathlib.Path(assets, name))
-            archive.track_resources(read[name].resources())
-        texts: dict = {"target_text": read.pop("target.txt")}
-        if isinstance(translator.source_text, Mapping):
-            names_of = translator.source_text
-            texts["source_text"] = dict(
-                zip(names_of, read.values(), strict=True)
-            )
-        elif read:
-            (texts["source_text"],) = read.values()
-        if weights != "float32":
-            stored = StoredWeights(translator.models, weights)
-            pipeline = dataclasses.replace(pipeline, scope=stored.scope)
-        pipeline = pipeline.with_texts(**texts)
-        if lengths:
-            pipeline = dataclasses.replace(
-                pipeline, sources=Measured(pipeline.sources)
-            )
-        signatures = Signatures(pipeline)
-        with without_cudnn(translator.models):
-            for name in names:  # `step` takes what `encode` returns
-                function = signatures.function(name)
-                archive.add(name, function, signatures.specs(name))
-            archive.write(directory)
-        write_warm_up(directory, archive.functions, signatures)
+def _reading(translator, pipeline, folder, archive):
+    """Returns a pipeline whose texts read files of a folder, for assets."""
+    files = {"target.txt": translator.target_text}
+    files |= files_of_sources(translator.source_text)
+    read = {}
+    for name, text in files.items():
+        read[name] = text.reading(folder / name)
+        archive.track_resources(read[name].resources())
+    texts: dict = {"target_text": read.pop("target.txt")}
+    if isinstance(translator.source_text, Mapping):
+        names_of = translator.source_text
+        texts["source_text"] = dict(zip(names_of, read.values(), strict=True))
+    elif read:
+        (texts["source_text"],) = read.values()
+    return pipeline.with_texts(**texts)
+
+
+def _signatures(pipeline, max_rows, lengths, longest) -> Signatures:
+    """Returns the signatures, with guards of what a request may ask.
+
+    Args:
+        pipeline: The `Pipeline`.
+        max_rows, lengths: Arguments of the export.
+        longest: The result of `longest_of()`.
+    """
+    sources = pipeline.sources
+    sizes = [text.longest_source for _, text in sources.texts]
+    sizes += longest.values()
+    if len(longest) < len(open_axes(sources.specs)):
+        sizes = []  # features of any size
+    guards: list = [OfSizes(sources.specs, longest)]
+    if lengths:
+        sources = Measured(sources)
+        pipeline = dataclasses.replace(pipeline, sources=sources)
+        guards = [OfLengths(sources, longest)]
+    return Signatures(pipeline, max_rows, guards, max(sizes, default=None))

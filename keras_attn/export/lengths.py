@@ -3,13 +3,19 @@
 A server that joins the requests of several clients pads shorter features
 with copies of their first element, which a model does not mask. By their
 lengths the export replaces these copies with zeros, which a model can mask.
+
+`longest_of` reads how long features may be. A request of a few bytes can
+declare a tensor of gigabytes, so longer ones are cut before they are computed
+with.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
+from keras_attn import arguments
 from keras_attn.caller import warn
-from keras_attn.export import rows
 
 
 class Measured:
@@ -28,7 +34,7 @@ class Measured:
         self.attended, self.texts = features.attended, features.texts
         self.first, self.last = features.first, features.last
         self.leading = features.leading
-        self._open = open_axes(features.specs)
+        self.open = open_axes(features.specs)
         self.input_specs = features.input_specs
         if any(x.name == "lengths" for x in features.specs):
             raise ValueError(
@@ -37,7 +43,7 @@ class Measured:
                 "another name, or leave `lengths` out."
             )
         # Usually there is one open axis; several have a column each, in order.
-        more = [len(self._open)] if len(self._open) > 1 else []
+        more = [len(self.open)] if len(self.open) > 1 else []
         self.specs = (
             *features.specs,
             tf.TensorSpec([None, *more], tf.int32, name="lengths"),
@@ -51,7 +57,7 @@ class Measured:
         """Returns the model's source inputs, zero past their lengths."""
         *arrays, _ = given
         for (i, axis), length in zip(
-            self._open, self._lengths(given), strict=True
+            self.open, self.lengths(given), strict=True
         ):
             arrays[i] = zero_past(arrays[i], axis, length)
         return self._features.inputs(tuple(arrays))
@@ -61,28 +67,21 @@ class Measured:
         return self._features.tokens(given[:-1], columns, width)
 
     def report(self, given: tuple, inputs: tuple):
-        """Reports that nothing is cut and nothing is unknown."""
-        return self._features.report(given[:-1], inputs)
+        """Reports what is cut, unknown or empty."""
+        report = self._features.report(given[:-1], inputs)
+        numbers = [i for i, _ in self.open]
+        if {*numbers} != {*range(len(inputs))}:
+            return report  # the inputs of a fixed size and texts are read
+        lengths = tf.stack(self.lengths(given))
+        shortest = tf.math.unsorted_segment_min(
+            lengths, tf.constant(numbers), len(inputs)
+        )
+        return report._replace(empty=tf.reduce_max(shortest, axis=0) == 0)
 
-    def errors(self, given: tuple) -> tf.Tensor:
-        """Returns the errors in the lengths, a string for each row."""
-        found = []
-        for (i, axis), length in zip(
-            self._open, self._lengths(given), strict=True
-        ):
-            columns, name = tf.shape(given[i])[axis], self.specs[i].name
-            found.append(rows.of_lengths(length, columns, name))
-        return rows.first(*found)
-
-    def harmless(self, given: tuple, bad) -> tuple:
-        """Returns the tensors with lengths of 0 in the bad rows."""
-        *arrays, lengths = given
-        shape = [-1] + [1] * (len(lengths.shape) - 1)
-        return *arrays, tf.where(tf.reshape(bad, shape), 0, lengths)
-
-    def _lengths(self, given):
+    def lengths(self, given: tuple) -> list[tf.Tensor]:
+        """Returns lengths `(batch,)` for each open axis."""
         lengths = given[-1]
-        if len(self._open) == 1:
+        if len(self.open) == 1:
             return [lengths]
         return tf.unstack(lengths, axis=1)
 
@@ -122,6 +121,68 @@ def open_axes(specs) -> list[tuple[int, int]]:
         for axis, size in enumerate(spec.shape)
         if axis and size is None
     ]
+
+
+def longest_of(specs, given) -> dict[tuple[int, int], int]:
+    """Returns the largest size of each open axis, by input and axis.
+
+    Args:
+        specs: A `TensorSpec` for each source input.
+        given: The argument `max_source_length` of an export: an integer for
+            all open axes; a dictionary from names of inputs to one, or to a
+            list with one for each open axis of the input; or `None`.
+
+    Raises:
+        ValueError: If it has no effect or does not fit the inputs.
+    """
+    axes: dict[str, list] = {}
+    for i, axis in open_axes(specs):
+        axes.setdefault(specs[i].name, []).append((i, axis))
+    if given is None:
+        return {}
+    if not axes:
+        raise ValueError(
+            "`max_source_length` needs a model of features that may have any "
+            f"size. Received: max_source_length={given!r} and a model whose "
+            f"source inputs are {[x.name for x in specs]}, of "
+            f"{[tuple(x.shape) for x in specs]}. Leave it out; a text is "
+            "limited by the `max_length` of its `Text`."
+        )
+    if not isinstance(given, Mapping):
+        given = dict.fromkeys(axes, given)
+    elif set(given) != set(axes):
+        raise ValueError(
+            "`max_source_length` by name needs a length for each input of "
+            f"features of any size, {list(axes)}. Received: "
+            f"max_source_length={given!r}. An integer is for all of them."
+        )
+    found = {}
+    for name, sizes in given.items():
+        if not isinstance(sizes, (list, tuple)):
+            sizes = [sizes] * len(axes[name])
+        if len(sizes) != len(axes[name]):
+            raise ValueError(
+                "`max_source_length` needs a length for each axis of "
+                f"'{name}' that may have any size, {len(axes[name])} of "
+                f"them. Received: {name}={sizes!r}. An integer is for all of "
+                "them."
+            )
+        for where, size in zip(axes[name], sizes, strict=True):
+            found[where] = arguments.positive(size, "max_source_length")
+    return found
+
+
+def cut(tensors, longest) -> list:
+    """Returns tensors cut to the largest sizes of their open axes.
+
+    Args:
+        tensors: The tensors.
+        longest: Sizes by (index of the tensor, axis).
+    """
+    tensors = list(tensors)
+    for (i, axis), size in longest.items():
+        tensors[i] = tensors[i][(slice(None),) * axis + (slice(size),)]
+    return tensors
 
 
 def zero_past(x, axis, length):

@@ -9,6 +9,9 @@ for a good row.
 
 import tensorflow as tf
 
+# The most rows of a request. The development server takes as many, and so does
+# TensorFlow Serving with the batching of `serving/deploy`.
+MAX_ROWS = 128
 NOTHING_FOUND = (
     "A search needs finite logits from the model. Received: a source for "
     "which it found no hypothesis. Inputs or weights that are not finite "
@@ -50,6 +53,17 @@ def of_lengths(lengths, columns, name="ids") -> tf.Tensor:
     )
 
 
+def too_long(lengths, most, name) -> tf.Tensor:
+    """Returns errors of lengths `(batch,)` above the most that are read."""
+    return wrong(
+        lengths > most,
+        f"A row of `{name}` may have a length of at most {most} in this "
+        "export. Received: one of ",
+        lengths,
+        ". Split it.",
+    )
+
+
 def of_ids(ids, real, text, name) -> tf.Tensor:
     """Returns errors of ids `(batch, length)` of a text's vocabulary.
 
@@ -65,6 +79,14 @@ def of_ids(ids, real, text, name) -> tf.Tensor:
         tf.gather(ids, at, batch_dims=1),
         f". {unknown} stands for an unknown token." if unknown >= 0 else ".",
     )
+
+
+def are_empty(ids, special) -> tf.Tensor:
+    """Returns which rows of source ids `(batch, length)` have no token."""
+    says_nothing = ids == special.pad
+    for token in (*special.source_start, *special.ends_source):
+        says_nothing |= ids == token
+    return tf.reduce_all(says_nothing, axis=1)
 
 
 def of_text(text, strings, name) -> tf.Tensor | None:
@@ -131,23 +153,52 @@ def emptied(hypotheses, bad):
     )
 
 
-def require_one_each(signature, rows, **others):
-    """Checks that each of the `others` has this number of rows.
+def required(signature, specs, given, most) -> list:
+    """Checks the shapes of a signature's inputs before anything is computed.
 
-    Otherwise it is unknown which values belong together, so the whole request
-    fails.
+    With another number of rows in one input it is unknown which values belong
+    together, and too many rows would take too much memory. So the whole
+    request fails.
+
+    Args:
+        signature: Its name.
+        specs: A `tf.TensorSpec` for each input.
+        given: The inputs.
+        most: Most rows of a request, or `None` for any number.
     """
+    given = [
+        tf.ensure_shape(x, spec.shape)
+        for x, spec in zip(given, specs, strict=True)
+    ]
+    rows, *others = (tf.shape(x)[0] for x in given)
+    names = [spec.name for spec in specs[1:]]
     checks = [
         tf.debugging.Assert(
-            rows == tf.shape(x)[0],
+            rows == count,
             [
                 f"{signature} needs one of {name} for each row. Received "
                 f"these numbers of rows and of {name}:",
                 rows,
-                tf.shape(x)[0],
+                count,
             ],
         )
-        for name, x in others.items()
+        for name, count in zip(names, others, strict=True)
     ]
-    with tf.control_dependencies([x for x in checks if x is not None]):
-        return [tf.identity(x) for x in others.values()]
+    if most is not None:
+        checks.append(at_most(rows, most, "rows"))
+    with tf.control_dependencies(checks):
+        return [tf.identity(x) for x in given]
+
+
+def at_most(count, most, what) -> tf.Operation:
+    """Returns a check that fails a request of too many rows, before it runs."""
+    return tf.debugging.Assert(
+        count <= most,
+        [
+            f"A request to this export may have at most {most} {what}. "
+            "Received:",
+            count,
+            "Send them in several requests, or export with a larger "
+            "`max_rows`.",
+        ],
+    )

@@ -1,9 +1,11 @@
 """`Signatures`: a function for each signature, of the same name."""
 
+import functools
+
 import tensorflow as tf
 
 from keras_attn.export import rows
-from keras_attn.export.lengths import Measured
+from keras_attn.export.guards import OfText
 from keras_attn.export.steps import Steps
 
 PLAIN = ("serving_default", "nbest", "align", "ids")
@@ -24,12 +26,19 @@ class Signatures:
 
     Args:
         pipeline: `Pipeline` of a translator, its texts read from files.
+        max_rows: Most rows of a request, or `None` for any number.
+        guards: Guards of the sources, beside those of their texts.
+        longest: Largest size of a source, or `None` if there is none.
     """
 
-    def __init__(self, pipeline):
+    def __init__(self, pipeline, max_rows=None, guards=(), longest=None):
         self.pipeline = pipeline
         self.sources = pipeline.sources.specs
-        self._steps = Steps(pipeline)
+        self._max_rows = max_rows
+        texts = pipeline.sources.texts
+        of_texts = [OfText(i, x, self.sources[i].name) for i, x in texts]
+        self._guards = [*guards, *of_texts]
+        self._steps = Steps(pipeline, max_rows, longest)
 
     @staticmethod
     def names(further) -> tuple[str, ...]:
@@ -72,20 +81,32 @@ class Signatures:
 
     def function(self, name):
         """Returns the function of a signature, which takes its inputs."""
+        run = getattr(self, name)
         if name == "ids" and not self.pipeline.sources.reads_text:
-            return self.ids_of_features
-        return getattr(self, name)
+            run = self.ids_of_features
+
+        @functools.wraps(run)
+        def checked(*given):
+            specs = self.specs(name)
+            return run(*rows.required(name, specs, given, self._max_rows))
+
+        return checked
 
     def serving_default(self, *given):
         decoded = self._decode(given)
         return {
             "text": decoded.texts[:, 0],
             "score": decoded.hypotheses.scores[:, 0],
+            "empty": decoded.report.empty,
         }
 
     def nbest(self, *given):
         decoded = self._decode(given)
-        return {"texts": decoded.texts, "scores": decoded.hypotheses.scores}
+        return {
+            "texts": decoded.texts,
+            "scores": decoded.hypotheses.scores,
+            "empty": decoded.report.empty,
+        }
 
     def align(self, *given):
         decoded = self._decode(given)
@@ -102,35 +123,41 @@ class Signatures:
         }
 
     def ids(self, ids, lengths):
-        batch, columns = tf.unstack(tf.shape(ids))
-        (lengths,) = rows.require_one_each("ids", batch, lengths=lengths)
+        text, columns = self.pipeline.sources.text, tf.shape(ids)[1]
+        longest = text.longest_source
+        ids = ids[:, :longest]
         # RNNs refuse a length of zero.
         missing = tf.cast(columns == 0, tf.int32)
         ids = tf.pad(ids, [[0, 0], [0, missing]])
-        real = tf.sequence_mask(lengths, columns + missing)
-        text = self.pipeline.sources.text
+        real = tf.sequence_mask(lengths, tf.shape(ids)[1])
         error = rows.first(
             rows.of_lengths(lengths, columns),
+            rows.too_long(lengths, longest, "ids"),
             rows.of_ids(ids, real, text, "ids"),
         )
         ids = tf.where(real, ids, text.special.pad)
+        empty = rows.are_empty(ids, text.special)
         ids = rows.harmless_ids(rows.is_bad(error), ids, text.special)
-        return self._ids((ids,), error)
+        return self._ids((ids,), error, empty)
 
     def ids_of_features(self, *given):
         given, error = self._checked(given)
         if error is None:
             error = self._no_error(given)
-        return self._ids(self.pipeline.sources.inputs(given), error)
+        sources = self.pipeline.sources
+        inputs = sources.inputs(given)
+        return self._ids(inputs, error, sources.report(given, inputs).empty)
 
-    def _ids(self, inputs, error):
+    def _ids(self, inputs, error, empty):
         found = self.pipeline.search_inputs(inputs, {}).hypotheses
         error = rows.first(error, rows.of_found(found))
-        found = rows.emptied(found, rows.is_bad(error))
+        bad = rows.is_bad(error)
+        found = rows.emptied(found, bad)
         return {
             "ids": found.tokens,
             "lengths": found.lengths,
             "scores": found.scores,
+            "empty": empty & ~bad,
             "error": error,
         }
 
@@ -139,15 +166,6 @@ class Signatures:
         names = [spec.name for spec in self._request_specs()]
         asked = tensors[len(self.sources) :]
         asked = dict(zip(names, asked, strict=True))
-        asked = dict(
-            zip(
-                names,
-                rows.require_one_each(
-                    "options", tf.shape(given[0])[0], **asked
-                ),
-                strict=True,
-            )
-        )
         given, error = self._checked(given)
         prefix = asked.pop("prefix")
         request, errors = {}, [error, *self._errors_of_prefix(prefix)]
@@ -176,9 +194,6 @@ class Signatures:
 
     def score(self, *tensors):
         *given, target = tensors
-        (target,) = rows.require_one_each(
-            "score", tf.shape(given[0])[0], target=target
-        )
         given, error = self._checked(tuple(given))
         errors = [
             error,
@@ -201,7 +216,7 @@ class Signatures:
             "score": tf.where(bad, float("-inf"), scored.scores),
             "token_scores": tf.where(bad[:, None], 0.0, scored.token_scores),
             "length": tf.where(bad, 0, scored.lengths),
-            **scored.report._asdict(),
+            **_without(scored.report, bad)._asdict(),
             "error": error,
         }
 
@@ -230,27 +245,12 @@ class Signatures:
 
         The errors are None if no source can be bad.
         """
-        sources = self.pipeline.sources
-        error = None
-        if isinstance(sources, Measured):
-            batch = tf.shape(given[0])[0]
-            *arrays, lengths = given
-            (lengths,) = rows.require_one_each(
-                "features", batch, lengths=lengths
-            )
-            given = *arrays, lengths
-            error = sources.errors(given)
-        for i, text in sources.texts:
-            found = rows.of_text(text, given[i], sources.specs[i].name)
-            if found is not None:
-                error = found if error is None else rows.first(error, found)
-        if error is None:
+        errors = [x for guard in self._guards for x in guard.errors(given)]
+        if not errors:
             return given, None
-        bad, given = rows.is_bad(error), list(given)
-        for i, _ in sources.texts:
-            given[i] = tf.where(bad, "", given[i])
-        if isinstance(sources, Measured):
-            given = sources.harmless(given, bad)
+        error = rows.first(*errors)
+        for guard in self._guards:
+            given = guard.harmless(given, rows.is_bad(error))
         return tuple(given), error
 
     def _no_error(self, given):
@@ -286,4 +286,10 @@ def _emptied(decoded, bad):
         texts=tf.where(bad[:, None], "", decoded.texts),
         tokens=tf.where(bad[:, None, None], "", decoded.tokens),
         hypotheses=rows.emptied(decoded.hypotheses, bad),
+        report=_without(decoded.report, bad),
     )
+
+
+def _without(report, bad):
+    """Returns a `Report` in which no bad row is empty: its source was not."""
+    return report._replace(empty=report.empty & ~bad)

@@ -10,9 +10,15 @@ import tensorflow as tf
 
 from keras_attn.export import rows
 from keras_attn.export.border import Border
+from keras_attn.export.lengths import cut
+from keras_attn.export.lengths import open_axes
 from keras_attn.incremental import steps_left
 from keras_attn.incremental import with_masks
 from keras_attn.incremental import with_positions
+
+# Hypotheses that a step takes for each row of `max_rows`: clients often search
+# with four or five. A step's memory grows with their number as with the rows'.
+_HYPOTHESES = 8
 
 
 class Steps:
@@ -22,11 +28,15 @@ class Steps:
 
     Args:
         pipeline: `Pipeline` of a translator.
+        max_rows: Most rows of a request, or `None` for any number.
+        longest: Largest size of a source, or `None` if there is none.
     """
 
-    def __init__(self, pipeline):
+    def __init__(self, pipeline, max_rows=None, longest=None):
         self.pipeline = pipeline
+        self._max_rows, self._longest = max_rows, longest
         self._encoded = self._state = None  # `Border`s
+        self._widest = None  # largest size of an open axis of `_encoded`
 
     def specs(self, name) -> tuple[tf.TensorSpec, ...]:
         """Returns the specs of the inputs of `step` or `strings`."""
@@ -62,6 +72,7 @@ class Steps:
             state = pipeline.start(inputs, encoded, 1)
         self._encoded = Border("encoded", encoded, arranged=1)
         self._state = Border("state", state, arranged=2)
+        self._widest = self._width_of_longest()
         columns = pipeline.columns(inputs, found, width)
         tokens, lengths = pipeline.sources.tokens(given, columns, width)
         batch = tf.shape(inputs[0])[0]
@@ -83,9 +94,33 @@ class Steps:
             **self._encoded.named(encoded),
         }
 
+    def _width_of_longest(self):
+        """Returns the largest size of an open axis of what is encoded.
+
+        An encoder may make fewer positions of a source, or some more. How many
+        is seen on the examples.
+        """
+        if self._longest is None:
+            return None
+        given = self.pipeline.examples.sources
+        with tf.init_scope(), self.pipeline.scope():
+            encoded = with_masks(
+                self.pipeline.cut.encode(*map(tf.constant, given))
+            )
+            widths = [int(x) for x in self._encoded.widths(encoded)]
+        axes = open_axes(self.pipeline.sources.input_specs)
+        size = max(given[i].shape[axis] for i, axis in axes)
+        return self._longest * -(-max(widths, default=1) // size)
+
     def step(self, tokens, *tensors):
-        state, encoded = self._received(tokens, tensors)
-        error = self._errors(tokens, state)
+        if self._max_rows is not None:
+            most = self._max_rows * _HYPOTHESES
+            count = tf.size(tokens, tf.int64)
+            few = rows.at_most(count, most, "hypotheses together")
+            with tf.control_dependencies([few]):
+                tokens, *tensors = map(tf.identity, (tokens, *tensors))
+        error, state, encoded = self._received(tokens, tensors)
+        error = rows.first(self._errors(tokens, state), error[:, None])
         bad = rows.is_bad(error)
         tokens = tf.where(bad, self.pipeline.special.pad, tokens)
         state = with_positions(state, lambda x: tf.where(bad, 0, x))
@@ -115,19 +150,18 @@ class Steps:
         }
 
     def strings(self, ids, lengths):
-        (lengths,) = rows.require_one_each(
-            "strings", tf.shape(ids)[0], lengths=lengths
-        )
         text, columns = self.pipeline.target_text, tf.shape(ids)[1]
+        longest = max(text.max_length + 1, self.pipeline.steps)
         # `of_ids` needs at least one column.
-        ids = tf.pad(ids, [[0, 0], [0, 1]])
-        real = tf.sequence_mask(lengths, columns + 1)
+        ids = tf.pad(ids[:, :longest], [[0, 0], [0, 1]])
+        real = tf.sequence_mask(lengths, tf.shape(ids)[1])
         # Ids after the end token do not belong to the text.
         ended = tf.cast(ids == text.special.end, tf.int32)
         ended = tf.cumsum(ended, axis=1) > 0
         real &= ~ended
         error = rows.first(
             rows.of_lengths(lengths, columns),
+            rows.too_long(lengths, longest, "ids"),
             rows.of_ids(ids, real, text, "ids"),
         )
         real &= ~rows.is_bad(error)[:, None]
@@ -139,18 +173,31 @@ class Steps:
         return [*self._state.open, *self._encoded.open]
 
     def _received(self, tokens, tensors):
-        """Returns state and encoded structure, cut to the rows' widths."""
+        """Returns state and encoded structure, cut to the rows' widths.
+
+        Before them come errors `(batch,)` of rows that are too wide.
+        """
         tensors, widths = list(tensors), []
+        error = tf.fill([tf.shape(tokens)[0]], "")
         if self._open:
             widths = tf.unstack(tensors.pop(0), axis=1)
         states, opens = len(self._state.names), len(self._state.open)
+        if self._widest is not None:
+            most = dict.fromkeys(self._encoded.open, self._widest)
+            tensors[states:] = cut(tensors[states:], most)
+            for (i, _), width in zip(
+                self._encoded.open, widths[opens:], strict=True
+            ):
+                name = self._encoded.names[i]
+                found = rows.too_long(width, self._widest, name)
+                error = rows.first(error, found)
         encoded = self._encoded.packed(tensors[states:], widths[opens:])
         state = self._state.packed(tensors[:states], widths[:opens])
         with self.pipeline.scope():
             like = self.pipeline.cut.start(
                 encoded, tf.shape(tokens)[1], self.pipeline.steps
             )
-        return self._state.cut(state, like), encoded
+        return error, self._state.cut(state, like), encoded
 
     def _errors(self, tokens, state):
         """Returns the errors of hypotheses, strings `(batch, beams)`."""

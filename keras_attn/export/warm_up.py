@@ -12,13 +12,22 @@ from tensorflow_serving.apis import prediction_log_pb2
 _FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 
-def write_warm_up(directory, endpoints, signatures) -> None:
-    """Writes a request for each of `endpoints`, functions by name."""
+def write_warm_up(directory, endpoints, signatures, rows, longest) -> None:
+    """Writes a request for each signature.
+
+    Args:
+        directory: The version's directory.
+        endpoints: The functions of the signatures by name.
+        signatures: The `Signatures`.
+        rows: Number of rows of a request, at most 2.
+        longest: Largest sizes of features, the result of `longest_of()`.
+    """
     path = directory / _FILE
     path.parent.mkdir()
     pipeline = signatures.pipeline
     answers: dict = {}
     size = pipeline.sources.open_size(pipeline.examples.sources)
+    size = min([size, *longest.values()])
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, endpoint in endpoints.items():
             known = answers if name == "step" else {}
@@ -32,6 +41,7 @@ def write_warm_up(directory, endpoints, signatures) -> None:
                     for spec in signatures.numbers_asked
                 }
                 inputs["prefix"] = tf.constant(["", _prefix(pipeline)])
+            inputs = {name: x[-rows:] for name, x in inputs.items()}
             if name == "encode":  # its outputs are inputs of `step`
                 answers = endpoint(*inputs.values())
             writer.write(_log(name, inputs).SerializeToString())

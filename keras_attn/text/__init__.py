@@ -25,6 +25,7 @@ from keras_attn.text.base import Text as Text
 from keras_attn.text.built_in import Characters as Characters
 from keras_attn.text.built_in import Whitespace as Whitespace
 from keras_attn.text.byte_pair import BytePair as BytePair
+from keras_attn.text.files import beside as beside
 from keras_attn.text.files import files_of_sources as files_of_sources
 from keras_attn.text.growing import Growing as Growing
 from keras_attn.text.ids import Ids as Ids

@@ -385,6 +385,13 @@ class Text:
         """Number of ids, the special ones counted."""
         return len(self.tokens)
 
+    @property
+    def longest_source(self) -> int:
+        """Most ids of `source_ids()`, the special ones counted."""
+        special = self.special
+        more = len(special.source_start) + len(special.ends_source)
+        return self.max_length + more
+
     def pieces(self, strings) -> tf.RaggedTensor:
         """Splits strings `(batch,)` into tokens `(batch, ragged)`.
 

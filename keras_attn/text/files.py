@@ -86,16 +86,81 @@ def read(path: pathlib.Path, custom_objects) -> tuple[list[str], dict]:
         found = file.read().split("\n")[:-1]
     options = json.loads(_options_path(path).read_text())
     files = {
-        argument: path.with_name(name)
+        argument: beside(path, name, _options_path(path))
         for argument, name in options.pop("split_files", {}).items()
     }
     if isinstance(options["split"], dict):
         _require_files(path, files)
+        own = _options_path(path)
+        _require_no_paths(options["split"], custom_objects, own)
         options["split"] = _part(
             options["split"], files, custom_objects, f"The text {path}"
         )
     # Files without the option are from versions that always used NFKC.
     return found, {"normalization": "NFKC"} | options
+
+
+def beside(path: pathlib.Path, name, source: pathlib.Path) -> pathlib.Path:
+    """Returns the path of a file beside another.
+
+    What is saved may come from a stranger, and must not read files of other
+    directories. Links are followed: a cache may consist of them.
+
+    Args:
+        path: The other file.
+        name: Name of the file.
+        source: File in which the name stands.
+
+    Raises:
+        ValueError: If the name is that of a file elsewhere.
+    """
+    is_name = isinstance(name, str) and name not in ("", ".", "..")
+    if not is_name or pathlib.PurePath(name).name != name:
+        raise ValueError(
+            f"{source} may name only files that lie beside it, without a "
+            f"directory. Received: {name!r}. What wrote this file is not "
+            "`save()`; do not load it unless you know where it is from."
+        )
+    return path.with_name(name)
+
+
+def _require_no_paths(stored, custom_objects, source):
+    """Raises if a serialised splitter holds the path of a file.
+
+    The files of a splitter lie beside, and their paths are not saved. What
+    else the splitters of this package save is no string.
+    """
+    parts = stored if isinstance(stored, list) else ()
+    if isinstance(stored, dict):
+        parts = stored.values()
+        for argument, value in _paths_in(stored, custom_objects or {}):
+            raise ValueError(
+                f"{source} may name files in `split_files` alone. Received: "
+                f"{argument}={value!r:.100} of {stored['class_name']!r}. What "
+                "wrote this file is not `save()`; do not load it unless you "
+                "know where it is from."
+            )
+    for part in parts:
+        _require_no_paths(part, custom_objects, source)
+
+
+def _paths_in(stored, custom_objects):
+    """Yields the arguments of a serialised object that may be paths."""
+    config, name = stored.get("config"), stored.get("class_name")
+    if not isinstance(config, dict) or not isinstance(name, str):
+        return
+    registered = stored.get("registered_name") or name
+    kind = keras.saving.get_registered_object(registered, custom_objects)
+    kind = kind or custom_objects.get(name)
+    assets = getattr(kind, "assets", ())
+    is_ours = any(
+        str(x).startswith("keras_attn")
+        for x in (registered, stored.get("module"))
+    )
+    for argument, value in config.items():
+        is_path = isinstance(value, str) and (is_ours or argument in assets)
+        if is_path:
+            yield argument, value
 
 
 def _part(stored, files, custom_objects, whose) -> Splitter:

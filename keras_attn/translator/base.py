@@ -322,8 +322,8 @@ class Translator:
 
         Returns:
             `Translations`, one `Translation` for each source. They also
-            report which sources were cut, and the number of their unknown
-            tokens.
+            report which sources were cut, the number of their unknown tokens,
+            and which are empty. A model makes up a text for these too.
         """
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
@@ -363,7 +363,8 @@ class Translator:
             batch_size: Number of targets that are scored together.
 
         Returns:
-            `Scores`, which also report cut targets and unknown tokens.
+            `Scores`, which also report cut targets, unknown tokens and empty
+            sources.
 
         Raises:
             ValueError: If the numbers of targets and sources differ, or
@@ -380,6 +381,7 @@ class Translator:
         token_scores: list = [None] * count
         scores = np.zeros(count, "float32")
         truncated, unknown = [False] * count, [0] * count
+        empty = [False] * count
         for batch in self._batches(rows, batch_size):
             found = score(
                 self.pipeline.sources.take(rows, batch), given.take(batch)
@@ -392,7 +394,8 @@ class Translator:
                 scores[i] = arrays.scores[n]
                 truncated[i] = bool(arrays.report.truncated[n])
                 unknown[i] = int(arrays.report.unknown[n])
-        return Scores(tokens, token_scores, scores, truncated, unknown)
+                empty[i] = bool(arrays.report.empty[n])
+        return Scores(tokens, token_scores, scores, truncated, unknown, empty)
 
     @property
     def attended_text(self) -> Text:
@@ -452,8 +455,8 @@ class Translator:
         The search must have `streams` set, as `GreedySearch` and `Sampling`
         do: a beam search knows its first token only with its last. The
         tokens' texts, joined, are the text that a call returns. If the source
-        is cut at its text's `max_length`, the first token comes with a
-        warning.
+        is cut at its text's `max_length`, or is empty, the first token comes
+        with a warning.
 
         Args:
             source: A string, an array without a batch axis, or several as
@@ -600,11 +603,18 @@ class Translator:
     def load(cls, directory, custom_objects=None) -> "Translator":
         """Reads what `save()` wrote.
 
+        No file may name one of another directory. Links in the directory are
+        followed, since caches of models consist of them.
+
         Args:
             directory: Path of the directory.
             custom_objects: Dictionary from names to those classes and
                 functions in models, texts and search that are not registered
                 with Keras.
+
+        Raises:
+            FileNotFoundError: If there is no saved translator.
+            ValueError: If a file names one of another directory.
         """
         loaded = saving.load(saving.path_of(directory, True), custom_objects)
         return cls(**loaded)
@@ -614,11 +624,14 @@ class Translator:
         directory,
         version: int | None = None,
         signatures: Sequence[str] | str = (),
-        jit_compile: bool = False,
+        jit_compile: bool | None = None,
         weights: str = "float32",
         lengths: bool | None = None,
         buckets: int | None = None,
         format: str = "saved_model",
+        max_rows: int | None = 128,
+        max_source_length: int | Mapping[str, Any] | None = None,
+        verbose: str | int = "auto",
     ) -> pathlib.Path:
         """Writes a SavedModel for TF Serving; see `keras_attn.export`.
 
@@ -635,7 +648,8 @@ class Translator:
                 `"strings"`.
             jit_compile: Whether XLA compiles the search on the server, which
                 then needs a flag: `--xla_cpu_compilation_enabled` or
-                `--xla_gpu_compilation_enabled`.
+                `--xla_gpu_compilation_enabled`. Defaults to `False`, with a
+                warning if the translator itself compiles.
             weights: How matrices are stored: `"float32"`, `"bfloat16"`, half
                 as large, or `"int8"`, a quarter as large. They are float32
                 again before a search begins.
@@ -648,7 +662,18 @@ class Translator:
                 text from slowing short ones down. 1 decodes all together,
                 as GPUs may like better. Defaults to 4, and to 1 under XLA.
             format: `"saved_model"` or `"onnx"`. An ONNX model has none of
-                the options from `signatures` on.
+                the other options but `verbose`.
+            max_rows: Most rows of a request. One with more is refused before
+                it takes memory, by TensorFlow Serving too, which has no such
+                limit itself. A server that joins requests may not join more.
+                `None` for any number.
+            max_source_length: Largest size of features of any size; a longer
+                row is cut before it is computed with, and has an `error`. An
+                integer for all axes of any size; or a dictionary from names
+                of inputs to an integer, or to a list with one for each such
+                axis. Texts and ids are limited by their `Text`.
+            verbose: Whether to print a line for each step: 0, 1, or `"auto"`,
+                which prints on a terminal.
 
         Returns:
             The path of the version, `directory/version`.
@@ -666,13 +691,16 @@ class Translator:
             return export(
                 self,
                 directory,
-                version,
-                signatures,
-                jit_compile,
-                weights,
-                lengths,
-                buckets,
-                format,
+                version=version,
+                signatures=signatures,
+                jit_compile=jit_compile,
+                weights=weights,
+                lengths=lengths,
+                buckets=buckets,
+                format=format,
+                max_rows=max_rows,
+                max_source_length=max_source_length,
+                verbose=verbose,
             )
 
 

@@ -421,7 +421,7 @@ class Pipeline:
         ids, report = targets
         real = ids != self.special.pad
         inputs = self.sources.inputs(given)
-        report = report.beside(self.sources.report(given, inputs))
+        report = self.sources.report(given, inputs).beside(report)
         read = self.read_for(ids)
         with self.scope():
             outputs = [

@@ -35,6 +35,7 @@ class Translation:
     replaced: list[int] = dataclasses.field(
         default_factory=list, repr=False
     )  # indices of the `tokens` that replaced the model's "<unk>"
+    empty: bool = False  # whether the source is empty; the text is made up
 
 
 class Translations(Sequence):
@@ -93,6 +94,11 @@ class Translations(Sequence):
         """Number of unknown tokens of each source, among those read."""
         return [row.unknown for row in self._rows]
 
+    @property
+    def empty(self) -> list[bool]:
+        """Whether each source is empty, so that its text is made up."""
+        return [row.empty for row in self._rows]
+
 
 class Token(NamedTuple):
     """A token of a stream, as `Translator.stream` yields it."""
@@ -118,6 +124,7 @@ class Scores:
         unknown: For each target, the number of tokens, of it and its source
             together, that were read as `<unk>` because a vocabulary lacks
             them.
+        empty: For each target, whether its source is empty.
     """
 
     tokens: list[list[str]] = dataclasses.field(repr=False)
@@ -125,6 +132,7 @@ class Scores:
     scores: np.ndarray
     truncated: list[bool] = dataclasses.field(default_factory=list)
     unknown: list[int] = dataclasses.field(default_factory=list)
+    empty: list[bool] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -142,15 +150,18 @@ class Scores:
 
 
 class Report(NamedTuple):
-    """Reports for each row whether a text was cut, and its unknown tokens."""
+    """Reports for each row what was not read, and whether there was nothing."""
 
     truncated: tf.Tensor  # (batch,), whether it was cut at its `max_length`
     unknown: tf.Tensor  # (batch,), int32: unknown tokens among those read
+    empty: tf.Tensor  # (batch,), whether the source has no tokens
 
     def beside(self, other: "Report") -> "Report":
-        """Returns the report of two texts of each row together."""
+        """Returns the report of a source and another text of its row."""
         return Report(
-            self.truncated | other.truncated, self.unknown + other.unknown
+            self.truncated | other.truncated,
+            self.unknown + other.unknown,
+            self.empty,
         )
 
 
@@ -193,6 +204,7 @@ def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
                         truncated=bool(arrays.report.truncated[i]),
                         unknown=int(arrays.report.unknown[i]),
                         replaced=_replaced(found.tokens[i, n], tokens, text),
+                        empty=bool(arrays.report.empty[i]),
                     )
                 )
         if not hypotheses:

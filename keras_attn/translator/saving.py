@@ -15,6 +15,7 @@ import keras
 from keras_attn.search import Search
 from keras_attn.shortlist import Shortlist
 from keras_attn.text import Text
+from keras_attn.text import beside
 from keras_attn.text import files_of_sources
 from keras_attn.translator import model_files
 
@@ -145,7 +146,8 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
         _refuse_directory(directory)
     options = json.loads(path.read_text())
     names = options.pop("models", ["model.keras"])
-    models = [model_files.read(directory / x, custom_objects) for x in names]
+    files = [beside(path, name, path) for name in names]
+    models = [model_files.read(file, custom_objects) for file in files]
     search = _class_of_search(options.pop("search"), custom_objects or {})
     shortlist = None
     if options.pop("shortlist", False):

@@ -162,14 +162,16 @@ class Several:
         return part.tokens((given[self.attended],), columns, width)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """Reports which texts were cut, and the number of unknown tokens."""
-        first, *others = (
-            self._parts[i].report((given[i],), (inputs[i],))
-            for i, _ in self.texts
-        )
+        """Reports what was cut or unknown, and where all inputs are empty."""
+        reports = [
+            part.report((x,), (read,))
+            for part, x, read in zip(self._parts, given, inputs, strict=True)
+        ]
+        found, *others = reports
         for other in others:
-            first = first.beside(other)
-        return first
+            found = found.beside(other)
+        empty = tf.stack([x.empty for x in reports])
+        return found._replace(empty=tf.reduce_all(empty, axis=0))
 
     def examples(self, random, model) -> tuple:
         """Returns three rows for each input; texts differ in length."""

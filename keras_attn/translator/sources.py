@@ -115,7 +115,7 @@ class Lines:
         return padded, tf.cast(tokens.row_lengths(), tf.int32)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """Reports which lines were cut, and their unknown tokens."""
+        """Reports what of the lines was cut, unknown or empty."""
         return report_of(self.text, *given, *inputs)
 
     def examples(self, random, model, length: int = 7) -> tuple:
@@ -201,13 +201,15 @@ class Features:
         return numbers(columns, width)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """Reports what is cut; nothing is unknown."""
+        """Reports what is cut or empty; nothing is unknown."""
         rows = tf.shape(inputs[0])[0]
+        sizes = [tf.reduce_prod(tf.shape(x)[1:]) for x in inputs]
+        empty = tf.fill([rows], tf.reduce_max(sizes) == 0)
         cut = tf.zeros([rows], tf.bool)
         for x, size in zip(inputs, self._cut_at, strict=False):
             if size is not None:
                 cut |= tf.reduce_any(x[:, size:] != 0, axis=1)
-        return Report(cut, tf.zeros([rows], tf.int32))
+        return Report(cut, tf.zeros([rows], tf.int32), empty)
 
     def examples(self, random, model) -> tuple:
         """Returns three rows; integer inputs are 1 or 2, as they may be ids."""
@@ -253,9 +255,14 @@ class Features:
 
 
 def report_of(text: Text, strings, ids) -> Report:
-    """Reports which strings were cut, and their unknown tokens."""
+    """Reports which strings were cut or empty, and their unknown tokens."""
     unknown = tf.cast(ids == text.special.unknown, tf.int32)
-    return Report(text.is_truncated(strings), tf.reduce_sum(unknown, axis=1))
+    lengths = text.lengths(strings)
+    return Report(
+        truncated=lengths > text.max_length,
+        unknown=tf.reduce_sum(unknown, axis=1),
+        empty=lengths == 0,
+    )
 
 
 def numbers(columns, width) -> tuple:

@@ -45,8 +45,8 @@ class Stream:
         """Encodes a source.
 
         Returns:
-            The names of the alignment's columns, their number, whether the
-            source was cut, and the tensors for the first step.
+            The names of the alignment's columns, their number, the `Report` of
+            the source, and the tensors for the first step.
         """
         pipeline = self._pipeline
         inputs = pipeline.sources.inputs(given)
@@ -60,7 +60,7 @@ class Stream:
         self._carried = inputs, encoded, request, known, state
         return (
             *pipeline.sources.tokens(given, columns, width),
-            pipeline.sources.report(given, inputs).truncated,
+            pipeline.sources.report(given, inputs),
             structures.flatten(self._carried),
         )
 
@@ -111,8 +111,10 @@ def require_streamable(search) -> None:
 
 def run(stream, pipeline, given, request) -> Iterator[Token]:
     """Runs a stream for one source."""
-    source_tokens, (length,), truncated, carried = stream.first(given, request)
-    if truncated[0]:
+    source_tokens, (length,), report, carried = stream.first(given, request)
+    if report.empty[0]:
+        warn("The source is empty, so the model makes up the text.")
+    if report.truncated[0]:
         limits = {text.max_length for _, text in pipeline.sources.texts}
         warn(
             "The source has more tokens than its Text's max_length of "

@@ -34,7 +34,11 @@ class Hypotheses:
     name = "score_ids"
     specs = (
         tf.TensorSpec([None, None], tf.int32),
-        Report(tf.TensorSpec([None], tf.bool), tf.TensorSpec([None], tf.int32)),
+        Report(
+            truncated=tf.TensorSpec([None], tf.bool),
+            unknown=tf.TensorSpec([None], tf.int32),
+            empty=tf.TensorSpec([None], tf.bool),
+        ),
     )
 
     def __init__(self, translations, text: Text):
@@ -64,7 +68,9 @@ class Hypotheses:
             ids[n, : len(self._ids[i])] = self._ids[i]
         unknown = [self._unknown[i] for i in rows]
         return tf.constant(ids), Report(
-            tf.zeros([len(rows)], tf.bool), tf.constant(unknown, tf.int32)
+            truncated=tf.zeros([len(rows)], tf.bool),
+            unknown=tf.constant(unknown, tf.int32),
+            empty=tf.zeros([len(rows)], tf.bool),  # of targets: not reported
         )
 
 

@@ -1,6 +1,7 @@
 """Serves models during development: `python -m keras_attn_serving --help`."""
 
 import logging
+import os
 import signal
 import sys
 import threading

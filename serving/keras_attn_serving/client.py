@@ -114,7 +114,8 @@ class BlockingClient:
             A `Result` of `text`, `score`, `texts` and `scores`. Exports of
             keras-attn 0.2 and later add `truncated` and `unknown`, which
             report cuts and unknown tokens of text and prefix together, and
-            `error`, "" for every row.
+            `error`, "" for every row. Those after 0.3 add `empty`, which
+            reports sources without tokens, for which a text is made up.
 
         Raises:
             RowError: If some rows cannot be answered. It holds the answers to

@@ -215,6 +215,7 @@ class Queries:
                 alignments[:length, :source_length],
                 bool(truncated),
                 int(unknown),
+                bool(empty),
             )
             for (
                 text,
@@ -226,6 +227,7 @@ class Queries:
                 alignments,
                 truncated,
                 unknown,
+                empty,
             ) in zip(
                 result["text"],
                 result["score"],
@@ -237,6 +239,7 @@ class Queries:
                 # Older exports do not have these outputs.
                 result.get("truncated", [False] * rows),
                 result.get("unknown", [0] * rows),
+                result.get("empty", [False] * rows),
                 strict=True,
             )
         ]

@@ -45,9 +45,12 @@ class Alignment(NamedTuple):
         alignment: Attention weights, an array `(tokens, source_tokens)`.
         truncated: Whether the source was cut at the export's maximum length.
         unknown: Number of unknown source tokens, among those read.
+        empty: Whether the source has no tokens, so that the model made up the
+            text.
 
     Exports made before keras-attn 0.2 do not return `truncated` and
-    `unknown`; they are `False` and 0 then.
+    `unknown`, and those made by 0.3 do not return `empty`; they are `False`
+    and 0 then.
     """
 
     text: str
@@ -57,6 +60,7 @@ class Alignment(NamedTuple):
     alignment: np.ndarray
     truncated: bool = False
     unknown: int = 0
+    empty: bool = False
 
 
 class Token(NamedTuple):

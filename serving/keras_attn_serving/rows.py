@@ -39,6 +39,8 @@ def failure(row: Mapping[str, Any]) -> str:
 def as_text(row: Mapping[str, Any]) -> str:
     """Returns a row's text, or its texts with tabs between them.
 
+    The text of an empty source is empty: what a model makes up is left out.
+
     Raises:
         ValueError: If it has neither.
     """
@@ -50,6 +52,8 @@ def as_text(row: Mapping[str, Any]) -> str:
             "Plain lines need a signature with the output `text` or `texts`. "
             f"Received: {sorted(row)}. Add --json, which prints all outputs."
         )
+    if row.get("empty"):
+        return ""
     # One line each, whatever a model writes.
     return "\t".join(" ".join(x.splitlines()) for x in found if x)
 

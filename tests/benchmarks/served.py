@@ -46,11 +46,15 @@ class Served:
         self._process.kill()
         self._process.wait()
 
-    def memory(self):
-        """Returns the resident memory in MB."""
+    def memory(self, kind="VmRSS"):
+        """Returns the resident memory in MB; its peak for `"VmHWM"`."""
         status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
-        line = next(x for x in status.splitlines() if x.startswith("VmRSS"))
+        line = next(x for x in status.splitlines() if x.startswith(kind))
         return int(line.split()[1]) / 1024
+
+    def forget_peak(self):
+        """Lets the peak of the memory begin anew."""
+        pathlib.Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
 
     def __enter__(self):
         self.start()

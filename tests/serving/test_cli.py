@@ -82,6 +82,9 @@ def test_json_has_all_outputs_of_a_text_in_a_line(query):
 def test_alternatives_stand_in_one_line(query):
     assert query("--signature", "nbest", "cat") == (0, "chat\n", "")
     assert rows.as_text({"texts": ["a", "b\nc", ""]}) == "a\tb c"
+    made_up = {"text": "a", "score": -1.0, "empty": True}
+    assert rows.as_text(made_up) == "" and rows.failure(made_up) == ""
+    assert rows.as_text(made_up | {"empty": False}) == "a"
 
 
 def test_alignments_come_without_padding(query):

@@ -80,8 +80,9 @@ def test_alignments_are_trimmed_to_each_text(client):
     assert short.source_tokens == ["cat"]
     np.testing.assert_array_equal(short.alignment, [[1.0]])
     assert empty.tokens == [] and empty.alignment.shape == (0, 0)
-    # This model lacks both outputs, as exports before keras-attn 0.2 do.
-    assert [(x.truncated, x.unknown) for x in (long, short)] == [(False, 0)] * 2
+    # This model lacks these outputs, as exports before keras-attn 0.2 do.
+    for each in (long, short, empty):
+        assert (each.truncated, each.unknown, each.empty) == (False, 0, False)
 
 
 def test_signatures_keep_the_contract_of_an_export(client):

@@ -7,6 +7,7 @@ from keras_attn.export.onnx.conversion import require_packages
 from keras_attn.export.onnx.ids import Ids
 from keras_attn.export.onnx.readme import readme
 from keras_attn.export.onnx.vocabularies import Vocabulary
+from keras_attn.export.rows import MAX_ROWS
 from keras_attn.export.signatures import PLAIN
 from keras_attn.export.tracing import without_cudnn
 from keras_attn.text import files_of_sources
@@ -17,13 +18,16 @@ class Onnx:
 
     Args:
         translator: A `Translator`.
+        progress: `Progress` with `STEPS` steps.
 
     Raises:
         ImportError: If packages for ONNX are not installed.
         ValueError: If the translator has a shortlist.
     """
 
-    def __init__(self, translator):
+    STEPS = 3
+
+    def __init__(self, translator, progress):
         require_packages()
         if translator.shortlist is not None:
             raise ValueError(
@@ -32,17 +36,27 @@ class Onnx:
                 "Make a `Translator` of the same model without it, or export "
                 "a SavedModel."
             )
-        self._translator = translator
+        self._translator, self._progress = translator, progress
 
     @staticmethod
-    def require_options(names, jit_compile, weights, lengths, buckets):
+    def require_options(
+        names,
+        jit_compile,
+        weights,
+        lengths,
+        buckets,
+        max_rows,
+        max_source_length,
+    ):
         """Raises `ValueError` for options that only a SavedModel has.
 
         Args:
             names: Names of all signatures wanted, the plain ones among them.
-            jit_compile, weights, lengths, buckets: As for `export()`.
+            jit_compile, weights, lengths, buckets, max_rows, \
+max_source_length: As for `export()`.
         """
         further = [name for name in names if name not in PLAIN]
+        own = "the model runs within the client, which makes the inputs"
         refused = {
             "signatures": (further, not further, "only 'ids' is converted"),
             "jit_compile": (jit_compile, not jit_compile, "XLA is not there"),
@@ -61,6 +75,12 @@ class Onnx:
                 buckets in (None, 1),
                 "a batch is decoded together; send similar lengths together",
             ),
+            "max_rows": (max_rows, max_rows in (None, MAX_ROWS), own),
+            "max_source_length": (
+                max_source_length,
+                max_source_length is None,
+                own,
+            ),
         }
         for name, (given, fine, reason) in refused.items():
             if not fine:
@@ -74,15 +94,18 @@ class Onnx:
         """Writes all files to a directory."""
         pipeline = self._translator.pipeline
         ids = Ids(pipeline)
-        with without_cudnn(self._translator.models):
-            conversion = Conversion(ids)
-        conversion.require_alike(ids.examples())
-        conversion.write(directory / "model.onnx")
-        vocabularies = self._vocabularies(ids)
-        for vocabulary in vocabularies:
-            vocabulary.write(directory)
-        content = readme(self._translator, ids, vocabularies)
-        (directory / "README.txt").write_text(content, encoding="utf-8")
+        with self._progress.step("tracing and converting ids"):
+            with without_cudnn(self._translator.models):
+                conversion = Conversion(ids)
+        with self._progress.step("comparing with ONNX Runtime"):
+            conversion.require_alike(ids.examples())
+        with self._progress.step("writing the files"):
+            conversion.write(directory / "model.onnx")
+            vocabularies = self._vocabularies(ids)
+            for vocabulary in vocabularies:
+                vocabulary.write(directory)
+            content = readme(self._translator, ids, vocabularies)
+            (directory / "README.txt").write_text(content, encoding="utf-8")
 
     def _vocabularies(self, ids):
         """Returns the `Vocabulary` of each source text, and the target's."""

@@ -101,12 +101,19 @@ class Ids:
         wrong = []
         for i, text in self._sources.texts:
             name, columns = self.specs[i].name, tf.shape(given[i])[1]
+            longest, pad = text.longest_source, text.special.pad
             # RNNs refuse a length of zero.
-            ids = _more(given[i], 1, tf.cast(columns == 0, tf.int32))
-            if lengths is not None:
+            missing = tf.cast(columns == 0, tf.int32)
+            ids = _more(given[i][:, :longest], 1, missing)
+            if lengths is None:
+                further = given[i][:, longest:] != pad
+                is_long = tf.reduce_any(further, axis=1)
+            else:
                 wrong.append(_wrong_lengths(lengths, columns))
+                is_long = lengths > longest
                 real = tf.sequence_mask(lengths, tf.shape(ids)[1])
-                ids = tf.where(real, ids, text.special.pad)
+                ids = tf.where(real, ids, pad)
+            wrong.append(_too_long(is_long, longest, name))
             wrong.append(_wrong_ids(ids, text, name))
             given[i] = ids
         for i, text in self._sources.texts:
@@ -119,6 +126,14 @@ def _wrong_lengths(lengths, columns):
     return (
         (lengths < 0) | (lengths > columns),
         "`lengths` must be between 0 and the number of columns of `ids`.",
+    )
+
+
+def _too_long(is_long, longest, name):
+    return (
+        is_long,
+        f"A row of `{name}` may have at most {longest} ids in this export. "
+        "Split it.",
     )
 
 
