@@ -3,11 +3,14 @@
 import abc
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from keras_attn_serving.errors import Code
+from keras_attn_serving.errors import StatusError
 from keras_attn_serving.model import Model
 from keras_attn_serving.validation import Plan
 from keras_attn_serving.workers import Workers
@@ -21,6 +24,9 @@ class Job(NamedTuple):
     plan: Plan
 
 
+_SMALL = 64 * 1024  # bytes of a message
+
+
 class Call(abc.ABC):
     """A request, and how its answer is written.
 
@@ -29,6 +35,11 @@ class Call(abc.ABC):
     """
 
     size: int
+
+    @property
+    def small(self) -> bool:
+        """Whether to read it takes no longer than to pass it to a thread."""
+        return self.size <= _SMALL
 
     @abc.abstractmethod
     def open(self) -> contextlib.AbstractContextManager[Job]:
@@ -47,13 +58,17 @@ class Call(abc.ABC):
             values: Arrays by the names of the outputs.
 
         Raises:
-            StatusError: If an output cannot be sent.
+            StatusError: If it has too many bytes, or an output cannot be sent.
         """
 
     def run(self, timeout: float | None = None) -> bytes:
         """Runs the call alone, in this thread."""
+        started = time.perf_counter()
         with self.open() as job:
-            return self.answer(job, job.model.execute(job.plan, timeout))
+            values = job.model.execute(job.plan, timeout)
+            if timeout is not None and time.perf_counter() - started > timeout:
+                raise StatusError(Code.DEADLINE_EXCEEDED, "Deadline exceeded")
+            return self.answer(job, values)
 
 
 class Executor(abc.ABC):

@@ -15,6 +15,7 @@ points:
 
 import asyncio
 import contextlib
+import functools
 import logging
 import re
 import time
@@ -32,9 +33,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from tensorflow_serving.apis import get_model_metadata_pb2
 
+from keras_attn_serving import answers
 from keras_attn_serving import descriptions
 from keras_attn_serving import examples
 from keras_attn_serving import json_tensors
+from keras_attn_serving.aside import Aside
 from keras_attn_serving.calls import Call
 from keras_attn_serving.calls import Executor
 from keras_attn_serving.calls import Job
@@ -86,6 +89,7 @@ class RestApi:
     Args:
         catalog: The models that are served.
         executor: What runs the calls.
+        aside: The threads of what runs no model.
         limits: What a request may ask.
         metrics: Counts requests.
         timeout: Seconds until a request is cancelled; `None` for never.
@@ -97,6 +101,7 @@ class RestApi:
         self,
         catalog: Catalog,
         executor: Executor,
+        aside: Aside,
         limits: Limits,
         metrics: Metrics,
         *,
@@ -104,7 +109,7 @@ class RestApi:
         cors: bool = False,
         metrics_path: str | None = None,
     ):
-        self._catalog, self._executor = catalog, executor
+        self._catalog, self._executor, self._aside = catalog, executor, aside
         self._limits, self._metrics = limits, metrics
         self._timeout, self._cors = timeout, cors
         self._metrics_path = metrics_path
@@ -189,13 +194,22 @@ class RestApi:
                 left = max(0.0, left - (time.perf_counter() - started))
             call = JsonCall(body, spec, self._catalog, self._limits)
             answer = self._executor.answer(call, left)
-            return await _unless_left(request, answer)
+            return await _unless_left(request, answer, left)
         if route.method:
             body = await self._body_in_time(request)
-            signature = json_tensors.read_signature(body)
-            examples.refuse(self._catalog, spec, signature, route.method)
-        if route.metadata:
-            return _metadata_json(descriptions.metadata(self._catalog, spec))
+            refuse = functools.partial(self._refuse, body, spec, route.method)
+            return await self._aside.run(refuse, body.size)
+        describe = self._metadata if route.metadata else self._status
+        return await self._aside.run(functools.partial(describe, spec))
+
+    def _refuse(self, body, spec, method):
+        signature = json_tensors.read_signature(body.read())
+        examples.refuse(self._catalog, spec, signature, method)
+
+    def _metadata(self, spec):
+        return _metadata_json(descriptions.metadata(self._catalog, spec))
+
+    def _status(self, spec):
         return _json(descriptions.status(self._catalog, spec))
 
     async def _body_in_time(self, request):
@@ -209,48 +223,75 @@ class RestApi:
             ) from None
 
     async def _body(self, request):
-        """Returns the body of a request, unzipped."""
-        zipped = "gzip" in request.headers.get("content-encoding", "")
-        unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
-        most = self._limits.message_bytes
-        chunks, size = [], 0
+        """Returns the body of a request, as it came."""
+        most, chunks, size = self._limits.message_bytes, [], 0
         async for chunk in request.stream():
-            if zipped:  # no further than needed to see that it is too large
-                try:
-                    chunk = unzip.decompress(chunk, most - size + 1)
-                except zlib.error as broken:
-                    raise _no_gzip() from broken
             size += len(chunk)
             if size > most:
-                raise StatusError(
-                    Code.RESOURCE_EXHAUSTED,
-                    f"A request may have at most {most} bytes. Send it in "
-                    "several, or start the server with a larger "
-                    "--max_message_bytes.",
-                )
+                raise _too_large(most)
             chunks.append(chunk)
-        if zipped and (not unzip.eof or unzip.unused_data):
+        zipped = "gzip" in request.headers.get("content-encoding", "")
+        return Body(b"".join(chunks), zipped, most)
+
+
+class Body:
+    """The body of a request.
+
+    Args:
+        raw: The bytes that came.
+        zipped: Whether they are gzip's.
+        most: Most bytes that it may have unzipped.
+
+    Attributes:
+        zipped: Whether the bytes that came are gzip's.
+        size: Number of bytes that came.
+    """
+
+    def __init__(self, raw: bytes, zipped: bool, most: int):
+        self._raw, self._most = raw, most
+        self.zipped, self.size = zipped, len(raw)
+
+    def read(self) -> bytes:
+        """Returns the body, unzipped.
+
+        Raises:
+            StatusError: If it is too large, or not what gzip writes.
+        """
+        if not self.zipped:
+            return self._raw
+        unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
+        try:  # no further than needed to see that it is too large
+            result = unzip.decompress(self._raw, self._most + 1)
+        except zlib.error as broken:
+            raise _no_gzip() from broken
+        if len(result) > self._most:
+            raise _too_large(self._most)
+        if not unzip.eof or unzip.unused_data:
             raise _no_gzip()
-        return b"".join(chunks)
+        return result
 
 
 class JsonCall(Call):
     """A request to predict as JSON.
 
     Args:
-        raw: The JSON.
+        body: The JSON.
         spec: Which model it wants, from the path.
         catalog: The models that are served.
         limits: What a request may ask.
     """
 
     def __init__(
-        self, raw: bytes, spec: Spec, catalog: Catalog, limits: Limits
+        self, body: Body, spec: Spec, catalog: Catalog, limits: Limits
     ):
-        self._raw, self._spec = raw, spec
+        self._body, self._spec = body, spec
         self._catalog, self._limits = catalog, limits
         self._rows = False
-        self.size = len(raw)
+        self.size = body.size
+
+    @property
+    def small(self) -> bool:
+        return super().small and not self._body.zipped
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
@@ -270,16 +311,20 @@ class JsonCall(Call):
                     )
                 return model.signatures[name]
 
-            request = json_tensors.read(self._raw, find, self._limits)
+            request = json_tensors.read(self._body.read(), find, self._limits)
             assert model is not None
             self._rows = request.rows
             name = request.signature or DEFAULT_SIGNATURE
             wanted = model.signatures[name].inputs
             for alias, array in request.arrays.items():
                 self._limits.require_array(alias, array, wanted[alias])
-            yield Job(model, name, model.plan(name, request.arrays))
+            job = Job(model, name, model.plan(name, request.arrays))
+            self._limits.require_answer(answers.least(job, json_tensors.width))
+            yield job
 
     def answer(self, job: Job, values: Mapping[str, np.ndarray]) -> bytes:
+        size = answers.most(values, json_tensors.width)
+        self._limits.require_answer(size)
         return json_tensors.write(values, self._rows)
 
 
@@ -317,16 +362,25 @@ class _Route:
         return self.spec._replace(version=int(digits))
 
 
-async def _unless_left(request: Request, answer: Awaitable[bytes]) -> bytes:
-    """Returns an answer, or gives it up when the client leaves."""
+async def _unless_left(
+    request: Request, answer: Awaitable[bytes], seconds: float | None
+) -> bytes:
+    """Returns an answer, or gives it up when the client leaves or it is late.
+
+    The run ends by itself in that time. But the answer must be written too.
+    """
     answering = asyncio.ensure_future(answer)
     leaving = asyncio.ensure_future(_left(request))
     try:
         await asyncio.wait(
-            (answering, leaving), return_when=asyncio.FIRST_COMPLETED
+            (answering, leaving),
+            timeout=seconds,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         if answering.done():
             return answering.result()
+        if not leaving.done():
+            raise StatusError(Code.DEADLINE_EXCEEDED, "Deadline exceeded")
         raise StatusError(Code.CANCELLED, "The client has left.")
     finally:
         answering.cancel()
@@ -336,6 +390,14 @@ async def _unless_left(request: Request, answer: Awaitable[bytes]) -> bytes:
 async def _left(request):
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _too_large(most):
+    return StatusError(
+        Code.RESOURCE_EXHAUSTED,
+        f"A request may have at most {most} bytes. Send it in several, or "
+        "start the server with a larger --max_message_bytes.",
+    )
 
 
 def _no_gzip():

@@ -35,6 +35,8 @@ THEIRS = """
 OURS = ["help", "host"] + [
     f"max_{name}"
     for name in (
+        "answer_bytes",
+        "elements",
         "message_bytes",
         "queued_calls",
         "rows",

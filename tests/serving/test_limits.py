@@ -98,18 +98,18 @@ def test_a_tensor_has_a_limit_of_axes(shape):
 
 def test_texts_have_a_limit_together():
     message = header(tf.string, 150_000, string_val=[b"a" * 16_000])
+    many = Limits(elements=2**40)
     with pytest.raises(StatusError, match="16777216 bytes together"):
-        read(message, shape=None)
+        read(message, many, shape=None)
 
 
 def test_bytes_have_a_limit_where_rows_are_no_rows():
     message = header(tf.float32, 5_000_000, float_val=[0.0])
     echo = {"dtype": tf.float32, "shape": None}
     with pytest.raises(StatusError, match="at most 16777216 bytes"):
-        read(message, **echo)
-    assert read(message, Limits(message_bytes=2**25), **echo).shape == (
-        5_000_000,
-    )
+        read(message, Limits(elements=2**40), **echo)
+    large = Limits(elements=2**40, message_bytes=2**25)
+    assert read(message, large, **echo).shape == (5_000_000,)
 
 
 @pytest.mark.parametrize(
