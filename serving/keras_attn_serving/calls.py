@@ -3,14 +3,11 @@
 import abc
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
 from keras_attn_serving.model import Model
 from keras_attn_serving.validation import Plan
 from keras_attn_serving.workers import Workers
@@ -63,12 +60,8 @@ class Call(abc.ABC):
 
     def run(self, timeout: float | None = None) -> bytes:
         """Runs the call alone, in this thread."""
-        started = time.perf_counter()
         with self.open() as job:
-            values = job.model.execute(job.plan, timeout)
-            if timeout is not None and time.perf_counter() - started > timeout:
-                raise StatusError(Code.DEADLINE_EXCEEDED, "Deadline exceeded")
-            return self.answer(job, values)
+            return self.answer(job, job.model.execute(job.plan, timeout))
 
 
 class Executor(abc.ABC):

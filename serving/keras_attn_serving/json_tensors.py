@@ -174,7 +174,8 @@ def write(values: Mapping[str, np.ndarray], rows: bool) -> bytes:
 def width(dtype: np.dtype) -> int:
     """Returns the most bytes that `write` needs for a number."""
     if dtype.kind in "iu":
-        return len(str(np.iinfo(dtype).min)) + len(", ")
+        ends = np.iinfo(dtype).min, np.iinfo(dtype).max
+        return max(len(str(x)) for x in ends) + len(", ")
     return _WIDTHS.get(dtype.name, 0)  # others it refuses
 
 
