@@ -8,6 +8,7 @@ import grpc
 from keras_attn_serving.grpc_transports import AioTransport
 from keras_attn_serving.grpc_transports import Target
 from keras_attn_serving.queries import Queries
+from keras_attn_serving.transport import MAX_ANSWER_BYTES
 
 
 class AsyncClient(Queries):
@@ -26,8 +27,8 @@ class AsyncClient(Queries):
         ```
 
     Args:
-        address, model, version, timeout, retries, max_rows, credentials, \
-options: As in `Client`.
+        address, model, version, timeout, retries, max_rows, \
+max_answer_bytes, credentials, options: As in `Client`.
     """
 
     def __init__(
@@ -39,10 +40,13 @@ options: As in `Client`.
         timeout: float | None = 60.0,
         retries: int = 0,
         max_rows: int | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         credentials: grpc.ChannelCredentials | None = None,
         options: Sequence[tuple[str, Any]] = (),
     ):
-        transport = AioTransport(Target(address, credentials, options))
+        transport = AioTransport(
+            Target(address, credentials, max_answer_bytes, options)
+        )
         super().__init__(transport, model, version, timeout, retries, max_rows)
 
     async def __aenter__(self) -> "AsyncClient":

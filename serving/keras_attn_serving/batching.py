@@ -26,7 +26,7 @@ from keras_attn_serving.limits import Limits
 from keras_attn_serving.metrics import Metrics
 from keras_attn_serving.workers import named
 
-_SMALL = 64 * 1024  # bytes of a message that the event loop reads itself
+_SMALL = 64 * 1024  # bytes of an answer that the event loop writes itself
 
 
 class Batches(Executor):
@@ -81,7 +81,7 @@ class Batches(Executor):
         with contextlib.ExitStack() as stack:
             stack.callback(self._forget, call.size)
             opening = call.open()
-            if call.size <= _SMALL:
+            if call.small:
                 job = stack.enter_context(opening)
             else:
                 opened = loop.run_in_executor(
@@ -147,7 +147,8 @@ class Batches(Executor):
                 f"{waiting} rows wait and max_enqueued_batches is "
                 f"{self._config.max_enqueued_batches}"
             )
-        task = _Task(job, rows, deadline, loop.time(), loop.create_future())
+        future = loop.create_future()
+        task = _Task(job, rows, deadline, loop.time(), future)
         queue.append(task)
         self._start()
         return task
@@ -199,10 +200,15 @@ class Batches(Executor):
 
     def _take(self, key):
         """Removes the next batch from a queue."""
-        queue, tasks, rows = self._queues[key], [], 0
-        while queue and rows + queue[0].rows <= self._config.max_batch_size:
+        queue, tasks, rows, longest = self._queues[key], [], 0, 0
+        while queue:
+            rows += queue[0].rows
+            longest = max(longest, queue[0].job.plan.longest)
+            # A long row makes those of all others as long.
+            large = self._size(rows) * longest > self._limits.elements
+            if rows > self._config.max_batch_size or (tasks and large):
+                break
             tasks.append(queue.popleft())
-            rows += tasks[-1].rows
         if not queue:
             del self._queues[key]
         return tasks
@@ -228,8 +234,7 @@ class Batches(Executor):
     def _run(self, tasks, seconds):
         """Runs a batch, in a thread; returns the outputs of each call."""
         rows = sum(x.rows for x in tasks)
-        allowed = self._config.allowed_batch_sizes if rows else ()
-        size = next((x for x in allowed if x >= rows), rows)
+        size = self._size(rows)
         self._metrics.processed(size, size - rows)
         job = tasks[0].job
         if len(tasks) == 1 and size == rows:
@@ -245,6 +250,11 @@ class Batches(Executor):
         }
         values = job.model.execute(job.plan._replace(feeds=feeds), seconds)
         return _split(values, [x.rows for x in tasks], size)
+
+    def _size(self, rows):
+        """Returns the rows of a batch, with those that are added to it."""
+        allowed = self._config.allowed_batch_sizes if rows else ()
+        return next((x for x in allowed if x >= rows), rows)
 
     def _finished(self, tasks, done, seconds):
         self._free += 1
@@ -345,7 +355,10 @@ def _split(values, rows, size):
 
 
 def _bytes_of(arrays):
-    return sum(x.nbytes for x in arrays.values())
+    return sum(
+        x.nbytes + (sum(map(len, x.flat)) if x.dtype == object else 0)
+        for x in arrays.values()
+    )
 
 
 def _late():

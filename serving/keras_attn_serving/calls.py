@@ -21,6 +21,9 @@ class Job(NamedTuple):
     plan: Plan
 
 
+_SMALL = 64 * 1024  # bytes of a message
+
+
 class Call(abc.ABC):
     """A request, and how its answer is written.
 
@@ -29,6 +32,11 @@ class Call(abc.ABC):
     """
 
     size: int
+
+    @property
+    def small(self) -> bool:
+        """Whether to read it takes no longer than to pass it to a thread."""
+        return self.size <= _SMALL
 
     @abc.abstractmethod
     def open(self) -> contextlib.AbstractContextManager[Job]:
@@ -47,7 +55,7 @@ class Call(abc.ABC):
             values: Arrays by the names of the outputs.
 
         Raises:
-            StatusError: If an output cannot be sent.
+            StatusError: If it has too many bytes, or an output cannot be sent.
         """
 
     def run(self, timeout: float | None = None) -> bytes:

@@ -20,6 +20,7 @@ from keras_attn_serving.results import Result
 from keras_attn_serving.results import Signature
 from keras_attn_serving.results import Token
 from keras_attn_serving.results import VersionStatus
+from keras_attn_serving.transport import MAX_ANSWER_BYTES
 from keras_attn_serving.transport import run_now
 
 
@@ -313,6 +314,7 @@ class Client(BlockingClient):
         max_rows: Most rows of a request. A call with more is sent in parts,
             and the answers are joined in order. By default a call is sent
             whole, and in parts if the server refuses it for its size.
+        max_answer_bytes: Most bytes of an answer. A larger one is not read.
         credentials: `grpc.ssl_channel_credentials(...)` for a server with TLS.
             Defaults to a plain connection.
         options: Further gRPC channel options, as pairs.
@@ -327,10 +329,13 @@ class Client(BlockingClient):
         timeout: float | None = 60.0,
         retries: int = 0,
         max_rows: int | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         credentials: grpc.ChannelCredentials | None = None,
         options: Sequence[tuple[str, Any]] = (),
     ):
-        transport = GrpcTransport(Target(address, credentials, options))
+        transport = GrpcTransport(
+            Target(address, credentials, max_answer_bytes, options)
+        )
         super().__init__(
             Queries(transport, model, version, timeout, retries, max_rows)
         )

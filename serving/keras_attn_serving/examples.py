@@ -12,6 +12,7 @@ from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.model import DEFAULT_SIGNATURE
+from keras_attn_serving.predict import read_spec
 
 _NOUNS = {"classify": "classification", "regress": "regression"}
 _METHOD = "tensorflow/serving/"
@@ -37,26 +38,27 @@ def refuse(catalog: Catalog, spec: Spec, signature: str, kind: str) -> None:
     raise _refusal(definition, kind)
 
 
-def refuse_several(catalog: Catalog, request: Any, specs: list[Spec]) -> None:
+def refuse_several(catalog: Catalog, request: Any) -> None:
     """Raises the error of a `MultiInferenceRequest`.
 
     Args:
         catalog: The models that are served.
         request: The message.
-        specs: Which model each of its tasks wants.
 
     Raises:
         StatusError: Always.
     """
-    if not specs:
+    if not request.tasks:
         raise invalid_argument("Missing ModelSpec")
-    with catalog.lend(specs[0]) as model:
+    first = read_spec(request.tasks[0])
+    with catalog.lend(first) as model:
         definitions = model.definitions
     seen = set()
-    for task, spec in zip(request.tasks, specs, strict=True):
+    for task in request.tasks:
+        spec = read_spec(task)
         if not spec.name:
             raise invalid_argument("Found ModelSpec with an empty model name.")
-        if spec.name != specs[0].name:
+        if spec.name != first.name:
             raise invalid_argument(
                 "All ModelSpecs in a MultiInferenceRequest must access the "
                 "same model name."

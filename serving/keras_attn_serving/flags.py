@@ -292,7 +292,13 @@ def _add_limits(group):
     for flag, default, text in (
         ("rows", limits.rows, "rows of a request"),
         ("text_bytes", limits.text_bytes, "bytes of a text"),
+        (
+            "elements",
+            limits.elements,
+            "elements of an input: rows times the longest row",
+        ),
         ("message_bytes", limits.message_bytes, "bytes of a request"),
+        ("answer_bytes", limits.answer_bytes, "bytes of an answer"),
         ("run_seconds", limits.run_seconds, "seconds of a run of the model"),
         ("queued_calls", limits.queued_calls, "calls that wait for a thread"),
         ("connections", ports.most, "connections of a port"),

@@ -7,6 +7,7 @@ were made.
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -15,17 +16,24 @@ import grpc
 
 from keras_attn_serving import grpc_messages
 from keras_attn_serving import wire_pb2 as wire
+from keras_attn_serving.inputs import require_answer_bytes
+from keras_attn_serving.proxies import proxy_for
 from keras_attn_serving.results import ServingError
 from keras_attn_serving.transport import Transport
 
 _OPTIONS = (
-    # gRPC's default limit is 4 MiB, less than many a batch of alignments.
-    ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     # A server that restarts is found again after 3 s, not after up to 120.
     ("grpc.max_reconnect_backoff_ms", 3000),
     # A forked process would share its parent's connections, which fail there.
     ("grpc.use_local_subchannel_pool", 1),
+)
+
+# A host and a port, as a target of gRPC. Others, such as Unix sockets, have no
+# proxy.
+_PLACE = re.compile(
+    r"(?:(?:dns|ipv4|ipv6):(?://[^/]*/)?)?"
+    r"(?P<host>\[[^]]*\]|[^:/\[\]]+)(?::(?P<port>\d+))?"
 )
 
 _WHY = 0.2  # seconds to learn why there is no connection
@@ -38,6 +46,7 @@ class Target:
         address: `host:port`, or any gRPC target.
         credentials: `grpc.ChannelCredentials`, or `None` for a plain
             connection.
+        max_answer_bytes: Most bytes of an answer.
         options: Further gRPC channel options.
     """
 
@@ -45,6 +54,7 @@ class Target:
         self,
         address: str,
         credentials: grpc.ChannelCredentials | None,
+        max_answer_bytes: int,
         options: Sequence[tuple[str, Any]],
     ):
         web = "http://", "https://"
@@ -57,7 +67,13 @@ class Target:
             )
         self.address = address
         self._credentials = credentials
-        self._options = [*_OPTIONS, *options]
+        most = require_answer_bytes(max_answer_bytes)
+        self._options = [
+            *_OPTIONS,
+            ("grpc.max_receive_message_length", most),
+            _proxy(address, credentials),
+            *options,
+        ]
 
     def channel(self, api: Any) -> Any:
         """Returns a new channel, of `grpc` or of `grpc.aio`."""
@@ -66,6 +82,18 @@ class Target:
         return api.secure_channel(
             self.address, self._credentials, self._options
         )
+
+
+def _proxy(address, credentials):
+    """Returns the option by which gRPC takes our choice of a proxy."""
+    proxy, place = None, _PLACE.fullmatch(address)
+    if place:
+        scheme = "http" if credentials is None else "https"
+        port = place["port"] and int(place["port"])
+        proxy = proxy_for(scheme, place["host"].strip("[]"), port)
+    if proxy is None:
+        return "grpc.enable_http_proxy", 0
+    return "grpc.http_proxy", proxy.url
 
 
 class _Methods:

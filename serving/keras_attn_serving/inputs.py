@@ -40,6 +40,20 @@ def model_spec(model: str | None, version: int | str | None) -> ModelSpec:
     return ModelSpec(model, version)
 
 
+def require_answer_bytes(most: Any) -> int:
+    """Returns the most bytes of an answer, as a client was given them.
+
+    Raises:
+        ValueError: If it is no such number.
+    """
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise ValueError(
+            "`max_answer_bytes` must be the most bytes of an answer, a whole "
+            f"number from 1. Received: max_answer_bytes={most!r}"
+        )
+    return min(most, 2**31 - 1)  # gRPC's largest
+
+
 def by_name(inputs: Any) -> dict[str, np.ndarray]:
     """Returns inputs as arrays by name; a list of texts is named `text`."""
     if isinstance(inputs, str | bytes):

@@ -35,6 +35,12 @@ from keras_attn_serving.validation import cpp_name
 
 _SHOWN = 256  # characters of a value in an error
 _MAX_RANK = 64  # numpy's own limit
+_LISTS = 8  # lists and objects for each element that an input may have
+_LONGEST_ERROR = 16 * 1024  # characters
+_AT_A_TIME = 1 << 16  # values whose texts are held at a time
+# Of the longest numbers, "-1.23456789e-38" and "-1.2345678901234567e-308",
+# with what separates them.
+_WIDTHS = {"float32": 17, "float64": 26, "bool": 7}
 _INTEGERS = (
     tf.int32,
     tf.int16,
@@ -72,12 +78,14 @@ def read(
     Args:
         text: The JSON.
         find: Returns the signature of a name.
-        limits: How many rows it may have; `None` for any number. They are
-            counted before they are converted.
+        limits: How many rows and lists it may have; `None` for any number.
+            They are counted before they are converted.
 
     Raises:
         StatusError: If it is not what the signature needs.
     """
+    if limits is not None:
+        _require_few_lists(limits, text)
     document, name = _document(text)
     inputs = find(name).inputs
     if not inputs:
@@ -163,8 +171,21 @@ def write(values: Mapping[str, np.ndarray], rows: bool) -> bytes:
     return f'{{\n    "predictions": {text}\n}}'.encode()
 
 
+def width(dtype: np.dtype) -> int:
+    """Returns the most bytes that `write` needs for a number."""
+    if dtype.kind in "iu":
+        ends = np.iinfo(dtype).min, np.iinfo(dtype).max
+        return max(len(str(x)) for x in ends) + len(", ")
+    return _WIDTHS.get(dtype.name, 0)  # others it refuses
+
+
 def error(details: str) -> bytes:
-    """Writes the body of a refusal."""
+    """Writes the body of a refusal.
+
+    It may name what a request sent, which may be megabytes.
+    """
+    if len(details) > _LONGEST_ERROR:
+        details = f"{details[:_LONGEST_ERROR]}...TRUNCATED"
     return f'{{\n    "error": {_string(details)}\n}}'.encode()
 
 
@@ -243,6 +264,19 @@ def _too_big():
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_float)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _require_few_lists(limits, text):
+    # Python's lock is held while JSON is parsed: 5 million empty lists, which
+    # 16 MiB hold, kept all other threads waiting for 12 s.
+    most = _LISTS * limits.elements
+    found = text.count(b"[") + text.count(b"{")
+    if found > most:
+        raise invalid_argument(
+            f"A request may have at most {most} lists and objects. Received: "
+            f"{found} opening brackets. Send it in several, or start the "
+            "server with a larger --max_elements."
+        )
 
 
 def _require_rows(limits, value, names, inputs):
@@ -467,6 +501,8 @@ def _each(name, array):
 
 def _written(name, array):
     """Returns an output, or a row of it, as text."""
+    if array.ndim > 1 and array.size > _AT_A_TIME:
+        return f"[{', '.join(_written(name, each) for each in array)}]"
     texts = np.empty(array.size, object)
     texts[:] = _texts(name, array.reshape(-1))
     return _nested(texts.reshape(array.shape).tolist())

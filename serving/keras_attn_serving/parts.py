@@ -22,12 +22,14 @@ _LIMITS = (
     re.compile(r"may have at most (\d+) rows"),
     re.compile(r"larger than maximum input batch size (\d+)"),
 )
-# How they say that a request has too many bytes.
+# How servers and clients say that a request or its answer is too large.
 _TOO_LARGE = re.compile(
     r"larger than max \(|"
     r"^A request may have at most \d+ bytes|"
     r"^Input .* may have at most \d+ bytes|"
-    r"may have at most \d+ bytes together"
+    r"may have at most \d+ bytes together|"
+    r"may have at most \d+ elements|"
+    r"^An answer may have at most \d+ bytes"
 )
 _PADDED = re.compile(
     "source_tokens|tokens|token_scores|alignments|encoded_.*|state_.*"
@@ -90,7 +92,7 @@ def rows_allowed(error: ServingError, rows: int | None) -> int | None:
 
 
 def is_too_large(error: ServingError) -> bool:
-    """Returns whether a request was refused for its bytes."""
+    """Returns whether a request or its answer was refused for its size."""
     refused = (
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -10,6 +10,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import predict_pb2
 
+from keras_attn_serving import answers
 from keras_attn_serving import protocol
 from keras_attn_serving.calls import Call
 from keras_attn_serving.calls import Job
@@ -32,11 +33,10 @@ class PredictCall(Call):
     Args:
         raw: The message.
         catalog: The models that are served.
-        limits: What a request may ask; `None` for anything.
-
+        limits: What a request may ask.
     """
 
-    def __init__(self, raw: bytes, catalog: Catalog, limits: Limits | None):
+    def __init__(self, raw: bytes, catalog: Catalog, limits: Limits):
         self._raw, self._catalog, self._limits = raw, catalog, limits
         self._name: str | None = None
         self.size = len(raw)
@@ -63,9 +63,12 @@ class PredictCall(Call):
         spec = read_spec(request)
         self._name = spec.name
         with self._catalog.lend(spec) as model:
-            yield job(model, request, self._limits)
+            wanted = job(model, request, self._limits)
+            self._limits.require_answer(answers.least(wanted, _width))
+            yield wanted
 
     def answer(self, job: Job, values: Mapping[str, np.ndarray]) -> bytes:
+        self._limits.require_answer(answers.most(values, _width))
         return response(job, values).SerializeToString()
 
 
@@ -182,6 +185,10 @@ class Arrays(Mapping):
 
     def __len__(self) -> int:
         return len(self._tensors)
+
+
+def _width(dtype):
+    return dtype.itemsize
 
 
 def _has_a_shape(tensor):

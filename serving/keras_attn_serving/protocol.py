@@ -23,6 +23,8 @@ from keras_attn_serving import wire_pb2 as wire
 # repetition. A tensor larger than any gRPC message is refused.
 MAX_TENSOR_BYTES = 2**31 - 1
 MAX_RANK = 254  # TensorFlow's own limit
+# Values that are Python's objects at a time. Each has 32 bytes there.
+_AT_A_TIME = 1 << 16
 
 
 class Kind(NamedTuple):
@@ -135,7 +137,7 @@ def encode(values: Any, tensor: Any) -> None:
     array = as_array(values)
     if array.dtype == object:
         dtype: int = wire.DT_STRING
-        flat = array.reshape(-1).tolist()
+        flat = array.reshape(-1)
     elif array.dtype.name not in _SENT_AS:
         raise ValueError(
             f"An array must be of strings or of one of: {', '.join(_SENT_AS)}."
@@ -149,7 +151,9 @@ def encode(values: Any, tensor: Any) -> None:
     tensor.tensor_shape.SetInParent()  # a scalar has a shape, without dims
     for size in array.shape:
         tensor.tensor_shape.dim.add(size=size)
-    getattr(tensor, KINDS[dtype].field).extend(flat)
+    field = getattr(tensor, KINDS[dtype].field)
+    for start in range(0, flat.size, _AT_A_TIME):
+        field.extend(flat[start : start + _AT_A_TIME].tolist())
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -220,7 +224,7 @@ def _as_field(flat, dtype):
         flat = flat.astype(np.complex64).view(np.float32)
     elif dtype == wire.DT_COMPLEX128:
         flat = flat.astype(np.complex128).view(np.float64)
-    return flat.tolist()
+    return flat
 
 
 def _read_shape(shape):

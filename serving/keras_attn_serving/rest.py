@@ -15,6 +15,7 @@ points:
 
 import asyncio
 import contextlib
+import functools
 import logging
 import re
 import time
@@ -32,9 +33,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from tensorflow_serving.apis import get_model_metadata_pb2
 
+from keras_attn_serving import answers
 from keras_attn_serving import descriptions
 from keras_attn_serving import examples
 from keras_attn_serving import json_tensors
+from keras_attn_serving.aside import Aside
 from keras_attn_serving.bodies import Bodies
 from keras_attn_serving.bodies import too_large
 from keras_attn_serving.calls import Call
@@ -88,6 +91,7 @@ class RestApi:
     Args:
         catalog: The models that are served.
         executor: What runs the calls.
+        aside: The threads of what runs no model.
         limits: What a request may ask.
         metrics: Counts requests.
         bodies: Holds the requests that arrive.
@@ -100,6 +104,7 @@ class RestApi:
         self,
         catalog: Catalog,
         executor: Executor,
+        aside: Aside,
         limits: Limits,
         metrics: Metrics,
         bodies: Bodies,
@@ -108,7 +113,7 @@ class RestApi:
         cors: bool = False,
         metrics_path: str | None = None,
     ):
-        self._catalog, self._executor = catalog, executor
+        self._catalog, self._executor, self._aside = catalog, executor, aside
         self._limits, self._metrics = limits, metrics
         self._bodies = bodies
         self._timeout, self._cors = timeout, cors
@@ -200,53 +205,89 @@ class RestApi:
                 left = max(0.0, left - (time.perf_counter() - started))
             call = JsonCall(body, spec, self._catalog, self._limits)
             answer = self._executor.answer(call, left)
-            return await _unless_left(request, answer)
+            return await _unless_left(request, answer, left)
         if route.method:
             body = await self._body(request)
-            signature = json_tensors.read_signature(body)
-            examples.refuse(self._catalog, spec, signature, route.method)
-        if route.metadata:
-            return _metadata_json(descriptions.metadata(self._catalog, spec))
+            refuse = functools.partial(self._refuse, body, spec, route.method)
+            return await self._aside.run(refuse, body.size)
+        describe = self._metadata if route.metadata else self._status
+        return await self._aside.run(functools.partial(describe, spec))
+
+    def _refuse(self, body, spec, method):
+        signature = json_tensors.read_signature(body.read())
+        examples.refuse(self._catalog, spec, signature, method)
+
+    def _metadata(self, spec):
+        return _metadata_json(descriptions.metadata(self._catalog, spec))
+
+    def _status(self, spec):
         return _json(descriptions.status(self._catalog, spec))
 
     async def _body(self, request):
-        """Returns the body of a request, unzipped."""
-        body = await self._bodies.read(request.stream(), self._timeout)
-        if "gzip" in request.headers.get("content-encoding", ""):
-            return _unzipped(body, self._limits.message_bytes)
-        return body
+        """Returns the body of a request, as it came."""
+        raw = await self._bodies.read(request.stream(), self._timeout)
+        zipped = "gzip" in request.headers.get("content-encoding", "")
+        return Body(raw, zipped, self._limits.message_bytes)
 
 
-def _unzipped(body, most):
-    unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
-    try:  # no further than needed to see that it is too large
-        result = unzip.decompress(body, most + 1)
-    except zlib.error as broken:
-        raise _no_gzip() from broken
-    if len(result) > most:
-        raise too_large(most)
-    if not unzip.eof or unzip.unused_data:
-        raise _no_gzip()
-    return result
+class Body:
+    """The body of a request.
+
+    Args:
+        raw: The bytes that came.
+        zipped: Whether they are gzip's.
+        most: Most bytes that it may have unzipped.
+
+    Attributes:
+        zipped: Whether the bytes that came are gzip's.
+        size: Number of bytes that came.
+    """
+
+    def __init__(self, raw: bytes, zipped: bool, most: int):
+        self._raw, self._most = raw, most
+        self.zipped, self.size = zipped, len(raw)
+
+    def read(self) -> bytes:
+        """Returns the body, unzipped.
+
+        Raises:
+            StatusError: If it is too large, or not what gzip writes.
+        """
+        if not self.zipped:
+            return self._raw
+        unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
+        try:  # no further than needed to see that it is too large
+            result = unzip.decompress(self._raw, self._most + 1)
+        except zlib.error as broken:
+            raise _no_gzip() from broken
+        if len(result) > self._most:
+            raise too_large(self._most)
+        if not unzip.eof or unzip.unused_data:
+            raise _no_gzip()
+        return result
 
 
 class JsonCall(Call):
     """A request to predict as JSON.
 
     Args:
-        raw: The JSON.
+        body: The JSON.
         spec: Which model it wants, from the path.
         catalog: The models that are served.
         limits: What a request may ask.
     """
 
     def __init__(
-        self, raw: bytes, spec: Spec, catalog: Catalog, limits: Limits
+        self, body: Body, spec: Spec, catalog: Catalog, limits: Limits
     ):
-        self._raw, self._spec = raw, spec
+        self._body, self._spec = body, spec
         self._catalog, self._limits = catalog, limits
         self._rows = False
-        self.size = len(raw)
+        self.size = body.size
+
+    @property
+    def small(self) -> bool:
+        return super().small and not self._body.zipped
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
@@ -266,16 +307,20 @@ class JsonCall(Call):
                     )
                 return model.signatures[name]
 
-            request = json_tensors.read(self._raw, find, self._limits)
+            request = json_tensors.read(self._body.read(), find, self._limits)
             assert model is not None
             self._rows = request.rows
             name = request.signature or DEFAULT_SIGNATURE
             wanted = model.signatures[name].inputs
             for alias, array in request.arrays.items():
                 self._limits.require_array(alias, array, wanted[alias])
-            yield Job(model, name, model.plan(name, request.arrays))
+            job = Job(model, name, model.plan(name, request.arrays))
+            self._limits.require_answer(answers.least(job, json_tensors.width))
+            yield job
 
     def answer(self, job: Job, values: Mapping[str, np.ndarray]) -> bytes:
+        size = answers.most(values, json_tensors.width)
+        self._limits.require_answer(size)
         return json_tensors.write(values, self._rows)
 
 
@@ -313,16 +358,25 @@ class _Route:
         return self.spec._replace(version=int(digits))
 
 
-async def _unless_left(request: Request, answer: Awaitable[bytes]) -> bytes:
-    """Returns an answer, or gives it up when the client leaves."""
+async def _unless_left(
+    request: Request, answer: Awaitable[bytes], seconds: float | None
+) -> bytes:
+    """Returns an answer, or gives it up when the client leaves or it is late.
+
+    The run ends by itself in that time. But the answer must be written too.
+    """
     answering = asyncio.ensure_future(answer)
     leaving = asyncio.ensure_future(_left(request))
     try:
         await asyncio.wait(
-            (answering, leaving), return_when=asyncio.FIRST_COMPLETED
+            (answering, leaving),
+            timeout=seconds,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         if answering.done():
             return answering.result()
+        if not leaving.done():
+            raise StatusError(Code.DEADLINE_EXCEEDED, "Deadline exceeded")
         raise StatusError(Code.CANCELLED, "The client has left.")
     finally:
         answering.cancel()

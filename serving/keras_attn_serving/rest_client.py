@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from keras_attn_serving.client import BlockingClient
 from keras_attn_serving.queries import Queries
 from keras_attn_serving.rest_transport import RestTransport
+from keras_attn_serving.transport import MAX_ANSWER_BYTES
 
 
 class RestClient(BlockingClient):
@@ -33,7 +34,8 @@ class RestClient(BlockingClient):
     Args:
         address: `http://host:port` of the server's REST port, or
             `https://...`. A path may follow, that of a gateway for example.
-        model, version, timeout, retries, max_rows: As in `Client`.
+        model, version, timeout, retries, max_rows, max_answer_bytes: As in \
+`Client`.
         headers: Headers of every request, such as `{"Authorization": ...}`.
         context: An `ssl.SSLContext` for https. Defaults to one that trusts
             the system's authorities.
@@ -48,10 +50,11 @@ class RestClient(BlockingClient):
         timeout: float | None = 60.0,
         retries: int = 0,
         max_rows: int | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         headers: Mapping[str, str] | None = None,
         context: ssl.SSLContext | None = None,
     ):
-        transport = RestTransport(address, headers, context)
+        transport = RestTransport(address, headers, context, max_answer_bytes)
         super().__init__(
             Queries(transport, model, version, timeout, retries, max_rows)
         )

@@ -1,5 +1,6 @@
 """Calls by REST, over connections that stay open."""
 
+import base64
 import collections
 import contextlib
 import errno
@@ -12,18 +13,23 @@ import ssl
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 from urllib.parse import urlsplit
 
 import grpc
 
 from keras_attn_serving import rest_messages
+from keras_attn_serving.inputs import require_answer_bytes
+from keras_attn_serving.proxies import proxy_for
 from keras_attn_serving.results import Result
 from keras_attn_serving.results import ServingError
 from keras_attn_serving.retries import Deadline
+from keras_attn_serving.transport import MAX_ANSWER_BYTES
 from keras_attn_serving.transport import Metadata
 from keras_attn_serving.transport import ModelSpec
 from keras_attn_serving.transport import Transport
 
+_PORTS = {"http": 80, "https": 443}
 _CHUNK = 1 << 20  # bytes of an answer read at a time
 _LOOK = 0.25  # seconds between two looks for a server
 # Seconds for which the newest version, or that of a label, counts as the same.
@@ -41,6 +47,7 @@ class RestTransport(Transport):
             follow.
         headers: Headers of every request.
         context: How to speak TLS.
+        max_answer_bytes: Most bytes of an answer.
     """
 
     def __init__(
@@ -48,9 +55,11 @@ class RestTransport(Transport):
         address: str,
         headers: Mapping[str, str] | None = None,
         context: ssl.SSLContext | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ):
         self.address = address
-        self._connections = _Connections(address, context)
+        most = require_answer_bytes(max_answer_bytes)
+        self._connections = _Connections(address, context, most)
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._known: dict[ModelSpec, _Known] = {}
 
@@ -153,9 +162,10 @@ class _Known(NamedTuple):
 class _Connections:
     """The open connections to a server that no call uses at the moment."""
 
-    def __init__(self, address, context):
+    def __init__(self, address, context, most):
         self._kind, self._host, self._port, self._prefix = _split(address)
-        self._context = context
+        self._proxy = proxy_for(self._kind, self._host, self._port)
+        self._context, self._most = context, most
         self._idle: collections.deque = collections.deque()
         self._process = os.getpid()
 
@@ -176,7 +186,7 @@ class _Connections:
                 return (
                     response.status,
                     response.reason,
-                    _all_of(response),
+                    _all_of(response, self._most),
                 )
 
     @contextlib.contextmanager
@@ -192,7 +202,7 @@ class _Connections:
             yield connection
         except BaseException as error:
             connection.close()
-            if found := _failure(error, self._host):
+            if found := _failure(error, connection.host):
                 raise found from error
             raise
         self._idle.append(connection)
@@ -209,11 +219,45 @@ class _Connections:
             return self._idle.pop()
         except IndexError:
             pass
+        return self._new()
+
+    def _new(self):
+        proxy = self._proxy
         if self._kind == "http":
-            return http.client.HTTPConnection(self._host, self._port)
-        return http.client.HTTPSConnection(
-            self._host, self._port, context=self._context
+            if proxy is None:
+                return http.client.HTTPConnection(self._host, self._port)
+            return _ByProxy(proxy, self._host, self._port)
+        if proxy is None:
+            return http.client.HTTPSConnection(
+                self._host, self._port, context=self._context
+            )
+        connection = http.client.HTTPSConnection(
+            proxy.host, proxy.port, context=self._context
         )
+        headers = _authorization(proxy)
+        connection.set_tunnel(self._host, self._port, headers)
+        return connection
+
+
+class _ByProxy(http.client.HTTPConnection):
+    """A plain connection to a proxy, which asks the server."""
+
+    def __init__(self, proxy, host, port):
+        super().__init__(proxy.host, proxy.port)
+        host = f"[{host}]" if ":" in host else host
+        self._server = f"http://{host}:{port}"
+        self._more = _authorization(proxy)
+
+    def request(self, method, url, body=None, headers=(), **options):
+        headers = dict(headers) | self._more
+        super().request(method, self._server + url, body, headers, **options)
+
+
+def _authorization(proxy):
+    if not proxy.user:
+        return {}
+    user = base64.b64encode(unquote_to_bytes(proxy.user)).decode()
+    return {"Proxy-Authorization": f"Basic {user}"}
 
 
 def _split(address):
@@ -225,7 +269,8 @@ def _split(address):
             found = urlsplit(whole)
             if found.scheme in ("http", "https") and found.hostname:
                 path = found.path.rstrip("/")
-                return found.scheme, found.hostname, found.port, path
+                port = found.port or _PORTS[found.scheme]
+                return found.scheme, found.hostname, port, path
     raise ValueError(
         "`address` must be that of the server's REST port, such as "
         '"http://localhost:8501", or begin with https:// for TLS. Received: '
@@ -286,15 +331,29 @@ class _TimedSocket(io.RawIOBase):
         super().close()
 
 
-def _all_of(response):
+def _all_of(response, most):
     """Returns the body of an answer."""
-    chunks = []
+    if response.length is not None and response.length > most:
+        raise _too_large(response.length, most)
+    chunks, size = [], 0
     while chunk := response.read1(_CHUNK):
+        size += len(chunk)
+        if size > most:
+            raise _too_large(f"{size} and more", most)
         chunks.append(chunk)
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
     response.close()  # which leaves the connection open
     return b"".join(chunks)
+
+
+def _too_large(size, most):
+    return ServingError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f"An answer may have at most {most} bytes. Received: {size}. Send "
+        "fewer texts a request, or give the client a larger "
+        "`max_answer_bytes`.",
+    )
 
 
 def _failure(error, host):

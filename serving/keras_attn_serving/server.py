@@ -23,10 +23,9 @@ try:
     from grpc_health.v1 import health_pb2_grpc
     from grpc_reflection.v1alpha import reflection
     from tensorflow_serving.apis import model_service_pb2
-    from tensorflow_serving.apis import model_service_pb2_grpc
     from tensorflow_serving.apis import prediction_service_pb2
-    from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+    from keras_attn_serving.aside import Aside
     from keras_attn_serving.batching import Batches
     from keras_attn_serving.bodies import Bodies
     from keras_attn_serving.calls import Alone
@@ -65,6 +64,15 @@ _MODEL = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 # Those of TensorFlow Serving's health service, which has no full names.
 _HEALTH_NAMES = ("", "PredictionService", "ModelService")
 
+
+# Calls that arrive faster than the event loop takes them wait in gRPC. Beyond
+# 1,000, or after 30 s, it would cancel them. No client tries again after
+# CANCELLED. The loop says UNAVAILABLE itself, within a millisecond.
+_PATIENCE = (
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    ("grpc.server_max_unrequested_time_in_server", 3600),
+)
 
 # After the last run has ended, for its answer to leave.
 _LAST_SECONDS = 0.5
@@ -230,6 +238,7 @@ class Server:
             early_labels=loading.early_labels,
         )
         self._catalog.start()
+        self._aside = Aside(self._limits)
         self._executor: Executor | None = None
         self._stopping = threading.Lock()
         self._loop = asyncio.new_event_loop()
@@ -309,22 +318,20 @@ class Server:
                 # Otherwise two servers could share a port and take turns.
                 ("grpc.so_reuseport", 0),
                 *self._connections.grpc_arguments(),
+                *_PATIENCE,
                 *self._channel_arguments,
             ],
         )
         service = PredictionService(
-            self._catalog, self._executor, self._limits, self._metrics
+            self._catalog,
+            self._executor,
+            self._aside,
+            self._limits,
+            self._metrics,
         )
-        # The first handler of a method counts: `Predict` takes bytes.
-        raw = {"Predict": grpc.unary_unary_rpc_method_handler(service.Predict)}
+        models = ModelService(self._catalog, self._aside)
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(_PREDICTION, raw),)
-        )
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            service, self._server
-        )
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelService(self._catalog), self._server
+            (service.handlers(), models.handlers())
         )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -347,6 +354,7 @@ class Server:
         api = RestApi(
             self._catalog,
             self._executor,
+            self._aside,
             self._limits,
             self._metrics,
             self._bodies,
@@ -390,6 +398,7 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._catalog.close()  # ends runs that no call waits for
+        self._aside.close()
         if self._executor is not None:
             self._executor.close()
         self._loop.close()

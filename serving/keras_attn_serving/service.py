@@ -1,22 +1,29 @@
 """TensorFlow Serving's gRPC services.
 
-The methods run in the server's event loop; the executor runs the models.
+The methods run in the server's event loop. What grows with a request does not:
+the executor runs the models, `Aside` the rest.
 """
 
 import asyncio
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import classification_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2
+from tensorflow_serving.apis import get_model_status_pb2
+from tensorflow_serving.apis import inference_pb2
 from tensorflow_serving.apis import model_management_pb2
-from tensorflow_serving.apis import model_service_pb2_grpc
-from tensorflow_serving.apis import prediction_service_pb2_grpc
+from tensorflow_serving.apis import model_service_pb2
+from tensorflow_serving.apis import prediction_service_pb2
+from tensorflow_serving.apis import regression_pb2
 
 from keras_attn_serving import config
 from keras_attn_serving import descriptions
 from keras_attn_serving import examples
+from keras_attn_serving.aside import Aside
 from keras_attn_serving.calls import Executor
 from keras_attn_serving.catalog import Catalog
 from keras_attn_serving.errors import Code
@@ -49,18 +56,20 @@ def _answering(method: Callable) -> Callable:
 
 def cut(details: str) -> str:
     """Cuts the text of an error as TensorFlow Serving does."""
-    raw = details.encode("utf-8", "replace")
+    # No more than may be kept: it may name what a request sent.
+    raw = details[: _LONGEST + 1].encode("utf-8", "replace")
     if len(raw) <= _LONGEST:
         return details
     return raw[:_LONGEST].decode("utf-8", "ignore") + "...TRUNCATED"
 
 
-class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+class PredictionService:
     """Answers `tensorflow.serving.PredictionService`.
 
     Args:
         catalog: The models that are served.
         executor: What runs the calls.
+        aside: The threads of the methods that run no model.
         limits: What a request may ask.
         metrics: Counts requests.
     """
@@ -69,15 +78,15 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
         self,
         catalog: Catalog,
         executor: Executor,
+        aside: Aside,
         limits: Limits,
         metrics: Metrics,
     ):
-        self._catalog, self._executor = catalog, executor
+        self._catalog, self._executor, self._aside = catalog, executor, aside
         self._limits, self._metrics = limits, metrics
 
     @_answering
     async def Predict(self, request: bytes, context: grpc.aio.ServicerContext):
-        # Bytes in and out: the executor says who reads and writes them.
         call = PredictCall(request, self._catalog, self._limits)
         started, code = time.perf_counter(), Code.OK
         try:
@@ -99,8 +108,42 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     @_answering
     async def GetModelMetadata(
-        self, request: Any, context: grpc.aio.ServicerContext
+        self, request: bytes, context: grpc.aio.ServicerContext
     ):
+        return await self._read(request, context, self._metadata)
+
+    @_answering
+    async def Classify(self, request: bytes, context: grpc.aio.ServicerContext):
+        return await self._read(request, context, self._classify)
+
+    @_answering
+    async def Regress(self, request: bytes, context: grpc.aio.ServicerContext):
+        return await self._read(request, context, self._regress)
+
+    @_answering
+    async def MultiInference(
+        self, request: bytes, context: grpc.aio.ServicerContext
+    ):
+        return await self._read(request, context, self._multi_inference)
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Returns what gRPC's server needs to call the methods."""
+        return _handlers(
+            prediction_service_pb2.DESCRIPTOR.services_by_name[
+                "PredictionService"
+            ],
+            self,
+        )
+
+    async def _read(self, request, context, method):
+        return await self._aside.run(
+            functools.partial(method, request),
+            len(request),
+            _timeout(context),
+        )
+
+    def _metadata(self, raw):
+        request = _message(get_model_metadata_pb2.GetModelMetadataRequest, raw)
         spec = read_spec(request)
         if not request.metadata_field:
             raise invalid_argument(
@@ -112,48 +155,66 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 raise invalid_argument(
                     f"Metadata field {field} is not supported"
                 )
-        return descriptions.metadata(self._catalog, spec)
+        found = descriptions.metadata(self._catalog, spec)
+        return found.SerializeToString()
 
-    @_answering
-    async def Classify(self, request: Any, context: grpc.aio.ServicerContext):
-        self._refuse(request, "classify")
+    def _classify(self, raw):
+        self._refuse(classification_pb2.ClassificationRequest, raw, "classify")
 
-    @_answering
-    async def Regress(self, request: Any, context: grpc.aio.ServicerContext):
-        self._refuse(request, "regress")
+    def _regress(self, raw):
+        self._refuse(regression_pb2.RegressionRequest, raw, "regress")
 
-    @_answering
-    async def MultiInference(
-        self, request: Any, context: grpc.aio.ServicerContext
-    ):
-        specs = [read_spec(task) for task in request.tasks]
-        examples.refuse_several(self._catalog, request, specs)
+    def _multi_inference(self, raw):
+        request = _message(inference_pb2.MultiInferenceRequest, raw)
+        examples.refuse_several(self._catalog, request)
 
-    def _refuse(self, request, kind):
+    def _refuse(self, kind_of_request, raw, kind):
+        request = _message(kind_of_request, raw)
         signature = request.model_spec.signature_name
         examples.refuse(self._catalog, read_spec(request), signature, kind)
 
 
-class ModelService(model_service_pb2_grpc.ModelServiceServicer):
+class ModelService:
     """Answers `tensorflow.serving.ModelService`.
 
     Args:
         catalog: The models that are served.
+        aside: The threads of its methods.
     """
 
-    def __init__(self, catalog: Catalog):
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, aside: Aside):
+        self._catalog, self._aside = catalog, aside
 
     @_answering
     async def GetModelStatus(
-        self, request: Any, context: grpc.aio.ServicerContext
+        self, request: bytes, context: grpc.aio.ServicerContext
     ):
-        return descriptions.status(self._catalog, read_spec(request))
+        return await self._aside.run(
+            functools.partial(self._status, request),
+            len(request),
+            _timeout(context),
+        )
 
     @_answering
     async def HandleReloadConfigRequest(
-        self, request: Any, context: grpc.aio.ServicerContext
+        self, request: bytes, context: grpc.aio.ServicerContext
     ):
+        reload = functools.partial(self._reload, request)
+        return await self._aside.reload(reload, len(request))
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Returns what gRPC's server needs to call the methods."""
+        return _handlers(
+            model_service_pb2.DESCRIPTOR.services_by_name["ModelService"], self
+        )
+
+    def _status(self, raw):
+        request = _message(get_model_status_pb2.GetModelStatusRequest, raw)
+        found = descriptions.status(self._catalog, read_spec(request))
+        return found.SerializeToString()
+
+    def _reload(self, raw):
+        request = _message(model_management_pb2.ReloadConfigRequest, raw)
         try:
             configs = config.models(request.config)
         except config.ConfigError as error:
@@ -164,9 +225,28 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
                 "The development server reports no changes of metrics. Leave "
                 "metric_names out.",
             )
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._catalog.reload, configs)
-        return model_management_pb2.ReloadConfigResponse()
+        self._catalog.reload(configs)
+        return model_management_pb2.ReloadConfigResponse().SerializeToString()
+
+
+def _message(kind, raw):
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        raise StatusError(
+            Code.INTERNAL, f"The request is no {kind.__name__}: {error}"
+        ) from error
+
+
+def _handlers(service, servicer):
+    # Bytes in and out, so that gRPC does not parse in the event loop.
+    methods = {
+        method.name: grpc.unary_unary_rpc_method_handler(
+            getattr(servicer, method.name)
+        )
+        for method in service.methods
+    }
+    return grpc.method_handlers_generic_handler(service.full_name, methods)
 
 
 def _timeout(context):

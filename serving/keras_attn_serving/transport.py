@@ -22,6 +22,9 @@ from keras_attn_serving.results import VersionStatus
 
 _Answer = TypeVar("_Answer")
 
+# Bytes of an answer. JSON of so many is half a gigabyte of Python's numbers.
+MAX_ANSWER_BYTES = 64 * 1024**2
+
 
 class ModelSpec(NamedTuple):
     """The model that a call is for."""

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
+from keras_attn_serving.limits import longest_row
 from keras_attn_serving.signatures import Signature
 
 # More of them and TensorFlow's session ends the process (2.21).
@@ -30,10 +31,12 @@ class Plan(NamedTuple):
     Attributes:
         feeds: Arrays by tensor name.
         outputs: Tensor names by output alias.
+        longest: Elements of the longest row of an input.
     """
 
     feeds: dict[str, np.ndarray]
     outputs: dict[str, str]
+    longest: int = 0
 
 
 def plan(
@@ -64,12 +67,13 @@ def plan(
     inputs = _inputs(signature, arrays)
     wanted = _outputs(signature, outputs)
     _check_dtypes(signature, inputs)
-    feeds = {}
+    feeds, longest = {}, 0
     for alias, array in inputs.items():
         tensor = signature.inputs[alias]
         _check_shape(alias, tensor, array)
         feeds[tensor.name] = array
-    return Plan(feeds, wanted)
+        longest = max(longest, longest_row(array, tensor))
+    return Plan(feeds, wanted, longest)
 
 
 def _check_names(signature, inputs):

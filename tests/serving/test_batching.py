@@ -254,6 +254,20 @@ def test_arrays_of_a_few_bytes_count_as_what_they_fill(model):
     assert "too many bytes" in found[1].details
 
 
+def test_a_long_row_does_not_lengthen_those_of_others(model):
+    """Together, padded, they would pass a limit that each keeps."""
+    limits = Limits(elements=40)
+    calls = [("serving_default", texts(*["cat"] * 3))] * 2
+    calls.append(("serving_default", texts("hello world cat")))
+    found, rows = answers(model, calls, limits=limits)
+    assert [x["text"].tolist() for x in found] == [
+        [b"chat"] * 3,
+        [b"chat"] * 3,
+        [b"bonjour monde chat"],
+    ]
+    assert rows == [6, 1]
+
+
 def test_only_so_many_calls_wait(model):
     limits = Limits(queued_calls=2)
     calls = [("serving_default", texts("cat"))] * 3

@@ -35,7 +35,9 @@ THEIRS = """
 OURS = ["help", "host"] + [
     f"max_{name}"
     for name in (
+        "answer_bytes",
         "connections",
+        "elements",
         "idle_seconds",
         "message_bytes",
         "queued_calls",

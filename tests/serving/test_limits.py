@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import http.client
 import threading
 import time
 
@@ -16,12 +17,16 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 from keras_attn_serving import Client
+from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
+from keras_attn_serving import parts
+from keras_attn_serving import protocol
 from keras_attn_serving.config import Batching
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.predict import Arrays
+from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
 from keras_attn_serving.signatures import Signature
 from keras_attn_serving.signatures import Tensor
@@ -98,18 +103,121 @@ def test_a_tensor_has_a_limit_of_axes(shape):
 
 def test_texts_have_a_limit_together():
     message = header(tf.string, 150_000, string_val=[b"a" * 16_000])
+    many = Limits(elements=2**40)
     with pytest.raises(StatusError, match="16777216 bytes together"):
-        read(message, shape=None)
+        read(message, many, shape=None)
+
+
+IDS = {"dtype": tf.int32, "shape": (None, None)}
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        # 72 bytes for which a net took 8 GB.
+        (header(tf.int32, 128, 32_768, int_val=[5]), IDS),
+        (header(tf.int32, 1, 128_001, int_val=[5]), IDS),
+        (
+            header(tf.float32, 128, 1001, 1, float_val=[1.0]),
+            {"dtype": tf.float32, "shape": (None, None, 1)},
+        ),
+        (
+            header(tf.float32, 128, 1001, float_val=[1.0]),
+            {"dtype": tf.float32, "shape": None},
+        ),
+        (tf.make_tensor_proto([b"a" * 1001] + [b""] * 127), {}),
+        (
+            tf.make_tensor_proto(
+                [[b"a" * 500, b"b" * 501]] + [[b"", b""]] * 127
+            ),
+            {"shape": (None, None)},
+        ),
+    ],
+    ids=["ids", "one row", "features", "any rank", "texts", "tokens"],
+)
+def test_rows_times_the_longest_row_have_a_limit(message, wanted, monkeypatch):
+    if message.dtype != tf.string.as_datatype_enum:
+        monkeypatch.setattr(protocol, "decode", None)  # refused before that
+    with pytest.raises(StatusError) as caught:
+        read(message, **wanted)
+    assert caught.value.code == Code.INVALID_ARGUMENT
+    for words in ("at most 128000 elements", "Received: ", "--max_elements"):
+        assert words in caught.value.details
+    monkeypatch.undo()
+    many = Limits(elements=2**23, message_bytes=2**25)
+    assert len(read(message, many, **wanted)) >= 1
+
+
+def test_what_a_signature_fixes_is_no_element():
+    message = header(tf.float32, 128, 1000, 8, float_val=[1.0])
+    frames = {"dtype": tf.float32, "shape": (None, None, 8)}
+    assert read(message, **frames).shape == (128, 1000, 8)
+
+
+@pytest.fixture(scope="module")
+def few(toy_path):
+    """A server that takes 20 elements."""
+    with Server(
+        toy_path.parent,
+        toy_model.NAME,
+        port=0,
+        rest=Rest(),
+        limits=Limits(elements=20),
+    ) as server:
+        yield server
+
+
+@pytest.fixture(params=["gRPC", "REST"])
+def few_client(few, request):
+    kind, address = {
+        "gRPC": (Client, few.address),
+        "REST": (RestClient, f"http://{few.rest_address}"),
+    }[request.param]
+    with kind(address, toy_model.NAME, timeout=30) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("inputs", "signature"),
+    [
+        ({"text": ["a" * 21]}, "serving_default"),
+        ({"x": np.ones(21, np.float32)}, "compiled"),
+    ],
+)
+def test_elements_have_a_limit_by_grpc_and_by_rest(
+    few_client, inputs, signature, monkeypatch
+):
+    # The client would send fewer rows.
+    monkeypatch.setattr(parts, "rows_allowed", lambda *arguments: None)
+    with pytest.raises(ServingError, match="at most 20 elements") as caught:
+        few_client.predict(inputs, signature)
+    assert caught.value.code == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_client_sends_fewer_texts_when_one_is_long(few_client):
+    texts = ["cat", "hello world cat", "cat", "world", "cat"]
+    wanted = ["chat", "bonjour monde chat", "chat", "monde", "chat"]
+    assert few_client.predict(texts)["text"] == wanted
+
+
+def test_lists_have_a_limit_before_they_are_parsed(few):
+    """5 million empty lists held Python's lock for 12 s."""
+    body = b'{"instances": [' + b"[], " * 200 + b"[]]}"
+    host = http.client.HTTPConnection(few.rest_address, timeout=30)
+    with contextlib.closing(host):
+        host.request("POST", "/v1/models/toy:predict", body)
+        answer = host.getresponse()
+        assert answer.status == 400
+        assert b"at most 160 lists and objects" in answer.read()
 
 
 def test_bytes_have_a_limit_where_rows_are_no_rows():
     message = header(tf.float32, 5_000_000, float_val=[0.0])
     echo = {"dtype": tf.float32, "shape": None}
     with pytest.raises(StatusError, match="at most 16777216 bytes"):
-        read(message, **echo)
-    assert read(message, Limits(message_bytes=2**25), **echo).shape == (
-        5_000_000,
-    )
+        read(message, Limits(elements=2**40), **echo)
+    large = Limits(elements=2**40, message_bytes=2**25)
+    assert read(message, large, **echo).shape == (5_000_000,)
 
 
 @pytest.mark.parametrize(
