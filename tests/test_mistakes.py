@@ -350,7 +350,7 @@ MISTAKES = {
     ),
     "a string for a list of hypotheses": (
         lambda at: keras_attn.error_rates("ab", [["a"], ["b"]]),
-        ["`hypotheses` must be a list", "'ab'", "hypothesis in a list"],
+        ["`hypotheses` must be a list", "'ab'", "in a list of one"],
     ),
     "translations for their texts": (
         lambda at: keras_attn.error_rates(at["greedy"](["a"]), [["AA"]]),

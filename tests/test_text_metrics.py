@@ -58,7 +58,7 @@ def test_all_by_name_take_the_same_lists_and_refuse_the_same(name):
     rate = metrics.BY_NAME[name]
     best = 100 if name in ("bleu", "chrf") else 0
     assert rate(ONE, ONE) == pytest.approx(best)
-    with pytest.raises(ValueError, match="must be lists"):
+    with pytest.raises(ValueError, match="`hypotheses` must be a list"):
         rate("a", ["a"])
     with pytest.raises(ValueError, match="2 hypotheses and 1 references"):
         rate(["a", "b"], ["a"])
@@ -91,7 +91,7 @@ def test_metrics_take_generators_and_refuse_what_has_no_rows(name):
     with pytest.raises(ValueError, match=f"{len(said)} .* and 1 "):
         metric(iter(said), iter(right[:1]))
     for wrong in "a", b"a", 3, None:
-        with pytest.raises(ValueError, match=r"must be lists.*list of one\."):
+        with pytest.raises(ValueError, match=r"must be a list.*list of one\."):
             metric(said, wrong)
 
 

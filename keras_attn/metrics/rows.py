@@ -13,8 +13,9 @@ def lists_of(**given) -> list[list]:
     for name, rows in given.items():
         if isinstance(rows, (str, bytes)) or not hasattr(rows, "__iter__"):
             raise ValueError(
-                f"{_named(given)} must be lists with an item for each row. "
-                f"Received: {name}={rows!r:.80}. Pass a list of one."
+                f"`{name}` must be a list with an item for each row. "
+                f"Received: {name}={rows!r:.80}. Pass a single item in a list "
+                "of one."
             )
     lists = [list(rows) for rows in given.values()]
     counts = {name: len(rows) for name, rows in zip(given, lists, strict=True)}
