@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import pathlib
 import re
 import subprocess
@@ -405,3 +406,24 @@ def test_every_public_method_has_a_docstring(name):
             continue
         if inspect.isfunction(function):
             assert inspect.getdoc(function), method
+
+
+def test_no_module_uses_what_is_deprecated():
+    program = (
+        "import importlib, pathlib, pkgutil, keras_attn, keras_attn_serving\n"
+        "for package in keras_attn, keras_attn_serving:\n"
+        "    for module in pkgutil.walk_packages(\n"
+        "        package.__path__, package.__name__ + '.'\n"
+        "    ):\n"
+        "        found = importlib.import_module(module.name)\n"
+        "        source = pathlib.Path(found.__file__).read_text()\n"
+        "        compile(source, found.__file__, 'exec')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=SERVING.parent,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+    )
+    assert done.returncode == 0, done.stderr

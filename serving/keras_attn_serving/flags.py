@@ -77,7 +77,9 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m keras_attn_serving",
         description="Serves SavedModels over gRPC and REST, as TensorFlow "
         "Serving would. Flags are TensorFlow Serving's, except --host and "
-        "those that begin with --max (but for --max_num_load_retries).",
+        "those that begin with --max (but for --max_num_load_retries). "
+        "Standard output has one line, once the ports are open; standard error "
+        "has the log: each model and warm-up request, and what goes wrong.",
         allow_abbrev=False,
     )
     _add_models(result.add_argument_group("models"))

@@ -106,6 +106,15 @@ def test_services_come_back_have_a_limit_and_stay_on_this_machine(compose):
         assert all(volume["read_only"] for volume in service["volumes"])
 
 
+def test_services_have_no_more_rights_than_they_need(compose):
+    for service in compose["services"].values():
+        assert service["read_only"] and service["tmpfs"] == ["/tmp"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        # As many threads as the flags ask for, and others.
+        assert service["pids_limit"] >= 2 * int(flags()["grpc_max_threads"])
+
+
 # As TensorFlow Serving writes them.
 STATES = {
     "AVAILABLE": 0,

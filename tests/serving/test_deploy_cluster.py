@@ -39,7 +39,10 @@ def validate(resource):
     )
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Service"])
+@pytest.mark.parametrize(
+    "kind",
+    ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"],
+)
 def test_kubernetes_knows_every_field(resources, kind):
     validate(resources[kind])
     wrong = copy.deepcopy(resources[kind])
@@ -75,6 +78,49 @@ def test_the_pod_may_do_what_the_image_does_and_no_more(pod):
     assert cores >= batching.num_batch_threads
 
 
+def test_containers_only_write_to_an_empty_folder(pod, kserve):
+    predictor = kserve["spec"]["predictor"]
+    for spec, container in (
+        (pod, pod["containers"][0]),
+        (predictor, predictor["model"]),
+    ):
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert not spec["automountServiceAccountToken"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        (volume,) = spec["volumes"]
+        (mount,) = container["volumeMounts"]
+        assert (volume["name"], mount["mountPath"]) == (mount["name"], "/tmp")
+        assert "sizeLimit" in volume["emptyDir"]
+
+
+def test_pods_are_spread_and_one_stays_when_a_node_is_drained(resources, pod):
+    labels = resources["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"] == labels
+    budget = resources["PodDisruptionBudget"]["spec"]
+    assert budget["selector"]["matchLabels"] == labels
+    # Fewer, or no node could be drained.
+    replicas = resources["Deployment"]["spec"]["replicas"]
+    assert 0 < budget["maxUnavailable"] < replicas
+
+
+def test_clients_reach_both_ports_and_prometheus_one(resources, pod):
+    policy = resources["NetworkPolicy"]["spec"]
+    labels = resources["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert "egress" not in policy  # none
+    clients, prometheus = policy["ingress"]
+    named = {x["name"] for x in pod["containers"][0]["ports"]}
+    assert {x["port"] for x in clients["ports"]} == named
+    assert [x["port"] for x in prometheus["ports"]] == ["rest"]
+    assert all("podSelector" in x["from"][0] for x in policy["ingress"])
+
+
 def test_a_pod_ends_after_its_clients_have_left(pod):
     arguments = flags()["grpc_channel_arguments"].split(",")
     age = int(
@@ -101,7 +147,10 @@ def test_kserve_runs_a_container_that_kubernetes_knows(kserve):
     model = dict(kserve["spec"]["predictor"]["model"])
     assert model.pop("modelFormat") == {"name": "tensorflow"}
     assert model.pop("storageUri").startswith("pvc://")
-    pod = {"containers": [{"name": "kserve-container", **model}]}
+    predictor = dict(kserve["spec"]["predictor"])
+    for ours in ("model", "minReplicas"):
+        del predictor[ours]
+    pod = {"containers": [{"name": "kserve-container", **model}], **predictor}
     validate(
         {
             "apiVersion": "v1",

@@ -393,7 +393,8 @@ def test_the_server_runs_where_keras_cannot_be_imported(toy_path):
 
 
 def command(*flags):
-    return [sys.executable, "-m", "keras_attn_serving", *flags]
+    python = [sys.executable, "-W", "error::DeprecationWarning"]
+    return [*python, "-m", "keras_attn_serving", *flags]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to send.")
