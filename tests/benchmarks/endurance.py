@@ -4,9 +4,11 @@
 
 Serves the toy model of the tests. Ten times a new version takes over; then
 the server is killed three times and started again, while clients try again.
+Meanwhile others burst in, stay silent and leave their requests unfinished.
 Every answer is compared with what it must be. Prints a table: requests,
 answers that were wrong or lost, versions that answered, and the server's
-memory before and after the swaps.
+memory before and after the swaps. It fails if one was wrong or lost, or if
+500 MB were added.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import tempfile
 import threading
 import time
 
+import attacks
 import keras_attn_serving
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,6 +32,14 @@ import toy_model  # noqa: E402
 from served import Served  # noqa: E402
 
 SWAPS, KILLS, CLIENTS = 10, 3, 8
+MOST = 500  # MB more after the swaps than before
+# How many attackers come, before each swap.
+ATTACKS = (
+    (attacks.burst, 500),
+    (attacks.silent_connections, 100),
+    (attacks.unfinished_bodies, 20),
+    (attacks.large_ids, 20),
+)
 FLAGS = ("--enable_batching", "--file_system_poll_wait_seconds=0.5")
 
 
@@ -66,6 +77,9 @@ class Load:
             before = self.server.memory()
             for swap in range(SWAPS):
                 self._wait_until(half * (swap + 2) // (SWAPS + 3))
+                run, count = ATTACKS[swap % len(ATTACKS)]
+                statuses, documented = run(self.server.target("toy"), count)
+                assert set(statuses) <= documented, (run.__name__, statuses)
                 self._swap(swap + 2)
             self._wait_until(half)
             after = self.server.memory()
@@ -136,6 +150,8 @@ def report(load):
         f"| {len(load.versions)} | {before:.0f} | {after:.0f} "
         f"| {load.done / seconds:.0f} |"
     )
+    assert not load.wrong and not load.lost
+    assert after - before < MOST
 
 
 if __name__ == "__main__":

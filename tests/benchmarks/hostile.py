@@ -1,11 +1,16 @@
 """Hostile requests: every one gets a documented status, and the server lives.
 
     python tests/benchmarks/hostile.py --requests 10000
+    python tests/benchmarks/hostile.py --model tour
 
 Sends damaged and made-up messages by gRPC, by REST and as plain bytes to a
 server of the toy model, seeded. After each hundred it asks an honest question.
-Prints a table: requests by the way they came, the statuses that answered
-them, the longest answer, and the most memory that the server added.
+Then come the attacks of `attacks.py`, one after the other. Prints tables:
+requests by the way they came, the statuses that answered them, the longest
+answer; attacks, their statuses, the memory that the server added and the
+longest health check. It fails if a bound is passed, or a call was lost.
+
+`--model tour` attacks the net of the README's tour, with random weights.
 """
 
 import argparse
@@ -16,58 +21,102 @@ import json
 import pathlib
 import random
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 
+import attacks
 import grpc
 import keras_attn_serving
+import watch
 from tensorflow_serving.apis import predict_pb2
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "serving"))
 
 import toy_model  # noqa: E402
+from served import Served  # noqa: E402
 
 STATUSES = {200, 400, 404, 413, 429, 431, 500, 501, 503, 504}
 # A request that ends the connection is answered by its end.
 CLOSED = "closed"
 
 
+# MB above an idle server, and seconds of a health check. The largest request
+# that is allowed takes 1.4 GB with the tour's net.
+MOST = {"toy": 500, "tour": 1536}
+HEALTH, HEALTH_SMOKE = 1.0, 10.0  # tests run beside other work
+
+# Attacks by their names, and how many of each: in full, and to try.
+ATTACKS = {
+    "large ids": (attacks.large_ids, 64, 8),
+    "large answers": (attacks.large_answers, 4, 1),
+    "16 MiB of tasks": (attacks.several_tasks, 4, 1),
+    "16 MiB of lists": (attacks.many_lists, 8, 2),
+    "silent connections": (attacks.silent_connections, 300, 40),
+    "unfinished bodies": (attacks.unfinished_bodies, 100, 10),
+    "a burst": (attacks.burst, 5000, 500),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", choices=MOST, default="toy")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     count = 300 if args.smoke else args.requests
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.ExitStack() as stack,
-    ):
-        base = pathlib.Path(folder, "toy")
+    seconds = 5 if args.model == "toy" else 60
+    with tempfile.TemporaryDirectory() as folder:
+        base = pathlib.Path(folder, args.model)
+        export(args.model, base)
+        flag = f"--max_run_seconds={seconds}"
+        with Served(base, args.model, flag) as server:
+            target = server.target(args.model)
+            if args.model == "toy":
+                rng = random.Random(args.seed)
+                attack(target.pid, target.port, target.rest, count, rng)
+            charge(target, args.smoke)
+            assert server.alive, "the server has ended"
+
+
+def export(model, base):
+    if model == "toy":
         toy_model.export(base, 1)
-        port, rest = free_port(), free_port()
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "keras_attn_serving",
-                f"--model_base_path={base}",
-                "--model_name=toy",
-                f"--port={port}",
-                f"--rest_api_port={rest}",
-                "--max_run_seconds=5",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+    else:  # it needs Keras
+        import tour
+
+        tour.export(base)
+
+
+def charge(target, smoke):
+    """Makes the attacks that are large or many."""
+    found = dict(ATTACKS)
+    if target.model == "tour":
+        found["allowed texts"] = attacks.allowed_texts, 1, 1
+    client = keras_attn_serving.Client(
+        f"localhost:{target.port}", model=target.model, timeout=60, retries=3
+    )
+    for _ in range(50):
+        client.predict(["cat"])
+    idle, bad = watch.memory(target.pid), []
+    print("\n| attack | statuses | MB added | health, s |\n|---|---|---|---|")
+    for name, (run, many, few) in found.items():
+        count = few if smoke else many
+        with target.watched() as watched:
+            statuses, documented = run(target, count)
+        added, health = watched["MB"] - idle, watched["seconds"]
+        shown = ", ".join(f"{n} {x}" for x, n in statuses.most_common())
+        print(
+            f"| {name}, {count} | {shown} | {added:.0f} | {health:.2f} |",
+            flush=True,
         )
-        stack.callback(process.kill)
-        assert process.stdout.readline().startswith("serving")
-        attack(process.pid, port, rest, count, random.Random(args.seed))
-        assert process.poll() is None, "the server has ended"
+        late = health > (HEALTH_SMOKE if smoke else HEALTH)
+        if set(statuses) - documented or added > MOST[target.model] or late:
+            bad.append(name)
+        client.predict(["cat"])
+    assert not bad, f"too much: {bad}"
 
 
 def attack(pid, port, rest, count, rng):
@@ -86,7 +135,7 @@ def attack(pid, port, rest, count, rng):
     client = keras_attn_serving.Client(f"localhost:{port}", model="toy")
     for _ in range(50):
         client.predict(["cat"])
-    before = peak = memory(pid)
+    before = peak = watch.memory(pid)
     found = {way: collections.Counter() for way in ways}
     longest = dict.fromkeys(ways, 0.0)
     names = list(ways)
@@ -96,7 +145,7 @@ def attack(pid, port, rest, count, rng):
         found[way][str(ways[way]())] += 1
         longest[way] = max(longest[way], time.perf_counter() - started)
         if number % 100 == 99:
-            peak = max(peak, memory(pid))
+            peak = max(peak, watch.memory(pid))
             assert client.predict(["cat"], timeout=10)["text"] == ["chat"]
     print("| requests | statuses | longest, s |\n|---|---|---|")
     for way, statuses in found.items():
@@ -241,18 +290,6 @@ def by_bytes(port, rng):
             other.sendall(start + rng.randbytes(rng.randint(0, 2000)))
             other.recv(1000)
     return CLOSED
-
-
-def memory(pid):
-    """Returns the resident memory in MB."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    line = next(x for x in status.splitlines() if x.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
-
-
-def free_port():
-    with socket.create_server(("localhost", 0)) as other:
-        return other.getsockname()[1]
 
 
 if __name__ == "__main__":

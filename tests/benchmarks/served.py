@@ -5,6 +5,9 @@ import socket
 import subprocess
 import sys
 
+import attacks
+import watch
+
 
 class Served:
     """A server of one model, while a `with` block runs.
@@ -13,12 +16,16 @@ class Served:
         base: Directory of the model's versions.
         name: Name of the model.
         flags: Further flags of `python -m keras_attn_serving`.
+
+    Attributes:
+        address: `host:port` of its gRPC port.
+        port: That port.
+        rest: Its port for REST.
     """
 
     def __init__(self, base, name, *flags):
-        with socket.create_server(("localhost", 0)) as other:
-            port = other.getsockname()[1]
-        self.address = f"localhost:{port}"
+        self.port, self.rest = _free_port(), _free_port()
+        self.address = f"localhost:{self.port}"
         self.base = pathlib.Path(base)
         self._command = [
             sys.executable,
@@ -26,7 +33,8 @@ class Served:
             "keras_attn_serving",
             f"--model_base_path={base}",
             f"--model_name={name}",
-            f"--port={port}",
+            f"--port={self.port}",
+            f"--rest_api_port={self.rest}",
             *flags,
         ]
 
@@ -46,11 +54,18 @@ class Served:
         self._process.kill()
         self._process.wait()
 
+    @property
+    def alive(self):
+        """Whether it still runs."""
+        return self._process.poll() is None
+
     def memory(self, kind="VmRSS"):
         """Returns the resident memory in MB; its peak for `"VmHWM"`."""
-        status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
-        line = next(x for x in status.splitlines() if x.startswith(kind))
-        return int(line.split()[1]) / 1024
+        return watch.memory(self._process.pid, kind)
+
+    def target(self, model):
+        """Returns it as a target of attacks."""
+        return attacks.Target(self._process.pid, self.port, self.rest, model)
 
     def forget_peak(self):
         """Lets the peak of the memory begin anew."""
@@ -62,3 +77,8 @@ class Served:
 
     def __exit__(self, *error):
         self.kill()
+
+
+def _free_port():
+    with socket.create_server(("localhost", 0)) as other:
+        return other.getsockname()[1]
