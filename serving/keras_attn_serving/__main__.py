@@ -17,7 +17,7 @@ _GRACE = 10.0  # seconds in which calls in flight are finished
 def main(arguments: list[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status."""
     flags = command_line.read(arguments)
-    # Hides TensorFlow's start-up notes and deprecations, but not its errors.
+    # Hides TensorFlow's deprecations; its notes are hidden below.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     try:
         start_tensorflow()
