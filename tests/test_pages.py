@@ -7,9 +7,11 @@ A block of `text` right after a snippet is what that prints. The Python of
 
 import ast
 import builtins
+import codeop
 import contextlib
 import io
 import itertools
+import os
 import pathlib
 import re
 import shlex
@@ -149,15 +151,19 @@ def address(exported):
     ]
     python, *arguments = shlex.split(command)
     assert python == "python" and arguments[-1] == "--port=8500"
-    server = subprocess.Popen(
-        [sys.executable, *arguments[:-1], "--port=0"],
-        cwd=exported[0],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    environment = {k: v for k, v in os.environ.items() if k[:3] != "TF_"}
+    with (exported[0] / "errors.txt").open("w") as errors:
+        server = subprocess.Popen(
+            [sys.executable, *arguments[:-1], "--port=0"],
+            cwd=exported[0],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+        )
     with server:
         ready = server.stdout.readline()
-        assert ready, "the server did not start"
+        assert ready, (exported[0] / "errors.txt").read_text()
         yield ready.split()[-1]
         server.terminate()
 
@@ -207,6 +213,21 @@ def test_there_are_queries_by_our_client_and_by_tensorflows_own_stub():
 def test_a_client_gets_the_translators_answer(query, exported, address, capsys):
     run(query, {}, query.code.replace(ADDRESS, address))
     assert exported[1]["result"].text[0] in capsys.readouterr().out
+
+
+def test_the_server_writes_only_its_own_lines(exported, address):
+    lines = (exported[0] / "errors.txt").read_text().splitlines()
+    assert lines and [x for x in lines if " level=INFO " not in x] == []
+
+
+def test_the_tour_can_be_pasted_at_pythons_prompt():
+    code = codeop.CommandCompiler()
+    lines: list[str] = []
+    for line in TOUR.code.splitlines():
+        lines.append(line)
+        if code("\n".join(lines)) is not None:  # it raises SyntaxError
+            lines.clear()
+    assert lines == []
 
 
 @pytest.mark.few(3)

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns another status if it cannot serve.
     """
     flags = command_line.read(arguments)
-    # Hides TensorFlow's start-up notes and deprecations, but not its errors.
+    # Hides TensorFlow's deprecations; its notes are hidden below.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     logging.basicConfig(
         level=logging.INFO,

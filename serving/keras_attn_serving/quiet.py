@@ -2,8 +2,9 @@
 
 TensorFlow writes to standard error while its libraries load, before it reads
 `TF_CPP_MIN_LOG_LEVEL`. Without a GPU it also writes a line with "CUDA error"
-when it looks for one. That is right for a library, whose user may look for the
-reason of something. A program whose user did not ask for it should be quiet.
+when it looks for one, and later others of level E about what it does instead.
+A library should leave them alone. A program whose user did not ask for them
+should be quiet: what fails is an exception as well, and what is fatal is shown.
 """
 
 import contextlib
@@ -21,10 +22,10 @@ def start_tensorflow() -> None:
     """Imports TensorFlow and looks for devices, without its notes.
 
     It is for programs, before anything else imports TensorFlow. Later notes
-    are hidden as well, but no errors. The notes are shown if the import fails,
-    and with `TF_CPP_MIN_LOG_LEVEL=0` in the environment.
+    are hidden as well. Those of the import are shown if it fails, and all with
+    `TF_CPP_MIN_LOG_LEVEL=0` in the environment.
     """
-    level = os.environ.setdefault(_LEVEL, "1")
+    level = os.environ.setdefault(_LEVEL, "3")
     if level == "0" or "tensorflow" in sys.modules:
         return
     if importlib.util.find_spec("tensorflow") is None:
