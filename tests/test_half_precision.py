@@ -4,8 +4,6 @@ Rounding changes their results, by more where numbers are large.
 """
 
 import half_models
-import hub_families
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -165,29 +163,3 @@ def test_numbers_beyond_float16_are_named():
             keras_attn.Translator(model, half_models.TEXT, half_models.TEXT)
         with pytest.raises(ValueError, match="finite: .* 65,504"):
             keras_attn.check(model)
-
-
-# KerasHub's
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("policy", [*POLICIES, "float16", "bfloat16"])
-@pytest.mark.parametrize("name", hub_families.MAKE)
-def test_a_family_of_kerashub_decodes_or_the_error_names_the_dtype(
-    name, policy
-):
-    with half_models.policy(policy):
-        family = hub_families.make(name)
-        if (name, policy) in REFUSED:
-            with pytest.raises(ValueError, match=policy[-7:]):
-                family.translator()
-            return
-        translator = family.translator()
-        texts = translator(family.sources).text
-        if family.reads_text:
-            scores = translator.score(family.sources, texts).scores
-            assert np.isfinite(scores).all()
-    assert len(texts) == 4
-
-
-REFUSED: set = set()
