@@ -7,12 +7,16 @@ class FunctionalModel(keras.Model):
     """A functional model whose subclass is saved with its graph.
 
     A subclass takes `inputs`, `outputs`, the arguments in its configuration,
-    and `name`.
+    and `name`. Outside of training it computes what its graph says.
     """
 
+    @property
+    def functional(self) -> keras.Model:
+        """The graph as a plain model, with the same weights."""
+        return keras.Model(self.inputs, self.outputs, name=self.name)
+
     def get_config(self):
-        functional = keras.Model(self.inputs, self.outputs, name=self.name)
-        return {"functional": functional.get_config()}
+        return {"functional": self.functional.get_config()}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

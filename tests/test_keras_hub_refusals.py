@@ -290,7 +290,58 @@ def test_whisper_is_decoded_in_mixed_precision(policy, precision):
     assert len(made(family.sources).text) == 4
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_bart_with_loud_weights_decodes_and_scores_in_16_bits(
+    policy, precision
+):
+    precision(policy)
+    family = hub_families.make("BART")
+    made = family.translator(GREEDY)
+    scores = made.score(family.sources, made(family.sources).text).scores
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", ["T5", "T5Gemma", "T5Gemma 2", "EdRec"])
+def test_others_with_loud_weights_decode_in_bfloat16(name, policy, precision):
+    precision(policy)
+    family = hub_families.make(name)
+    assert len(family.translator(GREEDY)(family.sources).text) == 4
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", ["T5", "T5Gemma", "T5Gemma 2"])
+def test_the_overflow_of_a_family_in_float16_names_the_dtype(name, precision):
+    precision("mixed_float16")
+    with pytest.raises(ValueError, match="computes in float16.* bfloat16"):
+        hub_families.make(name).translator(GREEDY)
+
+
+def test_a_family_that_fails_in_mixed_precision_is_sent_to_float32(precision):
+    precision("mixed_bfloat16")
+    with pytest.raises(ValueError, match="model in bfloat16, .* float32"):
+        hub_families.make("Moonshine").translator(GREEDY)
+
+
 # Arguments
+
+
+def test_the_name_of_a_preset_is_answered_by_how_to_load_it():
+    with pytest.raises(ValueError, match=r"from_preset\('bart_base_en'\)"):
+        translator_of("bart_base_en")
+
+
+def test_a_language_model_is_sent_nowhere_but_to_its_own_generate():
+    backbone = hub.GPT2Backbone(20, 1, 2, 8, 12, max_sequence_length=16)
+    task = hub.GPT2CausalLM(backbone, preprocessor=None)
+    for model in backbone, task:
+        with pytest.raises(ValueError, match="own `generate`") as refused:
+            translator_of(model, preprocessor=SPECIAL)
+        assert "Translator(model" not in str(refused.value)
+        text = keras_attn.Text("abc", split="characters")
+        with pytest.raises(ValueError, match="own `generate`"):
+            keras_attn.Translator(model, text, text)
 
 
 def test_a_text_given_beside_that_of_the_model_is_refused_in_words():

@@ -5,19 +5,22 @@ import re
 import keras
 import numpy as np
 
+from keras_attn.arguments import is_ours
 from keras_attn.findings.batches import Unusable
 from keras_attn.findings.batches import first_batches
 from keras_attn.findings.examples import examples_for
-from keras_attn.findings.examples import precision_of
 from keras_attn.findings.finding import Finding
 from keras_attn.findings.finding import Findings
 from keras_attn.findings.ids import Batches
+from keras_attn.findings.ids import filled_by
 from keras_attn.findings.objective import Objective
 from keras_attn.findings.probes import Probes
 from keras_attn.findings.runs import Runs
 from keras_attn.flat_graph import Graph
 from keras_attn.flat_graph import tables_of
+from keras_attn.functional import FunctionalModel
 from keras_attn.keras_internals import is_functional
+from keras_attn.probabilities import logits_instead
 from keras_attn.special_tokens import PAD
 
 
@@ -52,7 +55,7 @@ def check(
     | kind | perhaps intended, so it warns |
     |---|---|
     | `mask` | padding changes the results, or counts in the loss |
-    | `padding` | padding before or between tokens |
+    | `padding` | padding before or between tokens, or another in the loss |
     | `shift` | most targets are not the next token of the input |
     | `length` | targets that go on after the input has ended |
     | `empty` | a batch whose targets are all padding |
@@ -95,9 +98,10 @@ def check(
         >>> keras_attn.check(model)
         []
     """
-    _require_decoder(model)
+    functional = _functional(model)
+    _require_decoder(model, functional)
     findings = Findings()
-    graph = Graph(model)
+    graph = Graph(functional)
     runs = Runs(model, graph)
     tables, sizes = zip(
         *(tables_of(graph, key) for key in graph.inputs), strict=True
@@ -119,13 +123,28 @@ def check(
     if probes is not None:
         probes.look()
         _check_activation(probes, objective, findings)
+    if objective:
+        _check_padding_id(objective, batches, graph, findings)
     if batches and objective:
         _check_loss(runs, objective, batches[0], probes, findings, padding_id)
     return findings.report()
 
 
-def _require_decoder(model):
-    if not isinstance(model, keras.Model) or not is_functional(model):
+def _functional(model):
+    """Returns the model whose graph says what a model computes, or `None`.
+
+    The models of this package with a training of their own compute what their
+    graph says, as `check` runs nothing with `training=True`.
+    """
+    if not isinstance(model, keras.Model):
+        return None
+    if isinstance(model, FunctionalModel) and is_ours(type(model).call):
+        return model.functional
+    return model if is_functional(model) else None
+
+
+def _require_decoder(model, functional):
+    if functional is None:
         raise ValueError(
             "`check` needs a functional model that writes a target. Received: "
             f"{model!r:.200}. Build `keras.Model([source, target], logits)`."
@@ -185,7 +204,7 @@ def _probes(model, runs, sizes, findings, padding_id):
             f"could not be checked. Its error: {_first_line(error)}",
         )
         return None
-    return Probes(runs, examples, precision_of(model), random, findings)
+    return Probes(runs, examples, random, findings)
 
 
 def _check_activation(probes, objective, findings):
@@ -202,8 +221,8 @@ def _check_activation(probes, objective, findings):
         add(
             "softmax",
             softmax.name,
-            f"{softmax} returns probabilities, but {where}. Leave its softmax "
-            "out.",
+            f"{softmax} returns probabilities, but {where}. "
+            f"{logits_instead(softmax.operation)}",
         )
     if objective and objective.from_logits is False and softmax is None:
         lowest, highest = probes.range()
@@ -217,6 +236,34 @@ def _check_activation(probes, objective, findings):
                 "with `keras_attn.SequenceCrossentropy()`, or pass "
                 "`from_logits=True` to the loss.",
             )
+
+
+def _check_padding_id(objective, batches, graph, findings):
+    """Checks that the loss leaves out the id that the targets are padded by."""
+    taken = objective.padding_id
+    if taken is None or findings.has_wrong("inputs", "length", "one-hot"):
+        return
+    fills = {filled_by(x.target) for x in batches} - {None}
+    masking = [
+        call.name
+        for call in graph.readers(graph.inputs[-1])
+        if getattr(call.operation, "mask_zero", False)
+    ]
+    found, where = taken, ""
+    if len(fills) == 1:
+        (found,) = fills
+        where = f"target_out is padded with {found} in the data"
+    elif not fills and masking:
+        found = PAD
+        where = f"'{masking[0]}' takes 0 for padding (`mask_zero=True`)"
+    if found != taken:
+        findings.doubtful(
+            "padding",
+            None,
+            f"{objective.name} leaves out the id {taken} as padding, but "
+            f"{where}: so padding would count in the loss, and tokens of the "
+            f"id {taken} would not. Pass `padding_id={found}` to the loss.",
+        )
 
 
 def _check_loss(runs, objective, batch, probes, findings, padding_id):

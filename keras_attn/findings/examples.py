@@ -1,9 +1,7 @@
 """Made-up inputs, to check a model without its data."""
 
-import keras
 import numpy as np
 
-from keras_attn.keras_internals import layers_within
 from keras_attn.special_tokens import PAD
 
 # Sizes to try in turn: rows, target positions, source positions without and
@@ -81,9 +79,20 @@ class Examples:
         value = self._pad if x.dtype.kind in "iu" else 0
         return np.pad(x, widths, constant_values=value)
 
-    def reads_ids(self, number):
-        """Whether an input is known to be ids."""
-        return self._tables[number] is not None
+    def others(self, number):
+        """Yields other arrays for an input.
+
+        Integers may be ids, lengths or masks. Two examples may have the same
+        lengths, and masks change only with padding.
+        """
+        drawn = self._array(number)
+        yield drawn
+        if self._tables[number] is not None or drawn.dtype.kind not in "iub":
+            return
+        some = self._random.random(drawn.shape) < 0.5
+        yield np.where(some, drawn, np.array(self._pad, drawn.dtype))
+        for value in (0, 1, self.source, 1000):
+            yield np.full_like(drawn, value)
 
     def _array(self, number):
         symbol = self.inputs[number]
@@ -143,13 +152,3 @@ def _free(size, taken):
     while size in taken:
         size += 1
     return size
-
-
-def precision_of(model):
-    """Returns the coarsest precision that a model computes in."""
-    found = {
-        keras.backend.standardize_dtype(x.compute_dtype)
-        for x in layers_within(model)
-        if x.compute_dtype
-    }
-    return "half" if found & {"float16", "bfloat16"} else "single"

@@ -307,6 +307,25 @@ def _ids(target):
     return target if target.ndim == 2 else target.argmax(-1)
 
 
+def filled_by(target):
+    """Returns the id that fills the ends of rows of targets, or `None`.
+
+    An id that ends several rows, some by more copies of it than others, is
+    padding: an end token stands once.
+    """
+    if target.ndim == 3 and target.shape[2] == 1:
+        target = target[..., 0]
+    if target.ndim != 2 or target.dtype.kind not in "biuf":
+        return None
+    differs = target != target[:, -1:]
+    length = target.shape[1]
+    copies = np.where(differs.any(1), np.argmax(differs[:, ::-1], 1), length)
+    ids = np.unique(target[copies > 1, -1])
+    if len(ids) != 1 or len(np.unique(copies[target[:, -1] == ids[0]])) < 2:
+        return None
+    return int(ids[0])
+
+
 def _share_of_equal(pairs, pad):
     """Returns the share of equal tokens where neither side is padding."""
     equal = count = 0

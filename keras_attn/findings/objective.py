@@ -50,6 +50,11 @@ class Objective:
         return None
 
     @property
+    def padding_id(self):
+        """The id of the targets that it leaves out, `None` if unknown."""
+        return getattr(self.loss, "padding_id", None)
+
+    @property
     def from_logits(self):
         """`True` for logits, `False` for probabilities, `None` if unknown."""
         if self._plain_name == "sequencecrossentropy":

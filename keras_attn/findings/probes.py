@@ -1,14 +1,12 @@
 """Checks the results of a model: leaks, neighbours, padding, and so on."""
 
+import functools
+
 import numpy as np
 from keras import layers
 
 from keras_attn.findings import blame
-
-# Largest difference that counts as rounding, as a share of the largest value.
-# Tensors of equal shape are summed in the same order, others in another order.
-_SAME_SHAPE = {"single": 1e-6, "half": 2e-3}
-_OTHER_SHAPE = {"single": 1e-4, "half": 5e-2}
+from keras_attn.probabilities import are_probabilities
 
 
 class Probes:
@@ -17,18 +15,18 @@ class Probes:
     Args:
         runs: `Runs` of the model.
         examples: `Examples` for the model.
-        precision: `"single"` or `"half"`.
         random: A NumPy generator.
         findings: `Findings` to add to.
     """
 
-    def __init__(self, runs, examples, precision, random, findings):
+    def __init__(self, runs, examples, random, findings):
         self._runs = runs
         self._graph = runs.graph
         self._examples = examples
         self._findings = findings
-        self._alike = _SAME_SHAPE[precision]
-        self._close = _OTHER_SHAPE[precision]
+        # Tensors of equal shape are summed in the same order.
+        self._alike = runs.rounding.apart_alike
+        self._apart = runs.rounding.apart
         self._arrays = examples.draw()
         # Its own weights, and disturbed ones, which open gates at zero.
         self._weights = runs.weights(), runs.other_weights(random)
@@ -47,10 +45,10 @@ class Probes:
     def probabilities(self):
         """Returns the call that makes the outputs probabilities, or `None`."""
         logits = self._given(self._weights[1])
-        if not _are_probabilities(logits):
+        if not are_probabilities(logits):
             return None
         values = self._runs.trace(self._arrays, self._weights[1])
-        return self._first_like(values, _are_probabilities)
+        return self._first_like(values, are_probabilities)
 
     @property
     def last_name(self):
@@ -82,7 +80,8 @@ class Probes:
             "finite",
             _name(call),
             f"The model returns NaN or infinity. The first is from {call}: "
-            "check its divisions, logarithms and initial weights.",
+            "check its divisions, logarithms and initial weights. "
+            f"{self._runs.rounding.overflow}".rstrip(),
         )
         return True
 
@@ -91,11 +90,13 @@ class Probes:
         others = self._runs.other_seeds(weights)
         first = self._given(weights)
         second = self._runs.logits(self._arrays, others)
-        if blame.differ(first, second, self._close) == blame.CLEAN:
+        if blame.differ(first, second, self._apart) == blame.CLEAN:
             return False
         first = self._runs.trace(self._arrays, weights)
         second = self._runs.trace(self._arrays, others)
-        call = self._blame(self._compare(first, second, self._alike))
+        call = self._blame(
+            {k: blame.differ(first[k], second[k], self._alike) for k in first}
+        )
         self._findings.doubtful(
             "random",
             _name(call),
@@ -217,17 +218,8 @@ class Probes:
         yield np.where(after, 0, target).astype(target.dtype), changed
 
     def _ignores(self):
-        others = self._examples.draw()
-        weights = self._weights[1]
-        old = self._given(weights)
         for number, symbol in enumerate(self._examples.inputs[:-1]):
-            if "float" not in symbol.dtype and not self._examples.reads_ids(
-                number
-            ):
-                continue  # lengths and masks may be the same in all examples
-            arrays = list(self._arrays)
-            arrays[number] = others[number]
-            if np.array_equal(old, self._runs.logits(arrays, weights)):
+            if not self._reads(number):
                 self._findings.doubtful(
                     "ignored",
                     None,
@@ -236,6 +228,21 @@ class Probes:
                     "its last state.",
                 )
 
+    def _reads(self, number):
+        """Whether any other value of an input changes the output."""
+        weights = self._weights[1]
+        old = self._given(weights)
+        for other in self._examples.others(number):
+            arrays = list(self._arrays)
+            arrays[number] = other
+            try:
+                new = self._runs.logits(arrays, weights)
+            except Exception:  # it takes no such values, so it reads them
+                return True
+            if not np.array_equal(old, new):
+                return True
+        return False
+
     def _minds_padding(self):
         if not any(self._examples.padding):
             return
@@ -243,18 +250,17 @@ class Probes:
         for weights in self._weights:
             old = self._given(weights)
             new = self._runs.logits(padded, weights)
-            if blame.differ(old, new, self._close) == blame.CLEAN:
+            if blame.differ(old, new, self._apart) == blame.CLEAN:
                 continue
+            noises = self._runs.noises(self._arrays, weights)
             alone = self._runs.trace(self._arrays, weights)
             beside = self._runs.trace(padded, weights)
-            call = self._blame(
-                {
-                    key: blame.differ_where_both_are(
-                        alone[key], beside[key], self._close
-                    )
-                    for key in alone
-                }
+            verdicts = self._verdicts(
+                alone, beside, noises, blame.differ_where_both_are
             )
+            if not self._is_wrong(verdicts):
+                continue
+            call = self._blame(verdicts)
             grown = {
                 key for key in alone if alone[key].shape != beside[key].shape
             }
@@ -296,11 +302,15 @@ class Probes:
             arrays = self._arrays
             eager = self._runs.eager(arrays, weights)
             graph = self._runs.logits(arrays, weights)
-        if blame.differ(graph, eager, self._close) == blame.CLEAN:
+        if blame.differ(graph, eager, self._apart) == blame.CLEAN:
             return
+        noises = self._runs.noises(arrays, weights)
         graph = self._runs.trace(arrays, weights)
         eager = self._runs.trace(arrays, weights, compiled=False)
-        call = self._blame(self._compare(graph, eager, self._close))
+        verdicts = self._verdicts(eager, graph, noises, blame.differ)
+        if not self._is_wrong(verdicts):
+            return
+        call = self._blame(verdicts)
         self._findings.wrong(
             "graph",
             _name(call),
@@ -312,12 +322,23 @@ class Probes:
                 "alone needs no `TimeDistributed`."
                 if isinstance(call.operation, layers.TimeDistributed)
                 else " by another layer, or let it take sizes from "
-                "`keras.ops.shape`."
+                f"`keras.ops.shape`{self._runs.rounding.advice}."
             ),
         )
 
-    def _compare(self, old, new, tolerance):
-        return {key: blame.differ(old[key], new[key], tolerance) for key in old}
+    def _verdicts(self, old, new, noises, differ):
+        """Compares tensors, except for errors of rounding that grew."""
+        return {
+            key: differ(
+                old[key],
+                new[key],
+                functools.partial(self._apart, noise=noises.get(key, 0.0)),
+            )
+            for key in old
+        }
+
+    def _is_wrong(self, verdicts):
+        return verdicts[self._graph.outputs[0]] != blame.CLEAN
 
     def _blame(self, verdicts):
         return blame.culprit(self._graph, verdicts, self._graph.outputs[0])
@@ -436,16 +457,6 @@ class Lost:
             "Pass the mask `keras.ops.not_equal(ids, 0)` to the layers that "
             "read the sequence."
         )
-
-
-def _are_probabilities(values):
-    return (
-        values.dtype.kind == "f"
-        and values.ndim > 1
-        and values.shape[-1] > 1
-        and np.min(values) >= 0
-        and np.allclose(np.sum(values, -1), 1, atol=1e-2)
-    )
 
 
 def _name(call):

@@ -10,6 +10,8 @@ from keras import ops
 from keras_attn.flat_graph import Masks
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import is_seed
+from keras_attn.keras_internals import layers_within
+from keras_attn.rounding import Rounding
 
 
 class Runs:
@@ -22,12 +24,17 @@ class Runs:
     Args:
         model: A functional model.
         graph: The model's `Graph`.
+
+    Attributes:
+        rounding: `Rounding` of the model's layers.
+        masks: `Masks` of the last trace.
     """
 
     def __init__(self, model, graph):
         self.model = model
         self.graph = graph
-        self.masks = None  # of the last trace
+        self.rounding = Rounding(layers_within(model))
+        self.masks = None
         self._weights = [
             *model.trainable_variables,
             *(x for x in model.variables if is_seed(x)),
@@ -65,6 +72,19 @@ class Runs:
             x + ops.ones_like(x) if is_seed(variable) else x
             for variable, x in zip(self._weights, weights, strict=True)
         ]
+
+    def noises(self, arrays, weights):
+        """Returns how much rounding may change each tensor, by their keys."""
+        disturbed = [
+            self.rounding.disturb(x, seed=i) for i, x in enumerate(weights)
+        ]
+        before = self.trace(arrays, weights)
+        after = self.trace(arrays, disturbed)
+        return {
+            key: self.rounding.noise(value, after[key])
+            for key, value in before.items()
+            if value.dtype.kind == "f" and value.shape == after[key].shape
+        }
 
     def logits(self, arrays, weights):
         """Returns the first output."""

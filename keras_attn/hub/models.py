@@ -15,6 +15,10 @@ _TARGET_MASK = "decoder_padding_mask"
 _SOURCE_MASK = "encoder_padding_mask"
 _SAMPLES = "encoder_input_values"
 _FEATURES = "encoder_features"
+_NO_ENCODER = (
+    "A language model without an encoder is not supported, neither here nor "
+    "by `Translator`: use its own `generate`."
+)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -60,15 +64,28 @@ def task_of(model):
             is a backbone that cannot make logits by itself.
     """
     hub = _keras_hub().models
+    if isinstance(model, str):
+        raise ValueError(
+            "`from_keras_hub` takes a model, not a name. Received: "
+            f"model={model!r:.200}. Load it by "
+            f"`keras_hub.models.Seq2SeqLM.from_preset({model!r:.200})`, and "
+            "pass what that returns."
+        )
     if isinstance(model, hub.Seq2SeqLM):
         return _without_preprocessor(model)
+    if isinstance(model, hub.CausalLM):
+        raise ValueError(
+            "`from_keras_hub` takes an encoder-decoder of KerasHub. Received: "
+            f"a {type(model).__name__}. {_NO_ENCODER}"
+        )
     if not isinstance(model, hub.Backbone) or not isinstance(model.input, dict):
         raise ValueError(
             "`from_keras_hub` takes an encoder-decoder of KerasHub: a "
             "`Seq2SeqLM`, such as `BartSeq2SeqLM` or `MoonshineAudioToText`, "
             f"or the backbone of one. Received: {model!r:.200} (of type "
-            f"{type(model).__name__}). Any other functional model goes to "
-            "`Translator(model, source_text, target_text)`, with list inputs."
+            f"{type(model).__name__}). Any other functional model of a source "
+            "and a target goes to `Translator(model, source_text, "
+            "target_text)`, with list inputs."
         )
     _require_decoder(model)
     kinds = [
@@ -237,6 +254,5 @@ def _require_decoder(model):
         raise ValueError(
             "`from_keras_hub` needs an encoder-decoder, with an input "
             f"'{TARGET}'. Received: {type(model).__name__} with the inputs "
-            f"{names!r:.200}. A language model without an encoder is not "
-            "supported."
+            f"{names!r:.200}. {_NO_ENCODER}"
         )

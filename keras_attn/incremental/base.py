@@ -474,8 +474,10 @@ def _require_functional(model):
             "The model's inputs must be a list, the target's ids last. "
             f"Received: a dict with the keys {list(model.input)}, which has "
             "no order. Build `keras.Model([source, target], logits)`, which "
-            "shares the weights; for a model of KerasHub "
-            "`Translator.from_keras_hub(model)` does so."
+            "shares the weights; for an encoder-decoder of KerasHub "
+            "`Translator.from_keras_hub(model)` does so. A language model "
+            "without an encoder, such as KerasHub's `CausalLM`s, is not "
+            "supported: it has no source. Use its own `generate`."
         )
     if len(model.inputs) < 2 or len(model.outputs) != 1:
         raise ValueError(

@@ -51,6 +51,12 @@ class Call:
             (self._args, dict(self._kwargs)),
         )
 
+    def run(self, args, kwargs) -> list:
+        """Returns the outputs for arguments as `fill_in` returns them."""
+        if takes(self.layer, "training"):
+            kwargs = {**kwargs, "training": False}
+        return keras.tree.flatten(self.layer(*args, **kwargs))
+
     def as_called(self, arguments) -> tuple:
         """Splits arguments by name into positional and named arguments.
 

@@ -9,13 +9,13 @@ import keras
 
 from keras_attn.arguments import is_ours
 from keras_attn.incremental import contract
-from keras_attn.incremental.calls import takes
 from keras_attn.incremental.nodes import calls_between
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.registry import make_stepper
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import set_keras_mask
+from keras_attn.rounding import Rounding
 
 
 class Path:
@@ -101,13 +101,11 @@ class Path:
         return list(found.values())
 
     @property
-    def computes_in_half(self):
-        """Whether any layer that the path runs computes with 16 bits."""
+    def rounding(self):
+        """The rounding errors of all layers that the path runs."""
         layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]
-        if self._encoder is not None:
-            layers_ += layers_within(self._encoder)
-        within = [y for x in layers_ for y in layers_within(x)]
-        return any(x.compute_dtype in ("float16", "bfloat16") for x in within)
+        layers_ += [self._encoder] if self._encoder is not None else []
+        return Rounding([y for x in layers_ for y in layers_within(x)])
 
     @property
     def attends(self):
@@ -156,7 +154,7 @@ class Path:
             for x in self.steppers
         )
 
-    def at_once(self, border, entries):
+    def at_once(self, border, entries, watch=None):
         """Runs whole targets, every position at once, as training does.
 
         Only the source is masked, because no target of a search has padding.
@@ -165,6 +163,8 @@ class Path:
             border: Result of `encode()`.
             entries: Values of the inputs that depend on the target, `(batch,
                 target, ...)`.
+            watch: Optional function of each `Call`, its arguments and its
+                outputs.
 
         Returns:
             Values by `id` of the symbolic tensor.
@@ -173,10 +173,10 @@ class Path:
         for x, value in zip(self.entries, entries, strict=True):
             values[id(x)] = value
         for call in self._calls:
-            args, kwargs = call.fill_in(values)
-            if takes(call.layer, "training"):
-                kwargs["training"] = False
-            outputs = keras.tree.flatten(call.layer(*args, **kwargs))
+            arguments = call.fill_in(values)
+            outputs = call.run(*arguments)
+            if watch:
+                watch(call, arguments, outputs)
             for x, value in zip(call.outputs, outputs, strict=True):
                 _unmask(value)
                 values[id(x)] = value

@@ -11,10 +11,11 @@ from keras_attn.backend import as_graph
 from keras_attn.incremental.calls import takes
 from keras_attn.incremental.nodes import all_nodes
 from keras_attn.incremental.nodes import given_to
-from keras_attn.incremental.tolerance import is_close
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import is_functional
+from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import set_keras_mask
+from keras_attn.rounding import Rounding
 
 
 class _Enough(Exception):
@@ -98,7 +99,10 @@ def first_wrong_in_graph(model, inputs):
         return _first_failure_in_graph(model, inputs)
     count = len(traced)  # fewer, if an operation failed while it was traced
     other = _first_difference(
-        eager.operations[:count], eager.outputs[:count], traced
+        eager.operations[:count],
+        eager.outputs[:count],
+        traced,
+        Noises(model, inputs),
     )
     failed = eager.operations[count : count + 1]
     return other or next(iter(failed), None)
@@ -134,7 +138,9 @@ def _first_failure_in_graph(model, inputs):
 def first_random(model, inputs):
     """Returns the first operation that gives other numbers each time."""
     one, other = (Record(model, inputs) for _ in range(2))
-    return _first_difference(one.operations, one.outputs, other.outputs)
+    # To measure noise takes other runs, which would draw other numbers.
+    silent = Noises(model, inputs, measured=False)
+    return _first_difference(one.operations, one.outputs, other.outputs, silent)
 
 
 def first_difference_masked(model, inputs):
@@ -149,7 +155,8 @@ def first_difference_masked(model, inputs):
         # The plain record has no operations that only make masks.
         if others and others[0][0] is operation:
             both.append((operation, outputs, others.pop(0)[1]))
-    return _first_difference(*zip(*both, strict=True))
+    noises = Noises(model, inputs, masked=False)
+    return _first_difference(*zip(*both, strict=True), noises)
 
 
 def first_difference_alone(model, inputs, row):
@@ -161,13 +168,61 @@ def first_difference_alone(model, inputs, row):
         [x[row : row + 1] if len(x) == count else x for x in outputs]
         for outputs in beside.outputs
     ]
-    return _first_difference(beside.operations, cut, alone.outputs)
+    noises = Noises(model, inputs)
+    return _first_difference(beside.operations, cut, alone.outputs, noises)
 
 
-def _first_difference(operations, expected, found):
-    for operation, one, other in zip(operations, expected, found, strict=True):
-        for x, y in zip(one, other, strict=True):
-            x, y = ops.convert_to_numpy(x), ops.convert_to_numpy(y)
-            if not is_close(y, x):
-                return operation
+class Noises:
+    """How much rounding may change the outputs of each layer of a model.
+
+    Args:
+        model: A functional model.
+        inputs: Its inputs, arrays or tensors.
+        masked: Whether layers get the masks that Keras passes on.
+        measured: Whether to measure how errors grow from layer to layer.
+    """
+
+    def __init__(self, model, inputs, masked=True, measured=True):
+        self._model, self._inputs, self._masked = model, inputs, masked
+        self._measured = measured
+        self._rounding = Rounding(layers_within(model))
+        self._noises = None
+
+    def explain(self, number, found, expected) -> bool:
+        """Whether the outputs of a layer are equal up to rounding.
+
+        Args:
+            number: Number of the layer, in the order they ran.
+            found: List of tensors.
+            expected: List of tensors.
+        """
+        for place, pair in enumerate(zip(found, expected, strict=True)):
+            x, y = map(ops.convert_to_numpy, pair)
+            if not self._rounding.is_close(x, y) and not (
+                self._measured
+                and self._rounding.is_close(x, y, self._of(number, place))
+            ):
+                return False
+        return True
+
+    def _of(self, number, place):
+        if self._noises is None:
+            before = self._run()
+            with self._rounding.disturbed(self._model.variables):
+                after = self._run()
+            self._noises = keras.tree.map_structure(
+                self._rounding.noise, before, after
+            )
+        return self._noises[number][place]
+
+    def _run(self):
+        record = Record(self._model, self._inputs, masked=self._masked)
+        return keras.tree.map_structure(ops.convert_to_numpy, record.outputs)
+
+
+def _first_difference(operations, expected, found, noises):
+    every = zip(operations, expected, found, strict=True)
+    for number, (operation, one, other) in enumerate(every):
+        if not noises.explain(number, other, one):
+            return operation
     return None

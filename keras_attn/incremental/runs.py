@@ -93,6 +93,41 @@ class Runs:
             if value.shape and value.shape[0] == self.rows * self.beams
         }
 
+    def noises(self, rounding):
+        """Returns how much rounding may change results, at each position.
+
+        Returns:
+            Noises of the tensors of the border, and of whole targets.
+        """
+        before = self.encoded(), self.whole()
+        with rounding.disturbed(self.path.variables):
+            after = self.encoded(), self.whole()
+        border = map(rounding.noise, before[0], after[0])
+        return list(border), list(map(rounding.growth, before[1], after[1]))
+
+    def noises_alone(self, rounding):
+        """Returns how much rounding inside a layer may change its outputs.
+
+        Returns:
+            For the `id` of each tensor its noise at each position.
+        """
+        noises = {}
+
+        def disturb(call, arguments, outputs):
+            with rounding.disturbed(getattr(call.layer, "variables", [])):
+                others = call.run(
+                    *keras.tree.map_structure(rounding.disturb, arguments)
+                )
+            for x, before, after in zip(
+                call.outputs, outputs, others, strict=True
+            ):
+                noises[id(x)] = rounding.growth(*map(as_array, (before, after)))
+
+        border = self.path.encode(self._constants_repeated())
+        entries = list(map(_beams_as_rows, self._entries))
+        self.path.at_once(border, entries, disturb)
+        return noises
+
     def by_row(self, value):
         """Reshapes `(rows * beams, ...)` to `(rows, beams, ...)`."""
         return value.reshape(self.rows, self.beams, *value.shape[1:])

@@ -8,7 +8,8 @@ hypotheses and several sources. Three things must agree:
 2. a source alone and the same source beside others;
 3. the steps and whole targets, every position at once.
 
-If something differs, the error names the first layer that differs.
+If something differs beyond rounding, the error names the first layer that
+differs.
 """
 
 import keras
@@ -24,11 +25,8 @@ from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.runs import Runs
 from keras_attn.incremental.runs import as_array
-from keras_attn.incremental.tolerance import is_close
 from keras_attn.keras_internals import producer
 
-_DISTURBANCE = 1e-6  # share of each weight, about ten times float32 rounding
-_NOISE = 100  # times the effect of the disturbance may be rounding
 _FIRST = 16  # number of positions on which the model itself is run
 
 
@@ -49,8 +47,8 @@ class Comparison:
     def __init__(self, path, constants, entries):
         self._path = path
         self._runs = Runs(path, constants, entries)
-        self._half = path.computes_in_half
-        self._values = self._noises = None
+        self._rounding = path.rounding
+        self._values = self._noises = self._noises_alone = None
 
     def compare(self, model=None):
         """Runs the comparison.
@@ -63,10 +61,10 @@ class Comparison:
             ValueError: If the steps compute something else. The message
                 names the first layer whose output differs.
         """
-        self._values = self._noises = None
+        self._values = self._noises = self._noises_alone = None
         found = self._results(model)
         if model is not None:
-            _require_logits(self._logits_of(found.whole))
+            self._require_logits(self._logits_of(found.whole))
             self._compare_border(model, found)
             self._compare_rows(model, found)
         whole, outside = found.whole, None
@@ -77,20 +75,22 @@ class Comparison:
                 outside = outside or self._runs.whole()
                 whole = outside
                 if not self._agree(steps[i], whole[i]) and not (
-                    self._agree(steps[i], whole[i], self._noise(i))
+                    self._agree(steps[i], whole[i], self._noise_of_whole(i))
                     and self._agrees_alone(tensor)
                 ):
                     self._refuse_producer(tensor)
         if model is not None:
             self._compare_model(model, self._logits_of(found.whole))
 
-    def _logits_of(self, tensors):
-        """Returns the model's output; its layer may have others too."""
+    @property
+    def _number_of_logits(self):
+        """Number of the model's output; its layer may have others too."""
         (output,) = self._path.outputs
-        every = self._path.tensors
-        return next(
-            x for x, y in zip(tensors, every, strict=True) if y is output
-        )
+        tensors = self._path.tensors
+        return next(i for i, x in enumerate(tensors) if x is output)
+
+    def _logits_of(self, tensors):
+        return tensors[self._number_of_logits]
 
     def _results(self, model):
         """Runs the path in a graph."""
@@ -134,12 +134,14 @@ class Comparison:
 
     def _compare_border(self, model, found):
         """Compares the encoder inside the graph with that outside."""
-        for x, inside, expected in zip(
-            self._path.border, found.border, self._runs.encoded(), strict=True
-        ):
-            if not self._is_close(inside, expected):
+        every = zip(found.border, self._runs.encoded(), strict=True)
+        for i, (inside, expected) in enumerate(every):
+            if self._is_close(inside, expected):
+                continue
+            self._refuse_random(model)  # noise is measured by other runs
+            if not self._is_close(inside, expected, self._noise_of_border(i)):
                 self._refuse_encoder(model)
-                self._refuse_in_graph(producer(x).operation)
+                self._refuse_in_graph(producer(self._path.border[i]).operation)
 
     def _compare_rows(self, model, found):
         """Compares each source alone, and two together, with all together."""
@@ -163,20 +165,26 @@ class Comparison:
                     self._refuse_random(model)
                 differed = True
                 # Rounding depends on the number of rows, too.
-                if noise is None or not self._is_close(one, together, noise()):
+                if not self._is_close(one, together, noise()):
                     self._refuse_neighbours(model, first)
 
     def _noises_of(self, found, other):
-        """Lists functions for the noise of what `_listed` lists, or `None`."""
-        count = len(self._path.tensors)
-        noises: list = [None] * len(keras.tree.flatten(found.border))
-        if other.whole and found.whole:
-            noises += [
-                lambda i=i: _of_whole(self._noise(i)) for i in range(count)
-            ]
-        for _ in found.steps:
-            noises += [lambda i=i: self._noise(i) for i in range(count)]
-        return noises
+        """Lists functions for the noise of what `_listed` lists."""
+        every = found._replace(
+            border=[
+                lambda i=i: self._noise_of_border(i)
+                for i in range(len(found.border))
+            ],
+            whole=[
+                lambda i=i: self._noise_of_whole(i)
+                for i in range(len(found.whole))
+            ],
+            steps=[
+                [lambda i=i: self._noise_of_whole(i) for i in range(len(x))]
+                for x in found.steps
+            ],
+        )
+        return _listed(every, other)
 
     def _compare_model(self, model, whole):
         """Compares a call of the model with a run of its layers one by one.
@@ -200,19 +208,23 @@ class Comparison:
             return
         # For targets that fail in a graph.
         outside = self._logits_of(self._runs.whole())
-        whole = outside[::beams, : whole.shape[1]]
+        length = whole.shape[1]
+        whole = outside[::beams, :length]
         if self._is_close(whole, expected):
             return
         self._refuse_random(model)
+        noise = self._noise_of_whole(self._number_of_logits)
+        if self._is_close(whole, expected, noise[:length]):
+            return
         operation = record.first_difference_masked(model, inputs)
         if operation is not None:
-            refuse(
+            self._refuse(
                 operation,
                 "gives other numbers with the mask of the target that Keras "
                 "passes to it than without, although no token is padding; a "
                 "search has no such mask, so the layer must not depend on it",
             )
-        refuse(
+        self._refuse(
             model,
             "gives other numbers than its layers, because it has a `call` of "
             "its own; put what this adds into a layer",
@@ -226,7 +238,7 @@ class Comparison:
         if operation is None:
             self._refuse_encoder(model)
             operation = self._path.steppers[0].layer
-        refuse(
+        self._refuse(
             operation,
             "mixes the rows of a batch: a source gives other numbers beside "
             "other sources than alone; let the layer work along later axes",
@@ -258,7 +270,7 @@ class Comparison:
                 ", by a mistake of Keras's; leave the `TimeDistributed` out, "
                 "because a `Dense` without it treats each position alone"
             )
-        refuse(
+        self._refuse(
             operation,
             "gives other numbers, or fails, inside a graph of unknown sizes, "
             "such as that of `model.fit` or a search, but not outside" + remedy,
@@ -267,14 +279,11 @@ class Comparison:
     def _agrees_alone(self, tensor):
         """Whether a stepper agrees if it reads the whole model's values.
 
-        Rounding errors may grow in recurrent layers only. Any other layer
-        must agree up to its own rounding.
+        Then only its own rounding counts.
         """
         stepper, prepared = self._stepper_of(tensor)
         if stepper.path is not None:
             self._within(stepper).compare()
-            return True
-        if stepper.recurrent:
             return True
         values = {
             x: self._runs.by_row(value) for x, value in self._outside().items()
@@ -295,20 +304,31 @@ class Comparison:
             for x, output in stepper.outputs_with(outputs):
                 expected = values[id(x)][:, :, t]
                 found = as_array(ops.cast(output, "float32"))
-                if not self._is_close(found, expected):
+                if not self._is_close(found, expected) and not (
+                    self._is_close(found, expected, self._noise_alone(x, t))
+                ):
                     return False
         return True
+
+    def _noise_alone(self, x, position):
+        if self._noises_alone is None:
+            self._noises_alone = self._runs.noises_alone(self._rounding)
+        return self._noises_alone[id(x)][position]
 
     def _refuse_producer(self, tensor):
         """Refuses the layer, or the layer inside it, that makes a tensor."""
         stepper, _ = self._stepper_of(tensor)
         if stepper.path is not None:
             self._within(stepper).compare()
-        refuse(
+        self._refuse(
             stepper.layer,
             "gives another result when it sees one target position at a time"
             + (unlike_parent(stepper.layer) or _by_whom(stepper)),
         )
+
+    def _refuse(self, operation, reason):
+        """Refuses a layer, and says that it may be rounding in 16 bits."""
+        refuse(operation, reason + self._rounding.advice)
 
     def _stepper_of(self, tensor):
         """Returns the stepper that makes a tensor, and its constants."""
@@ -348,28 +368,17 @@ class Comparison:
         named = [x.layer for x in steppers if x.layer.name in str(error)]
         return max(named or [steppers[-1].layer], key=lambda x: len(x.name))
 
-    def _noise(self, i):
-        """Returns how much rounding may have changed a tensor by position.
+    def _noise_of_border(self, i):
+        return self._measured[0][i]
 
-        In a chaotic recurrent net rounding errors grow from step to step. To
-        measure this, the weights are disturbed by little more than rounding.
-        """
+    def _noise_of_whole(self, i):
+        return self._measured[1][i]
+
+    @property
+    def _measured(self):
         if self._noises is None:
-            random = np.random.default_rng(0)
-            disturbed = []
-            for x in self._path.variables:
-                value = ops.convert_to_numpy(x.value)
-                if value.dtype.kind == "f":
-                    change = random.uniform(-1, 1, value.shape) * _DISTURBANCE
-                    value = (value * (1 + change)).astype(value.dtype)
-                    disturbed.append((x, ops.convert_to_tensor(value)))
-            before = self._runs.whole()
-            with keras.StatelessScope(disturbed):
-                after = self._runs.whole()
-            self._noises = [
-                _growth(x - y) for x, y in zip(before, after, strict=True)
-            ]
-        return self._noises[i]
+            self._noises = self._runs.noises(self._rounding)
+        return self._noises
 
     def _agree(self, steps, whole, noise=0.0):
         """Compares `(rows, target, beams, ...)` with a whole target's."""
@@ -382,7 +391,21 @@ class Comparison:
         return self._is_close(steps, whole, noise)
 
     def _is_close(self, found, expected, noise=0.0):
-        return is_close(found, expected, self._half, noise)
+        return self._rounding.is_close(found, expected, noise)
+
+    def _require_logits(self, logits):
+        """Refuses logits from which no token could be chosen."""
+        impossible = np.isnan(logits) | np.isposinf(logits)
+        if impossible.any() or np.isneginf(logits).all(-1).any():
+            raise ValueError(
+                "To choose tokens, the model's logits must be finite numbers. "
+                "Received: logits that are NaN or infinite. "
+                + (
+                    self._rounding.overflow
+                    or "Training may have diverged: a lower learning rate, "
+                    "warm-up or `clipnorm` in the optimizer helps."
+                )
+            )
 
 
 def _by_whom(stepper):
@@ -398,36 +421,7 @@ def _by_whom(stepper):
     return f", by its stepper `{type(stepper).__name__}`"
 
 
-def _require_logits(logits):
-    """Refuses logits from which no token could be chosen."""
-    impossible = np.isnan(logits) | np.isposinf(logits)
-    if impossible.any() or np.isneginf(logits).all(-1).any():
-        raise ValueError(
-            "To choose tokens, the model's logits must be finite numbers. "
-            "Received: logits that are NaN or infinite. Training may have "
-            "diverged: a lower learning rate, warm-up or `clipnorm` in the "
-            "optimizer helps."
-        )
-
-
 def _listed(found, other):
     """Lists arrays, without those of whole targets unless both have them."""
-    whole = found.whole if other.whole and found.whole else []
+    whole = found.whole if other.whole else []
     return keras.tree.flatten((found.border, whole, found.steps))
-
-
-def _of_whole(noise):
-    """Returns a noise for a tensor without an axis of beams."""
-    return noise if np.ndim(noise) < 2 else noise[..., 0]
-
-
-def _growth(difference):
-    """Returns the tolerance by position: `(rows, target, ...)` -> `(target,
-    1, ...)`. It never falls from one position to the next.
-    """
-    if difference.ndim < 2:
-        return 0.0
-    axes = tuple(x for x in range(difference.ndim) if x != 1)
-    largest = np.maximum.accumulate(np.abs(difference).max(axes))
-    # Broadcasts to (rows, target, beams, ...).
-    return _NOISE * largest.reshape(-1, *(1,) * (difference.ndim - 1))

@@ -181,11 +181,12 @@ class Translator:
 
         It shares the weights, so it follows the training of `model`. Its
         sources are lines of text, or sound: an array `(batch, samples)`,
-        padded with zeros.
+        padded with zeros. The page `keras_attn/keras_hub.md` has examples,
+        and what differs from KerasHub's `generate`.
 
         Args:
             model: A `keras_hub.models.Seq2SeqLM`, such as `BartSeq2SeqLM`,
-                or its backbone. The page on decoding lists the families.
+                or its backbone. The page `keras_hub.md` lists the families.
             search: As for `Translator`. Defaults to `BeamSearch()`, with the
                 longest targets that the model can write if these are
                 shorter.

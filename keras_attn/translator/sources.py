@@ -10,6 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.incremental.refuse import in_short
+from keras_attn.keras_internals import layers_within
+from keras_attn.rounding import Rounding
 from keras_attn.text import Text
 from keras_attn.translator.results import Report
 
@@ -218,8 +221,9 @@ class Features:
             arrays = self.random(random, size)
             try:
                 model([*arrays, target], training=False)
-            except (ValueError, tf.errors.OpError):
+            except (ValueError, tf.errors.OpError) as error:
                 if size == SIZES[-1]:
+                    _require_32_bits(model, error)
                     raise
                 continue
             return arrays
@@ -338,3 +342,18 @@ def _array(value, spec):
             f"{array.dtype}. Convert it, `array.astype({spec.dtype.name!r})`."
         )
     return array.astype(dtype)
+
+
+def _require_32_bits(model, error):
+    """Raises `ValueError` if a model fails that computes in 16 bits.
+
+    Some layers, such as KerasHub's of Moonshine, make numbers in float32.
+    """
+    half = Rounding(layers_within(model)).half
+    if half is not None:
+        raise ValueError(
+            f"The model must take its inputs. Received: a model in {half}, "
+            f"which fails: {in_short(error):.300}. Not every layer computes "
+            "in 16 bits: build the model, or load it, in float32, after "
+            '`keras.config.set_dtype_policy("float32")`.'
+        ) from error

@@ -14,14 +14,11 @@ import argparse
 import tempfile
 
 import grpc
-import keras
 import numpy as np
-from keras import layers
+import tour
 from served import Served
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
-
-import keras_attn
 
 ROWS = 128  # the default of `max_rows`
 LARGEST = 16 * 1024**2  # bytes of a tensor that the server takes
@@ -37,7 +34,7 @@ def main():
     rows, length, units = args.rows, 1000, 128
     if args.smoke:
         rows, length, units = 4, 20, 4
-    translator = tour(units, length)
+    translator = tour.translator(units, length)
     requests = Requests(translator, rows, length)
     print("| signature | bytes | request | MB more |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as base:
@@ -53,38 +50,6 @@ def main():
                 size = request.ByteSize()
                 row = f"| `{signature}` | {size} | {sizes} | {more:.0f} |"
                 print(row, flush=True)
-
-
-def tour(units, length):
-    """Returns the translator of the README's tour, untrained."""
-    source_text = keras_attn.Text(
-        [chr(ord("a") + i) for i in range(26)],
-        split="characters",
-        max_length=length,
-    )
-    target_text = keras_attn.Text(
-        [f"P{i}" for i in range(70)], split="whitespace", max_length=length
-    )
-    source = keras.Input((None,), dtype="int32", name="source")
-    target = keras.Input((None,), dtype="int32", name="target")
-    memory, forward, backward = layers.Bidirectional(
-        layers.GRU(units, return_sequences=True, return_state=True)
-    )(layers.Embedding(source_text.size, 64, mask_zero=True)(source))
-    start = layers.Dense(2 * units, activation="tanh")(
-        layers.Concatenate()([forward, backward])
-    )
-    hidden = keras_attn.AttentionDecoder(
-        layers.GRUCell(2 * units), keras_attn.BahdanauAttention(2 * units)
-    )(
-        layers.Embedding(target_text.size, 64, mask_zero=True)(target),
-        memory,
-        initial_state=start,
-    )
-    model = keras.Model(
-        [source, target], layers.Dense(target_text.size)(hidden)
-    )
-    search = keras_attn.BeamSearch(5, num_hypotheses=3)
-    return keras_attn.Translator(model, source_text, target_text, search)
 
 
 class Requests:
