@@ -31,7 +31,9 @@ FOREVER = b'{"signature_name": "slow", "inputs": [1000000000000000]}'
 LARGE = json.dumps({"signature_name": "raw", "inputs": ["x" * 2**23]}).encode()
 IDLE = 0.4
 MOST = 8
-LIMITS = Limits(text_bytes=2**24, message_bytes=2**24, answer_bytes=2**26)
+LIMITS = Limits(
+    text_bytes=2**24, elements=2**24, message_bytes=2**24, answer_bytes=2**26
+)
 
 
 @pytest.fixture(scope="module")
