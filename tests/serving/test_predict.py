@@ -167,10 +167,14 @@ def test_messages_of_more_than_four_mebibytes_come_back(client):
         for each in toy_model.DTYPES
         if each != tf.string
     }
-    many = np.arange(2**21, dtype="float32")  # 8 MiB
-    given = {**inputs, "string": ["x"], "float32": many}
-    result = client.predict(given, "echo", ["float32"])
-    np.testing.assert_array_equal(result["float32"], many)
+    # 2 MB and three times 1 MB; each may have 128,000 elements.
+    names = "complex128", "complex64", "float64", "int64"
+    many = {x: np.arange(128_000).astype(x) for x in names}
+    given = {**inputs, "string": ["x"], **many}
+    assert sum(x.nbytes for x in many.values()) > 2**22
+    result = client.predict(given, "echo", names)
+    for name in names:
+        np.testing.assert_array_equal(result[name], many[name])
 
 
 def test_threads_share_a_client_and_get_their_own_answers(client):
