@@ -36,7 +36,8 @@ PART_5 = tests/test_[i-l]*.py
 PART_6 = tests/test_[m-s]*.py --deselect tests/test_mechanisms.py
 PART_7 = tests/test_[t-z]*.py
 
-# A part that fails does not stop the others.
+# A part that fails does not stop the others. `make test-part PART=3 MARKS=full`
+# leaves out of a part what `make test` runs.
 test-all: lint
 	@failed=""; \
 	for part in $(PARTS); do \
@@ -47,7 +48,7 @@ test-all: lint
 
 test-part: $(VENV)/test
 	$(if $(PART_$(PART)),,$(error Give a part by PART=n, one of $(PARTS)))
-	$(RUN) -m pytest $(SPREAD) $(PART_$(PART))
+	$(RUN) -m pytest $(SPREAD) $(PART_$(PART)) $(if $(MARKS),-m "$(MARKS)")
 
 # What needs more than Python and make: a browser, Spark with Java, promtool.
 # Skips what is missing, and says so.

@@ -15,7 +15,7 @@ PARTS = 1 2 3
 test:
 \t@echo make test
 test-part:
-\t@echo testing part $(PART)
+\t@echo testing part $(PART) $(MARKS)
 """
 
 
@@ -80,9 +80,9 @@ def checkout(tmp_path):
 
 def part_of(checkout):
     printed = run(".ci/run", cwd=checkout)
-    (part,) = re.findall(r"^testing part (\d+)$", printed, re.M)
+    (part,) = re.findall(r"^testing part (\d+) full$", printed, re.M)
     assert printed.startswith("make test\n")
-    assert f"To repeat it: make test-part PART={part}\n" in printed
+    assert f"To repeat it: make test-part PART={part} MARKS=full\n" in printed
     return part
 
 
