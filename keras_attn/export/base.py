@@ -131,29 +131,8 @@ def export(
     pipeline = translator.pipeline.for_export(jit_compile, buckets)
 
     def write(unfinished):
-        progress = Progress(verbose, len(names) + 2)
-        with tempfile.TemporaryDirectory() as assets:
-            archive = Archive()
-            read = _reading(translator, pipeline, pathlib.Path(assets), archive)
-            if weights != "float32":
-                stored = StoredWeights(translator.models, weights)
-                read = dataclasses.replace(read, scope=stored.scope)
-            signatures = _signatures(read, max_rows, lengths, longest)
-            with without_cudnn(translator.models):
-                for name in names:  # `step` takes what `encode` returns
-                    function = signatures.function(name)
-                    with progress.step(f"tracing {name}"):
-                        archive.add(name, function, signatures.specs(name))
-                with progress.step("writing the SavedModel"):
-                    archive.write(unfinished)
-            with progress.step("writing the warm-up"):
-                write_warm_up(
-                    unfinished,
-                    archive.functions,
-                    signatures,
-                    rows=min(2, max_rows or 2),
-                    longest=longest,
-                )
+        options = weights, max_rows, lengths, longest, verbose
+        _write(translator, unfinished, pipeline, names, *options)
 
     return write_version(directory, version, write)
 
@@ -211,6 +190,42 @@ def _check_buckets(translator, buckets):
         )
 
 
+def _write(
+    translator,
+    directory,
+    pipeline,
+    names,
+    weights,
+    max_rows,
+    lengths,
+    longest,
+    verbose,
+):
+    progress = Progress(verbose, len(names) + 2)
+    with tempfile.TemporaryDirectory() as assets:
+        archive = Archive()
+        read = _reading(translator, pipeline, pathlib.Path(assets), archive)
+        if weights != "float32":
+            stored = StoredWeights(translator.models, weights)
+            read = dataclasses.replace(read, scope=stored.scope)
+        signatures = _signatures(read, max_rows, lengths, longest)
+        with without_cudnn(translator.models):
+            for name in names:  # `step` takes what `encode` returns
+                function = signatures.function(name)
+                with progress.step(f"tracing {name}"):
+                    archive.add(name, function, signatures.specs(name))
+            with progress.step("writing the SavedModel"):
+                archive.write(directory)
+        with progress.step("writing the warm-up"):
+            write_warm_up(
+                directory,
+                archive.functions,
+                signatures,
+                rows=min(2, max_rows or 2),
+                longest=longest,
+            )
+
+
 def _reading(translator, pipeline, folder, archive):
     """Returns a pipeline whose texts read files of a folder, for assets."""
     files = {"target.txt": translator.target_text}
@@ -241,9 +256,9 @@ def _signatures(pipeline, max_rows, lengths, longest) -> Signatures:
     sizes += longest.values()
     if len(longest) < len(open_axes(sources.specs)):
         sizes = []  # features of any size
-    guards: list = [OfSizes(sources.specs, longest)]
+    guard: OfSizes | OfLengths = OfSizes(sources.specs, longest)
     if lengths:
         sources = Measured(sources)
         pipeline = dataclasses.replace(pipeline, sources=sources)
-        guards = [OfLengths(sources, longest)]
-    return Signatures(pipeline, max_rows, guards, max(sizes, default=None))
+        guard = OfLengths(sources, longest)
+    return Signatures(pipeline, max_rows, [guard], max(sizes, default=None))

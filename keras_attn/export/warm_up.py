@@ -31,8 +31,10 @@ def write_warm_up(directory, endpoints, signatures, rows, longest) -> None:
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, endpoint in endpoints.items():
             known = answers if name == "step" else {}
+            # `strings` takes ids of a target, which are not a source's.
+            own = 2 if name == "strings" else size
             inputs = {
-                spec.name: known.get(spec.name, _example(spec, size))
+                spec.name: known.get(spec.name, _example(spec, own))
                 for spec in signatures.specs(name)
             }
             if name == "options":  # -1: the search's own options

@@ -922,7 +922,7 @@ def test_a_server_is_not_ready_before_every_model_is_loaded():
         return {"type": "http.request", "body": b"", "more_body": False}
 
     api: Any = RestApi
-    app = api(Loading(), None, None, None, None)
+    app = api(Loading(), None, None, None, None, None)
     for path, status in ((b"/readyz", 503), (b"/healthz", 200)):
         scope = {
             "type": "http",
