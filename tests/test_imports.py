@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "keras_internals": {"keras"},
     "backend": {"keras", "tensorflow", "jax", "torch"},
     "arguments": set(),
+    "probabilities": {"keras", "numpy"},
+    "rounding": {"keras", "numpy", "keras_internals"},
     "parts": {"keras", "arguments"},
     "scores": {"keras", "arguments", "parts", "backend"},
     "alignments": {"keras", "arguments", "parts", "backend"},
@@ -55,6 +57,7 @@ MAY_IMPORT = {
         "decoder",
     },
     "incremental": {
+        "rounding",
         "keras",
         "arguments",
         "keras_internals",
@@ -92,6 +95,8 @@ MAY_IMPORT = {
         "text",
     },
     "translator": {
+        "probabilities",
+        "rounding",
         "keras",
         "hub",
         "keras_internals",
@@ -140,6 +145,10 @@ LEAVES = {
 }
 MAY_IMPORT |= {
     "findings": {
+        "arguments",
+        "functional",
+        "probabilities",
+        "rounding",
         "keras",
         "numpy",
         "tensorflow",
