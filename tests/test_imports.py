@@ -145,6 +145,7 @@ LEAVES = {
 }
 MAY_IMPORT |= {
     "findings": {
+        "backend",
         "arguments",
         "functional",
         "probabilities",

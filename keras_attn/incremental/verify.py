@@ -20,6 +20,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.arguments import is_ours
+from keras_attn.backend import as_array
 from keras_attn.incremental import record
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
@@ -28,7 +29,6 @@ from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.runs import Results
 from keras_attn.incremental.runs import Runs
-from keras_attn.incremental.runs import as_array
 from keras_attn.keras_internals import producer
 
 _FIRST = 16  # number of positions on which the model itself is run
