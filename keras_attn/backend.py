@@ -248,3 +248,14 @@ def over_replicas(number):
     if context is None or context.num_replicas_in_sync == 1:
         return number
     return context.all_reduce(tf.distribute.ReduceOp.SUM, number)
+
+
+def as_array(x):
+    """Returns the numpy array of a tensor.
+
+    `keras.ops.convert_to_numpy` warns of TensorFlow's tensors of bfloat16.
+    """
+    is_brief = keras.backend.standardize_dtype(x.dtype) == "bfloat16"
+    if is_brief and keras.backend.backend() == "tensorflow":
+        return x.numpy()
+    return ops.convert_to_numpy(x)

@@ -8,7 +8,6 @@ import contextlib
 
 import keras
 from keras import layers
-from keras import ops
 
 import keras_attn
 
@@ -45,9 +44,9 @@ def model_of(inputs, hidden, **options):
 
 def _attend(x, memory=None, first=True, **options):
     """A residual attention, which normalises before or after."""
-    query = value = layers.LayerNormalization()(x) if first else x
-    if memory is not None:
-        value = layers.LayerNormalization()(memory)
+    query = layers.LayerNormalization()(x) if first else x
+    # A tensor of its own, as the attention takes its mask off.
+    value = layers.LayerNormalization()(x if memory is None else memory)
     found = layers.MultiHeadAttention(4, UNITS // 4)(query, value, **options)
     x = layers.Add()([x, found])
     return x if first else layers.LayerNormalization()(x)
@@ -114,17 +113,15 @@ def deep():
     )
 
 
-def by_hand():
+def convolutional():
     """Dot products without a scale, and a causal convolution."""
     source, target = inputs()
-    memory = layers.Conv1D(UNITS, 3, padding="same")(embed(source, True))
+    memory = layers.GRU(UNITS, return_sequences=True)(embed(source, True))
     x = layers.Conv1D(UNITS, 3, padding="causal", dilation_rate=2)(
         embed(target, True)
     )
-    scores = ops.matmul(x, ops.swapaxes(memory, 1, 2))
-    return model_of(
-        [source, target], x + ops.matmul(ops.softmax(scores), memory)
-    )
+    context = keras_attn.LuongAttention("dot")(x, memory)
+    return model_of([source, target], x + context)
 
 
 def of_keras():
@@ -168,7 +165,7 @@ SOUND = {
         layers.LSTM, keras_attn.BahdanauAttention(UNITS)
     ),
     "deep": deep,
-    "by hand": by_hand,
+    "causal convolution": convolutional,
     "of keras": of_keras,
     "within": within,
 }

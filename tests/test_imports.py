@@ -22,6 +22,8 @@ MAY_IMPORT = {
     "backend": {"keras", "tensorflow", "jax", "torch"},
     "arguments": set(),
     "caller": set(),
+    "probabilities": {"keras", "numpy"},
+    "rounding": {"keras", "numpy", "keras_internals"},
     "parts": {"keras", "arguments"},
     "scores": {"keras", "arguments", "parts", "backend"},
     "alignments": {"keras", "arguments", "parts", "backend"},
@@ -57,6 +59,7 @@ MAY_IMPORT = {
         "decoder",
     },
     "incremental": {
+        "rounding",
         "keras",
         "arguments",
         "keras_internals",
@@ -96,6 +99,8 @@ MAY_IMPORT = {
     },
     "translator": {
         "caller",
+        "probabilities",
+        "rounding",
         "keras",
         "hub",
         "keras_internals",
@@ -146,6 +151,11 @@ LEAVES = {
 MAY_IMPORT |= {
     "findings": {
         "caller",
+        "backend",
+        "arguments",
+        "functional",
+        "probabilities",
+        "rounding",
         "keras",
         "numpy",
         "tensorflow",

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.backend import as_array
 from keras_attn.flat_graph import Masks
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import is_seed
@@ -94,7 +95,7 @@ class Runs:
         """Returns the first output, and its mask or `None`."""
         run = self._function("outputs", self._run)
         found = run(weights, self._tensors(arrays))
-        logits, *mask = map(ops.convert_to_numpy, found)
+        logits, *mask = map(as_array, found)
         return _wide(logits), mask[0] if mask else None
 
     def trace(self, arrays, weights, compiled=True):
@@ -110,14 +111,14 @@ class Runs:
             function = self._function("trace", self._trace)
         values = function(weights, self._tensors(arrays))
         return {
-            key: _wide(ops.convert_to_numpy(value))
+            key: _wide(as_array(value))
             for key, value in zip(self._keys, values, strict=True)
         }
 
     def eager(self, arrays, weights):
         """Returns the first output, computed without a graph."""
         logits, *_ = self._run(weights, self._tensors(arrays))
-        return _wide(ops.convert_to_numpy(logits))
+        return _wide(as_array(logits))
 
     def failure(self, arrays, weights):
         """Returns the call that fails and its error, or `None, None`.

@@ -374,9 +374,9 @@ class Incremental:
                 "To score whole targets, a model must compute the same inside "
                 "a graph of unknown sizes as outside. Received: a model in "
                 f"which '{other.name}' ({type(other).__name__}) gives other "
-                "numbers inside. Replace this layer: a `Dense`, for example, "
-                "needs no `TimeDistributed`. Decoding step by step is right "
-                "without a change."
+                f"numbers inside{self._path.rounding.advice}. Replace this "
+                "layer: a `Dense`, for example, needs no `TimeDistributed`. "
+                "Decoding step by step is right without a change."
             )
 
     def _compare(self, sources, targets):

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_attn import structures
+from keras_attn.backend import as_array
 from keras_attn.backend import as_graph
 from keras_attn.incremental.hoisting import hoist
 from keras_attn.keras_internals import get_keras_mask
@@ -232,11 +233,6 @@ class Runs:
         if mask is not None:
             set_keras_mask(repeated, ops.repeat(mask, self.beams, axis=0))
         return repeated
-
-
-def as_array(x):
-    """Returns the numpy array of a tensor."""
-    return ops.convert_to_numpy(x)
 
 
 def _results(border, whole, steps):

@@ -49,7 +49,6 @@ class Stepper:
     position_wise = False  # whether it treats each position alone
     uses_position = False  # whether `step()` needs the position's number
     attends = False  # whether it attends to the source
-    recurrent = False  # whether rounding errors may grow from step to step
     # the longest target that it takes, None for any length
     longest: int | None = None
     # What an error says if the model uses an output that `outputs` lacks.

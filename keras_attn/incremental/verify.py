@@ -12,19 +12,23 @@ If something differs beyond rounding, the error names the first layer that
 differs.
 """
 
+import functools
+import itertools
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_attn.arguments import is_ours
+from keras_attn.backend import as_array
 from keras_attn.incremental import record
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
 from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.registry import unlike_parent
+from keras_attn.incremental.runs import Results
 from keras_attn.incremental.runs import Runs
-from keras_attn.incremental.runs import as_array
 from keras_attn.keras_internals import producer
 
 _FIRST = 16  # number of positions on which the model itself is run
@@ -150,10 +154,10 @@ class Comparison:
         differed = False
         for first, last in [*alone, (0, 2)][: rows + (rows > 2)]:
             some = self._runs.in_graph(first, last)
-            for one, together, noise in zip(
+            for one, together, (symbol, noise) in zip(
                 _listed(some, found),
                 _listed(found, some),
-                self._noises_of(found, some),
+                _listed(self._symbols_and_noises(found), some),
                 strict=True,
             ):
                 each, left = divmod(len(together), rows)
@@ -166,25 +170,21 @@ class Comparison:
                 differed = True
                 # Rounding depends on the number of rows, too.
                 if not self._is_close(one, together, noise()):
-                    self._refuse_neighbours(model, first)
+                    self._refuse_neighbours(model, first, symbol)
 
-    def _noises_of(self, found, other):
-        """Lists functions for the noise of what `_listed` lists."""
-        every = found._replace(
-            border=[
-                lambda i=i: self._noise_of_border(i)
-                for i in range(len(found.border))
-            ],
-            whole=[
-                lambda i=i: self._noise_of_whole(i)
-                for i in range(len(found.whole))
-            ],
-            steps=[
-                [lambda i=i: self._noise_of_whole(i) for i in range(len(x))]
-                for x in found.steps
-            ],
+    def _symbols_and_noises(self, found):
+        """Returns for each result its tensor, and a function for its noise."""
+        border = [
+            (x, functools.partial(self._noise_of_border, i))
+            for i, x in enumerate(self._path.border)
+        ]
+        whole = [
+            (x, functools.partial(self._noise_of_whole, i))
+            for i, x in enumerate(self._path.tensors)
+        ]
+        return Results(
+            border, found.whole and whole, [whole for _ in found.steps]
         )
-        return _listed(every, other)
 
     def _compare_model(self, model, whole):
         """Compares a call of the model with a run of its layers one by one.
@@ -230,14 +230,14 @@ class Comparison:
             "its own; put what this adds into a layer",
         )
 
-    def _refuse_neighbours(self, model, row):
+    def _refuse_neighbours(self, model, row, symbol):
         inputs = self._runs.model_inputs()
         operation = record.first_difference_alone(
             model, inputs, row * self._runs.beams
         )
         if operation is None:
             self._refuse_encoder(model)
-            operation = self._path.steppers[0].layer
+            operation = producer(symbol).operation
         self._refuse(
             operation,
             "mixes the rows of a batch: a source gives other numbers beside "
@@ -424,4 +424,4 @@ def _by_whom(stepper):
 def _listed(found, other):
     """Lists arrays, without those of whole targets unless both have them."""
     whole = found.whole if other.whole else []
-    return keras.tree.flatten((found.border, whole, found.steps))
+    return [*found.border, *whole, *itertools.chain(*found.steps)]

@@ -24,7 +24,6 @@ class Prepared(NamedTuple):
 class DecoderStepper(Stepper):
     """Runs the decoder's own step."""
 
-    recurrent = True
     relies_on = "call", "__call__"  # a step runs the other methods
     only_first = "returns samples, which it draws only in training"
 

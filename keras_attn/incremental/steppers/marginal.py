@@ -22,7 +22,6 @@ class Prepared(NamedTuple):
 class MarginalStepper(Stepper):
     """Runs the decoder's own step."""
 
-    recurrent = True
     attends = True
 
     def __init__(self, call):

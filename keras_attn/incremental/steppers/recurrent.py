@@ -13,7 +13,6 @@ from keras_attn.incremental.stepper import Stepper
 class RecurrentStepper(Stepper):
     """Runs the cell of a `keras.layers.RNN`, `GRU`, `LSTM` or `SimpleRNN`."""
 
-    recurrent = True
     only_first = (
         "returns its last states, which need the whole target; a step "
         "returns only its outputs"
