@@ -312,7 +312,9 @@ def test_unknown_words_are_replaced_by_what_was_written(form, toys):
 def exports(cutting, tmp_path_factory):
     base = tmp_path_factory.mktemp("exports")
     return {
-        form: toy.export(base / str(form), signatures=["options", "score"])
+        form: toy.export(
+            base / str(form), signatures=["options", "score"], max_rows=None
+        )
         for form, toy in cutting.items()
     }
 
