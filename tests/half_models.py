@@ -44,8 +44,10 @@ def model_of(inputs, hidden, **options):
 
 def _attend(x, memory=None, first=True, **options):
     """A residual attention, which normalises before or after."""
-    query = layers.LayerNormalization()(x) if first else x
-    # A tensor of its own, as the attention takes its mask off.
+    # Tensors of its own, as the attention takes their masks off.
+    query = (
+        layers.LayerNormalization()(x) if first else layers.Rescaling(1.0)(x)
+    )
     value = layers.LayerNormalization()(x if memory is None else memory)
     found = layers.MultiHeadAttention(4, UNITS // 4)(query, value, **options)
     x = layers.Add()([x, found])
