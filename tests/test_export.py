@@ -451,12 +451,12 @@ def test_an_export_that_fails_leaves_nothing_behind(
 ):
     names = []
 
-    def full_disk(translator, directory, *options):
-        (directory / "saved_model.pb").touch()
+    def full_disk(directory, *others, **options):
+        assert (directory / "saved_model.pb").exists()
         names.extend(x.name for x in tmp_path.iterdir())
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(keras_attn.export.base, "_write", full_disk)
+    monkeypatch.setattr(keras_attn.export.base, "write_warm_up", full_disk)
     with pytest.raises(OSError, match="No space left"):
         toys["greedy"].export(tmp_path)
     assert not list(tmp_path.iterdir())
