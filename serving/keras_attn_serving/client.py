@@ -35,7 +35,7 @@ class BlockingClient:
         self._queries = queries
 
     def __repr__(self) -> str:
-        return self._queries.shown_as(type(self).__name__)
+        return self._queries._shown_as(type(self).__name__)
 
     def predict(
         self,

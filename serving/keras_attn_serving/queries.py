@@ -81,9 +81,9 @@ class Queries:
         self._spec(model or "", version)  # refuses what can be none
 
     def __repr__(self) -> str:
-        return self.shown_as(type(self).__name__)
+        return self._shown_as(type(self).__name__)
 
-    def shown_as(self, name: str) -> str:
+    def _shown_as(self, name: str) -> str:
         """Returns the `repr` of a client whose class has this name."""
         return (
             f"<{name} {self.address!r}, model={self.model!r}, "
