@@ -182,7 +182,7 @@ def test_draws_stream_where_special_tokens_are_the_last_ones(short):
     translator = Translator(
         made(size=text.size, mask=False), SOURCE, text, search, shortlist=every
     )
-    for seed, line in enumerate(toys.LINES[:5]):
+    for seed, line in enumerate(filter(None, toys.LINES[:6])):
         called = translator([line], seed=seed)[0].text
         told = "".join(x.text for x in translator.stream(line, seed=seed))
         assert called == told
