@@ -118,6 +118,19 @@ def refused(policy, cheat):
         )
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_mask_that_gets_lost_is_found_in_16_bits(policy):
+    with half_models.policy(policy):
+        source, target = half_models.inputs()
+        memory, x = half_models.embed(source), half_models.embed(target)
+        for _ in range(2):  # the first attention takes the mask off `memory`
+            x = x + layers.MultiHeadAttention(2, 8)(x, memory)
+        model = half_models.model_of([source, target], x)
+        found, error = look(half_models.enlarge(model))
+    assert not error
+    assert [kind for kind, *_ in found] == ["mask"]
+
+
 # These change numbers by a few hundredths, less than bfloat16 shows.
 TINY = ("late positions grow", "the number of the position")
 
