@@ -289,7 +289,7 @@ REFUSED = {
         "with an input 'decoder_token_ids'. Received: GPT2Backbone",
     ),
     "no model of KerasHub": (
-        lambda: ("bart_base_en", {}),
+        lambda: (SPECIAL, {}),
         "takes an encoder-decoder of KerasHub",
     ),
     "no preprocessor": (
