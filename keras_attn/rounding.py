@@ -13,7 +13,7 @@ _OUTLYING = 10  # the spread is at most so many usual distances to the median
 
 
 class _Precision(NamedTuple):
-    """What one dtype allows."""
+    """The differences that one dtype allows."""
 
     share: float  # of a tensor's spread
     size: float  # of each number
@@ -70,7 +70,7 @@ class Rounding:
 
     @property
     def advice(self) -> str:
-        """What to try if results differ, for the end of a sentence."""
+        """The advice if results differ, for the end of a sentence."""
         if self.half is None:
             return ""
         return (

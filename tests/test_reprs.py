@@ -1,4 +1,4 @@
-"""What Python's prompt shows of the objects that users make and get."""
+"""Python's prompt shows the objects that users make and get in words."""
 
 import keras
 import numpy as np
@@ -72,7 +72,7 @@ def test_an_ensemble_shows_all_its_models():
 def test_a_translation_shows_its_text_and_score_and_no_table():
     assert repr(translation()) == (
         "Translation(text='ba', score=-0.5, finished=True, truncated=False, "
-        "unknown=0)"
+        "unknown=0, empty=False)"
     )
 
 
@@ -88,9 +88,17 @@ def test_translations_show_a_line_each_and_at_most_ten():
 
 
 def test_scores_show_the_sums_and_not_every_token():
-    scores = Scores([["a"]], [np.array([-0.5])], np.array([-0.5]), [False], [0])
+    scores = Scores(
+        tokens=[["a"]],
+        token_scores=[np.array([-0.5])],
+        scores=np.array([-0.5]),
+        truncated=[False],
+        unknown=[0],
+        empty=[False],
+    )
     assert repr(scores) == (
-        "Scores(scores=array([-0.5]), truncated=[False], unknown=[0])"
+        "Scores(scores=array([-0.5]), truncated=[False], unknown=[0], "
+        "empty=[False])"
     )
 
 

@@ -256,6 +256,7 @@ def test_it_translates_by_seeds_prefixes_and_options(translator):
 
 
 @pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The source is empty")
 def test_it_streams_what_it_returns(translator):
     for line in LINES[:4]:
         (expected,) = translator([line], seed=5)

@@ -158,6 +158,7 @@ def test_an_ensemble_has_it_for_each_model(model, short):
 
 
 @pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The source is empty")
 def test_an_ensemble_s_penalties_are_those_of_each_row(model, short):
     search = keras_attn.GreedySearch(max_length=7, repetition_penalty=1.5)
     models = [model, made(seed=4)]

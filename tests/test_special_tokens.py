@@ -283,6 +283,7 @@ def greedy(made, text, line, longest):
 
 
 @pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The source is empty")
 def test_several_start_tokens_are_read_before_the_search(content, tmp_path):
     text = two_starts(content)
     assert text.source_ids(["to"]).numpy()[0, 0] == 3

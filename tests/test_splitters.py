@@ -111,6 +111,7 @@ def test_pairs_take_any_text(texts, name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore:The source is empty")
 def test_a_stream_says_what_a_call_does(translators, name):
     result = translators[name](LINES)
     assert len(set(result.text)) > 1

@@ -7,6 +7,8 @@ import toys as toy_models
 import keras_attn
 
 LINES = toy_models.LINES
+# One of the lines is empty; `test_translator_reports.py` has the warning.
+pytestmark = pytest.mark.filterwarnings("ignore:The source is empty")
 
 
 def assert_streams(tokens, expected):

@@ -107,7 +107,7 @@ _STOPS = "The server stops."
 
 
 class _Body:
-    """What has arrived of a body, and the time that it has."""
+    """The chunks of a body that have arrived, and the time that it has."""
 
     time: asyncio.Timeout
 

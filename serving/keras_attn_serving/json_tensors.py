@@ -84,9 +84,7 @@ def read(
     Raises:
         StatusError: If it is not what the signature needs.
     """
-    if limits is not None:
-        _require_few_lists(limits, text)
-    document, name = _document(text)
+    document, name = _document(text, limits)
     inputs = find(name).inputs
     if not inputs:
         raise invalid_argument(
@@ -114,9 +112,17 @@ def read(
     raise invalid_argument("Missing 'inputs' or 'instances' key")
 
 
-def read_signature(text: bytes) -> str:
-    """Reads which signature the body of a request names; "" for none."""
-    return _document(text)[1]
+def read_signature(text: bytes, limits: Limits | None = None) -> str:
+    """Reads which signature the body of a request names; "" for none.
+
+    Args:
+        text: The JSON.
+        limits: How many lists it may have; `None` for any number.
+
+    Raises:
+        StatusError: If it is no request.
+    """
+    return _document(text, limits)[1]
 
 
 def write(values: Mapping[str, np.ndarray], rows: bool) -> bytes:
@@ -189,8 +195,10 @@ def error(details: str) -> bytes:
     return f'{{\n    "error": {_string(details)}\n}}'.encode()
 
 
-def _document(text):
+def _document(text, limits):
     """Returns the object of a request, and the signature that it names."""
+    if limits is not None:
+        _require_few_lists(limits, text)
     document = _parse(text)
     if not isinstance(document, dict):
         raise _format_error(document, "Is not object")

@@ -214,7 +214,7 @@ class RestApi:
         return await self._aside.run(functools.partial(describe, spec))
 
     def _refuse(self, body, spec, method):
-        signature = json_tensors.read_signature(body.read())
+        signature = json_tensors.read_signature(body.read(), self._limits)
         examples.refuse(self._catalog, spec, signature, method)
 
     def _metadata(self, spec):

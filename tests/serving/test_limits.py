@@ -200,12 +200,13 @@ def test_a_client_sends_fewer_texts_when_one_is_long(few_client):
     assert few_client.predict(texts)["text"] == wanted
 
 
-def test_lists_have_a_limit_before_they_are_parsed(few):
+@pytest.mark.parametrize("method", ["predict", "classify"])
+def test_lists_have_a_limit_before_they_are_parsed(few, method):
     """5 million empty lists held Python's lock for 12 s."""
     body = b'{"instances": [' + b"[], " * 200 + b"[]]}"
     host = http.client.HTTPConnection(few.rest_address, timeout=30)
     with contextlib.closing(host):
-        host.request("POST", "/v1/models/toy:predict", body)
+        host.request("POST", f"/v1/models/toy:{method}", body)
         answer = host.getresponse()
         assert answer.status == 400
         assert b"at most 160 lists and objects" in answer.read()
