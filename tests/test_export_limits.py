@@ -5,6 +5,7 @@ a tensor of gigabytes.
 """
 
 import io
+import logging
 import pathlib
 import sys
 
@@ -388,6 +389,19 @@ def test_an_export_says_what_it_does(verbose, toys, tmp_path, capsys):
         "5/6 writing the SavedModel",
         "6/6 writing the warm-up",
     ]
+
+
+def test_an_export_names_no_place_that_it_leaves(toys, tmp_path, caplog):
+    logger = tf.get_logger()
+    with caplog.at_level(logging.INFO, logger.name):
+        logger.addHandler(caplog.handler)
+        try:
+            toys["greedy"].export(tmp_path, verbose=0)
+            assert "written" not in caplog.text
+            logger.info("Assets written to: %s", "elsewhere")
+            assert "Assets written to: elsewhere" in caplog.text
+        finally:
+            logger.removeHandler(caplog.handler)
 
 
 def test_a_terminal_is_told_without_being_asked(toys, tmp_path, monkeypatch):

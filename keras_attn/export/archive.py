@@ -48,7 +48,19 @@ class Archive:
             x.ref(): x for f in self.functions.values() for x in f.variables
         }
         module.all_variables = list(variables.values())
-        tf.saved_model.save(module, str(directory), signatures=self.functions)
+        # Its note names the place where a version waits until it is complete.
+        logger = tf.get_logger()
+        logger.addFilter(_is_no_note)
+        try:
+            tf.saved_model.save(
+                module, str(directory), signatures=self.functions
+            )
+        finally:
+            logger.removeFilter(_is_no_note)
+
+
+def _is_no_note(record) -> bool:
+    return not str(record.msg).startswith("Assets written")
 
 
 def resources_of(roots) -> list:

@@ -40,7 +40,8 @@ class Module(tf.Module):
 
         Args:
             *inputs: The model's inputs but the last, such as ids
-                `(batch, length)`, padded.
+                `(batch, length)`, padded. Unlike those of the signatures,
+                their number and length are not bounded.
 
         Returns:
             `Hypotheses`. `strings(found.tokens)` has their texts.

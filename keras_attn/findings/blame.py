@@ -2,8 +2,8 @@
 
 import numpy as np
 
-# Verdicts on a tensor. An `UNPLACED` tensor changed, but none of its axes is
-# known to be the one that would tell whether it may change.
+# Verdicts on a tensor. An `UNPLACED` tensor changed, but which of its axes is
+# the target's is unknown, and so whether it may change.
 CLEAN, UNPLACED, WRONG = range(3)
 
 

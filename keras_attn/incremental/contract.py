@@ -1,7 +1,7 @@
 """The rules of `Stepper`, and an error for each that a stepper breaks.
 
-The built-in steppers keep them. So only the steppers of users are held to
-them, and an exception of theirs is told with the method that raised it.
+The built-in steppers keep them, so only the steppers of users are checked. An
+error that one raises names the method that raised it.
 """
 
 import contextlib

@@ -416,7 +416,7 @@ class Text:
         read = self._coding.read(strings)
         if self._likeliest is None:
             return read
-        # A draw that would be cut gives way to the shorter, likeliest split.
+        # If a sampled split is too long, the best split is used.
         long = read.row_lengths() > self.max_length
         both = tf.concat([read, self._likeliest._coding.read(strings)], axis=0)
         rows = tf.range(read.nrows())

@@ -79,7 +79,8 @@ class Tls(NamedTuple):
     Attributes:
         key: The server's private key.
         certificate: The server's certificate, and those that it depends on.
-        authority: Certificates of those who may sign for clients, or `None`.
+        authority: Certificates of the authorities that sign clients'
+            certificates, or `None`.
         verify_client: Whether clients must show a certificate.
     """
 

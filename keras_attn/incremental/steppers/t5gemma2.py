@@ -16,11 +16,10 @@ class T5Gemma2Stepper(T5GemmaStepper):
     """Runs the parts of a block of T5Gemma 2.
 
     The block attends to its past and to the source at once: one softmax runs
-    over both. The alignments are the weights that fall on the source, the
-    mean of the heads, divided by their sum, because every step of every other
-    decoder has alignments whose sum is 1: so pictures and the searches'
-    coverage penalty read them. How much a step attends to its past is not
-    told. If all of it is, the alignments are zero.
+    over both. The alignments are the weights on the source, the mean of the
+    heads, divided by their sum, since plots and the coverage penalty expect
+    alignments whose sum is 1. The share spent on the past is not reported. If
+    a step attends to the past alone, its alignments are zero.
     """
 
     def source_heads(self):
