@@ -36,6 +36,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
         "test_export_rows.py",
         "test_export_signatures.py",
         "test_fixtures.py",
+        "test_fixtures_kinds.py",
         "test_frames.py",
         "test_incremental_apart.py",
         "test_incremental_graph.py",

@@ -20,6 +20,8 @@ from keras_attn.search import Hypotheses
 from keras_attn.translator import buckets
 from keras_attn.translator.pipeline import Found
 
+pytestmark = pytest.mark.full
+
 RANDOM = np.random.default_rng(3)
 
 

@@ -14,6 +14,8 @@ import keras_attn
 from keras_attn import SpecialTokens
 from keras_attn import Text
 
+pytestmark = pytest.mark.full
+
 NAMED = "<s>", "<pad>", "</s>", "<unk>"
 BART = SpecialTokens(pad=1, start=(2, 0), end=2, unknown=3, source_start=(0,))
 SIGNS = strategies.text("ab cé日\u00a0\u2028'sdm09.,\U0001f642", max_size=30)

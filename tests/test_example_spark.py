@@ -23,6 +23,8 @@ import tensorflow as tf
 from test_examples import PROGRAM
 from test_examples import load
 
+pytestmark = pytest.mark.full
+
 SPARK = PROGRAM.with_name("spark.py")
 SETTINGS = {"export": "", "input": "a.txt", "part_size": "40"}
 PART = 40

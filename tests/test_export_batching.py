@@ -22,6 +22,8 @@ from test_export import warm_ups
 
 import keras_attn
 
+pytestmark = pytest.mark.full
+
 # Clients whose requests are merged: of unequal width, and number of rows.
 CLIENTS = [["abc", "", "dead"], ["b"], ["edcbaabcde", "bad cab"]]
 FRAMES = [

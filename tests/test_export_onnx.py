@@ -29,6 +29,8 @@ from keras_attn.export.onnx.conversion import Conversion
 from keras_attn.export.onnx.vocabularies import Vocabulary
 from keras_attn.translator import requests
 
+pytestmark = pytest.mark.full
+
 LINES = toy_models.LINES
 SOURCE, TARGET = toy_models.SOURCE, toy_models.TARGET
 SEED = 7

@@ -18,6 +18,8 @@ from test_export import saved_model
 
 import keras_attn
 
+pytestmark = pytest.mark.full
+
 NAN, INF = float("nan"), float("inf")
 LONGEST = 5
 ROWS = 14

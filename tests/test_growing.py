@@ -18,6 +18,8 @@ import keras_attn
 from keras_attn import structures
 from keras_attn.search import loop
 
+pytestmark = pytest.mark.full
+
 LONG = 37  # more than any output needs
 
 

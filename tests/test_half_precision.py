@@ -16,7 +16,7 @@ from keras import ops
 import keras_attn
 from keras_attn.rounding import Rounding
 
-pytestmark = DROPPED_MASKS
+pytestmark = [pytest.mark.full, DROPPED_MASKS]
 POLICIES = ["mixed_float16", "mixed_bfloat16"]
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 

@@ -25,9 +25,12 @@ from keras_attn import Incremental
 from keras_attn.incremental.record import Record
 
 # Keras warns if a layer drops a mask; here that is often intended.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
-)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings(
+        "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
+    ),
+]
 
 SOURCE = np.array([[3, 4, 5, 6, 2], [5, 2, 3, 3, 6], [2, 6, 4, 3, 3]], "int32")
 TARGET = np.array([[1, 4, 5, 8, 3], [1, 7, 7, 3, 2], [1, 3, 6, 4, 5]], "int32")

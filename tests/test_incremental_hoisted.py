@@ -27,9 +27,12 @@ from keras_attn import Incremental
 from keras_attn import on_device
 
 # Keras warns if a layer drops a mask.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
-)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings(
+        "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
+    ),
+]
 
 CELLS = {
     "gru": lambda: layers.GRUCell(6),

@@ -27,6 +27,7 @@ from test_export import as_bytes
 import keras_attn
 
 pytestmark = [
+    pytest.mark.full,
     # KerasHub's T5 makes it, of masks that it derives by itself.
     pytest.mark.filterwarnings("ignore:.*T5MultiHeadAttention"),
     # The whole model, which is called here, reads a single token at first.

@@ -21,6 +21,7 @@ from test_export import as_bytes
 import keras_attn
 
 pytestmark = [
+    pytest.mark.full,
     # KerasHub's T5 makes it, of masks that it derives by itself.
     pytest.mark.filterwarnings("ignore:.*T5MultiHeadAttention"),
     # Keras makes it where a target has one token.

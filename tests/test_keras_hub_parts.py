@@ -22,7 +22,10 @@ from keras_attn.hub.texts import Texts
 
 hub = keras_hub.models
 # KerasHub's T5 makes it, of masks that it derives by itself.
-pytestmark = pytest.mark.filterwarnings("ignore:.*T5MultiHeadAttention")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings("ignore:.*T5MultiHeadAttention"),
+]
 GREEDY = keras_attn.GreedySearch(max_length=LENGTH)
 
 

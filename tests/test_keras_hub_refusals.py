@@ -13,6 +13,7 @@ import keras_attn
 from keras_attn.hub import Waveform
 
 pytestmark = [
+    pytest.mark.full,
     # KerasHub's T5 makes it, of masks that it derives by itself.
     pytest.mark.filterwarnings("ignore:.*T5MultiHeadAttention"),
     pytest.mark.filterwarnings("ignore:You are using a softmax over axis"),

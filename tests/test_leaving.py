@@ -19,6 +19,8 @@ from toys import TARGET
 import keras_attn
 from keras_attn.search import leaving
 
+pytestmark = pytest.mark.full
+
 RANDOM = np.random.default_rng(5)
 LINES = [
     "".join(RANDOM.choice(list("abcde"), size=n))

@@ -12,6 +12,8 @@ from keras_attn import Shortlist
 from keras_attn import Text
 from keras_attn import Translator
 
+pytestmark = pytest.mark.full
+
 WORDS = [f"w{i:03}" for i in range(150)]
 SOURCE = toys.SOURCE
 TARGET = Text(WORDS, split="whitespace")
