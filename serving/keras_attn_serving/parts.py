@@ -29,7 +29,7 @@ _TOO_LARGE = re.compile(
     r"^Input .* may have at most \d+ bytes|"
     r"may have at most \d+ bytes together|"
     r"may have at most \d+ elements|"
-    r"^An answer may have at most \d+ bytes"
+    r"^An answer may have at most \d+ "
 )
 _PADDED = re.compile(
     "source_tokens|tokens|token_scores|alignments|encoded_.*|state_.*"
