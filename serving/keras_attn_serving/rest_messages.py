@@ -28,7 +28,8 @@ from keras_attn_serving.transport import too_large
 
 _SHOWN = 200  # characters of an answer in an error
 _MOST_AXES = 64  # numpy's own limit
-# Bytes of an answer for each of these at least: those of arrays have more.
+# An answer may have a list, object or key, and a value, for so many bytes of
+# the most that it may have: half a gigabyte of Python's at 64 MiB.
 _LIST, _VALUE = 16, 8
 # What the server's codes become by REST, and a proxy's.
 _CODES = {

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny_server
 import toy_model
+from helpers import client_of
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
@@ -48,11 +49,7 @@ def small(toy_path, request):
 
 @pytest.fixture(params=["gRPC", "REST"])
 def client(small, request):
-    kind, address = {
-        "gRPC": (Client, small.address),
-        "REST": (RestClient, f"http://{small.rest_address}"),
-    }[request.param]
-    with kind(address, toy_model.NAME, timeout=30) as client:
+    with client_of(small, request.param) as client:
         yield client
 
 

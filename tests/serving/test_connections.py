@@ -17,6 +17,8 @@ import pytest
 import toy_model
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
+from helpers import free_port
+from helpers import until
 from keras_attn_serving import Client
 from keras_attn_serving import http_connection
 from keras_attn_serving.connections import Connections
@@ -103,11 +105,6 @@ def get(port, path):
 def healthy(server):
     paths = "/healthz", "/readyz", METRICS
     return {get(server.rest_port, path) for path in paths} == {200}
-
-
-def free_port():
-    with socket.create_server(("localhost", 0)) as other:
-        return other.getsockname()[1]
 
 
 # Clients that are silent, slow or many
@@ -535,10 +532,3 @@ def test_the_command_ends_within_ten_seconds_whatever_clients_do(toy_path):
         assert process.wait(timeout=60) == 0
         assert time.monotonic() - started < 10
         assert call.exception() is not None
-
-
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

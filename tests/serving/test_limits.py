@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import gzip
 import http.client
+import json
 import threading
 import time
 
@@ -17,8 +18,8 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
+from helpers import client_of
 from keras_attn_serving import Client
-from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
 from keras_attn_serving import parts
 from keras_attn_serving import protocol
@@ -170,11 +171,7 @@ def few(toy_path):
 
 @pytest.fixture(params=["gRPC", "REST"])
 def few_client(few, request):
-    kind, address = {
-        "gRPC": (Client, few.address),
-        "REST": (RestClient, f"http://{few.rest_address}"),
-    }[request.param]
-    with kind(address, toy_model.NAME, timeout=30) as client:
+    with client_of(few, request.param) as client:
         yield client
 
 
@@ -227,6 +224,9 @@ def test_json_has_limits_before_it_is_parsed(few, method, body, said):
     assert status == 400
     assert said in answer
     assert b"--max_elements" in answer
+    refused = grpc.StatusCode.INVALID_ARGUMENT
+    error = ServingError(refused, json.loads(answer)["error"])
+    assert parts.rows_allowed(error, 8) == 4  # clients send fewer then
 
 
 def test_a_request_that_runs_no_model_is_measured_unzipped(ours, toy_server):
