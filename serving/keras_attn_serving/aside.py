@@ -49,11 +49,7 @@ class Aside:
         Raises:
             StatusError: If the request is too large, or too many wait.
         """
-        if size > _MOST:
-            raise invalid_argument(
-                f"A request that runs no model may have at most {_MOST} "
-                f"bytes. Received: {size}."
-            )
+        require_size(size)
         return await self._calls.run(lambda _: function(), remaining, size)
 
     async def reload(self, function: Callable[[], Any], size: int) -> Any:
@@ -72,3 +68,19 @@ class Aside:
         """Waits for the functions, and ends the threads."""
         self._calls.close()
         self._reloads.close()
+
+
+def require_size(size: int) -> None:
+    """Checks the bytes of a call that runs no model.
+
+    Args:
+        size: Bytes of the request, after unzipping if that has been done.
+
+    Raises:
+        StatusError: If it has too many.
+    """
+    if size > _MOST:
+        raise invalid_argument(
+            f"A request that runs no model may have at most {_MOST} bytes. "
+            f"Received: {size}."
+        )

@@ -21,7 +21,7 @@ class Job(NamedTuple):
     plan: Plan
 
 
-_SMALL = 64 * 1024  # bytes of a message
+SMALL = 64 * 1024  # bytes of a message
 
 
 class Call(abc.ABC):
@@ -36,7 +36,7 @@ class Call(abc.ABC):
     @property
     def small(self) -> bool:
         """Whether to read it takes no longer than to pass it to a thread."""
-        return self.size <= _SMALL
+        return self.size <= SMALL
 
     @abc.abstractmethod
     def open(self) -> contextlib.AbstractContextManager[Job]:

@@ -88,7 +88,7 @@ class BlockingClient:
         self,
         inputs: Any,
         prefixes: Sequence[str | None] | None = None,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
         *,
         model: str | None = None,
@@ -106,7 +106,8 @@ class BlockingClient:
             prefixes: A string or `None` for each source, with which its text
                 begins.
             seed: Seed of an export that samples: the same seed repeats the
-                draws. Source number `i` draws by `seed + i`.
+                draws. Source number `i` draws by `seed + i`; a list gives
+                each source its own.
             options: Options by name, such as `{"length_penalty": 0.6}`. Each
                 is one value for all sources, or a list with one for each.
             model, version, timeout: Override the client's own.
@@ -314,7 +315,8 @@ class Client(BlockingClient):
         max_rows: Most rows of a request. A call with more is sent in parts,
             and the answers are joined in order. By default a call is sent
             whole, and in parts if the server refuses it for its size.
-        max_answer_bytes: Most bytes of an answer. A larger one is not read.
+        max_answer_bytes: Most bytes of an answer, and of its values: a string
+            counts as 64 and its own. A larger one is not read.
         credentials: `grpc.ssl_channel_credentials(...)` for a server with TLS.
             Defaults to a plain connection.
         options: Further gRPC channel options, as pairs.

@@ -3,17 +3,20 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 
+import grpc
 import numpy as np
 
 from keras_attn_serving import protocol
 from keras_attn_serving import wire_pb2 as wire
 from keras_attn_serving.results import Result
+from keras_attn_serving.results import ServingError
 from keras_attn_serving.results import Signature
 from keras_attn_serving.results import TensorSpec
 from keras_attn_serving.results import VersionStatus
 from keras_attn_serving.results import strings
 from keras_attn_serving.transport import Metadata
 from keras_attn_serving.transport import ModelSpec
+from keras_attn_serving.transport import too_large
 
 # Where TensorFlow's name of a dtype is not numpy's.
 _NUMPY_NAMES = {"float": "float32", "double": "float64", "half": "float16"}
@@ -34,13 +37,29 @@ def predict_request(
     return request
 
 
-def result(response: wire.PredictResponse) -> Result:
-    """Returns the outputs of a signature."""
+def result(response: wire.PredictResponse, most: int) -> Result:
+    """Returns the outputs of a signature.
+
+    Args:
+        response: The answer.
+        most: Most bytes that its values may have.
+
+    Raises:
+        ServingError: If they have more, or a tensor cannot be read.
+    """
     outputs = {}
-    for name, tensor in sorted(response.outputs.items()):
-        array = protocol.decode(tensor)
-        text = array.dtype == object
-        outputs[name] = strings(name, array) if text else array
+    try:
+        size = sum(map(protocol.size, response.outputs.values()))
+        if size > most:
+            raise too_large(f"values of {size}", f"{most} bytes")
+        for name, tensor in sorted(response.outputs.items()):
+            array = protocol.decode(tensor)
+            text = array.dtype == object
+            outputs[name] = strings(name, array) if text else array
+    except ValueError as error:
+        raise ServingError(
+            grpc.StatusCode.UNKNOWN, f"The answer cannot be read: {error}"
+        ) from None
     spec = response.model_spec
     return Result(outputs, spec.name, spec.version.value, spec.signature_name)
 

@@ -48,6 +48,9 @@ class Target:
             connection.
         max_answer_bytes: Most bytes of an answer.
         options: Further gRPC channel options.
+
+    Attributes:
+        most: Most bytes of an answer.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class Target:
             )
         self.address = address
         self._credentials = credentials
-        most = require_answer_bytes(max_answer_bytes)
+        self.most = most = require_answer_bytes(max_answer_bytes)
         self._options = [
             *_OPTIONS,
             ("grpc.max_receive_message_length", most),
@@ -138,7 +141,7 @@ class _ByGrpc(Transport):
             spec, signature, inputs, outputs
         )
         response = await self._call("predict", request, timeout)
-        return grpc_messages.result(response)
+        return grpc_messages.result(response, self._target.most)
 
     async def metadata(self, spec, timeout):
         request = grpc_messages.metadata_request(spec)
@@ -182,7 +185,7 @@ class GrpcTransport(_ByGrpc):
         try:
             return method(request, timeout=timeout)
         except grpc.RpcError as error:
-            raise _refusal(error) from error
+            raise _refusal(error) from None  # it has all that gRPC says
 
     async def ready(self, timeout):
         channel = self._methods(grpc, os.getpid()).channel
@@ -211,7 +214,7 @@ class AioTransport(_ByGrpc):
         try:
             return await method(request, timeout=timeout)
         except grpc.RpcError as error:
-            raise _refusal(error) from error
+            raise _refusal(error) from None  # it has all that gRPC says
 
     async def ready(self, timeout):
         channel = self._methods(grpc.aio, _here()).channel

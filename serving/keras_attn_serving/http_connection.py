@@ -3,8 +3,13 @@
 uvicorn's protocol closes a connection that is idle after an answer. It keeps
 one that has never sent a whole request, or does not read its answer. This one
 knows since when its server has been waiting for the client.
+
+It answers a client that has sent its request and then shut its side of the
+connection. uvicorn's takes that client for gone. The two cannot be told apart,
+so the answer must come soon: later the client counts as gone here too.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -16,6 +21,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 _LONGEST_HEAD = 16 * 1024  # bytes of a request's first line and headers
+# h11 is Python and takes 10 us for a chunk, of one byte too: eight bodies of a
+# million such chunks kept a health check waiting for 19 s. Beyond the first
+# thousand, which clients that write piece by piece send, chunks must be of
+# some size. Usual ones have 4 kB and more.
+_SMALL_CHUNKS = 1000
+_MEAN_CHUNK = 256  # bytes
+# For the answer to a client that has shut its side.
+_SECONDS_AFTER_END = 2.0
 # RFC 9112, 3.2.2: a server must take a request that names its own address.
 _ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 
@@ -43,6 +56,8 @@ class Connection(H11Protocol):
         self.conn = self._requests = _Requests(h11.SERVER, _LONGEST_HEAD)
         self._ended = ended
         self._unread = 0  # bytes of answers that the client has not read
+        # Set when the client has shut its side: it counts as gone then.
+        self._end: asyncio.TimerHandle | None = None
         self.since = self.loop.time()
 
     @property
@@ -67,14 +82,37 @@ class Connection(H11Protocol):
         self._unread = unread
         return self.loop.time() - self.since > seconds
 
+    def data_received(self, data: bytes) -> None:
+        # h11 takes a head of any length if all of it comes at once.
+        for start in range(0, len(data), _LONGEST_HEAD):
+            if self.transport.is_closing():  # refused
+                return
+            super().data_received(data[start : start + _LONGEST_HEAD])
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keeps the connection for the answer that is being made, if any."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        if self._end is None:
+            self._end = self.loop.call_later(
+                _SECONDS_AFTER_END, self.transport.close
+            )
+        return True
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        if self._end is not None:
+            self._end.cancel()
         self._ended(self)
 
     def on_response_complete(self) -> None:
         self.since = self.loop.time()
         super().on_response_complete()
+        # It may have begun with the next request, sent before the end.
+        if self._end is not None and self.cycle.response_complete:
+            self.transport.close()  # once the answer has left
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is not HTTP, and closes the connection."""
@@ -99,22 +137,47 @@ class Connection(H11Protocol):
 class _Requests(h11.Connection):
     """h11's parser, with two rules of RFC 9112 that it leaves to its users.
 
+    It also refuses bodies of very many small chunks.
+
     Attributes:
         refusal: Why the last request was refused, or "".
     """
 
     refusal = ""
+    _chunks = _bytes = 0  # of the body that arrives
 
     def next_event(self) -> Any:
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
                 _require_one_length(event)
+                self._chunks = self._bytes = 0
                 return _of_this_server(event)
+            if isinstance(event, h11.Data):
+                self._bytes += len(event.data)
+                self._chunks += event.chunk_start
+                self._require_few_chunks()
             return event
+        except _TooMany as error:
+            self.refusal = str(error)
+            raise
         except h11.RemoteProtocolError as error:
             self.refusal = f"The request is not valid HTTP: {error}"
             raise
+
+    def _require_few_chunks(self):
+        small = self._chunks - self._bytes // _MEAN_CHUNK
+        if small > _SMALL_CHUNKS:
+            raise _TooMany(
+                f"A body may have at most {_SMALL_CHUNKS} chunks, and one more "
+                f"for every {_MEAN_CHUNK} bytes. Received: {self._chunks} "
+                f"chunks of {self._bytes} bytes together. Send larger chunks, "
+                "or the body's Content-Length instead."
+            )
+
+
+class _TooMany(h11.RemoteProtocolError):
+    """More chunks than a body may have."""
 
 
 def _require_one_length(request):

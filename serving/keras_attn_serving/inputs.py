@@ -112,7 +112,7 @@ class Options:
         self,
         rows: int,
         prefixes: Sequence[str | None] | None,
-        seed: int | None,
+        seed: int | Sequence[int] | None,
         options: Mapping[str, Any] | None,
     ) -> dict[str, np.ndarray]:
         """Returns the inputs; -1 stands for what is left out.
@@ -148,14 +148,19 @@ class Options:
                 "`seed` needs a model that samples; this one draws nothing at "
                 f"random. Received: seed={seed!r}. Leave it out."
             )
-        if seed is not None and seed < 0:
-            raise ValueError(
-                "`seed` must be at least 0, or None for a new seed in each "
-                f"call. Received: seed={seed!r}"
-            )
         if not self._draws:
             return {}
-        seeds = -1 if seed is None else np.arange(seed, seed + rows)
+        if seed is None:
+            return {"seed": _per_row("seed", -1, rows, "int32")}
+        seeds = np.asarray(seed)
+        if seeds.dtype.kind not in "iu" or np.any(seeds < 0):
+            raise ValueError(
+                "`seed` must be at least 0, a whole number or a list with one "
+                "for each source, or None for a new seed in each call. "
+                f"Received: seed={seed!r:.200}"
+            )
+        if not seeds.ndim:
+            seeds = seeds.astype(np.int64) + np.arange(rows)
         return {"seed": _per_row("seed", seeds, rows, "int32")}
 
 

@@ -25,11 +25,11 @@ _LIMITS = (
 # How servers and clients say that a request or its answer is too large.
 _TOO_LARGE = re.compile(
     r"larger than max \(|"
-    r"^A request may have at most \d+ bytes|"
+    r"^A request may have at most \d+ (?:bytes|values|lists)|"
     r"^Input .* may have at most \d+ bytes|"
     r"may have at most \d+ bytes together|"
     r"may have at most \d+ elements|"
-    r"^An answer may have at most \d+ bytes"
+    r"^An answer may have at most \d+ "
 )
 _PADDED = re.compile(
     "source_tokens|tokens|token_scores|alignments|encoded_.*|state_.*"

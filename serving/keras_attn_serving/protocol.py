@@ -25,6 +25,8 @@ MAX_TENSOR_BYTES = 2**31 - 1
 MAX_RANK = 254  # TensorFlow's own limit
 # Values that are Python's objects at a time. Each has 32 bytes there.
 _AT_A_TIME = 1 << 16
+# What Python needs for a string beside its own bytes, with its place in a list.
+_STRING = 64
 
 
 class Kind(NamedTuple):
@@ -91,6 +93,25 @@ def dtype_name(dtype: int) -> str:
     return f"unknown dtype enum {dtype}"
 
 
+def size(tensor: Any) -> int:
+    """Returns the bytes that the values of a `TensorProto` take as Python's.
+
+    A message of a few bytes may declare millions of them.
+
+    Raises:
+        ValueError: As `decode`, for its dtype or shape.
+    """
+    kind, shape = _read_header(tensor)
+    count = math.prod(shape)
+    if kind.stored is not None:
+        wider = 2 if tensor.dtype == wire.DT_BFLOAT16 else 1  # as float32
+        return count * kind.stored.itemsize * wider
+    given = list(map(len, tensor.string_val[:count]))
+    repeated = (count - len(given)) * (given[-1] if given else 0)
+    texts = sum(given) + repeated + len(tensor.tensor_content)
+    return count * _STRING + texts
+
+
 def decode(tensor: Any) -> np.ndarray:
     """Returns the values of a `TensorProto`.
 
@@ -101,14 +122,7 @@ def decode(tensor: Any) -> np.ndarray:
             shape, or `tensor_content` of the wrong length. Also for dtypes
             without a numpy counterpart (float8, int4, resource, variant).
     """
-    if tensor.dtype not in KINDS:
-        raise ValueError(
-            "The dtype of a tensor must be one of: "
-            f"{', '.join(kind.name for kind in KINDS.values())}. Received: "
-            f"{dtype_name(tensor.dtype)}, which cannot be read."
-        )
-    kind = KINDS[tensor.dtype]
-    shape = _read_shape(tensor.tensor_shape)
+    kind, shape = _read_header(tensor)
     count = math.prod(shape)
     size = 8 if kind.stored is None else kind.stored.itemsize
     if count * size > MAX_TENSOR_BYTES:
@@ -225,6 +239,16 @@ def _as_field(flat, dtype):
     elif dtype == wire.DT_COMPLEX128:
         flat = flat.astype(np.complex128).view(np.float64)
     return flat
+
+
+def _read_header(tensor):
+    if tensor.dtype not in KINDS:
+        raise ValueError(
+            "The dtype of a tensor must be one of: "
+            f"{', '.join(kind.name for kind in KINDS.values())}. Received: "
+            f"{dtype_name(tensor.dtype)}, which cannot be read."
+        )
+    return KINDS[tensor.dtype], _read_shape(tensor.tensor_shape)
 
 
 def _read_shape(shape):

@@ -125,13 +125,13 @@ class Queries:
             advice = await self._advice(spec, signature, arrays, deadline)
             if not advice:
                 raise
-            raise ServingError(error.code, error.message, advice) from error
+            raise ServingError(error.code, error.message, advice) from None
 
     async def translate(
         self,
         inputs: Any,
         prefixes: Sequence[str | None] | None = None,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
         *,
         model: str | None = None,

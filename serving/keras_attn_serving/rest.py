@@ -38,8 +38,10 @@ from keras_attn_serving import descriptions
 from keras_attn_serving import examples
 from keras_attn_serving import json_tensors
 from keras_attn_serving.aside import Aside
+from keras_attn_serving.aside import require_size
 from keras_attn_serving.bodies import Bodies
 from keras_attn_serving.bodies import too_large
+from keras_attn_serving.calls import SMALL
 from keras_attn_serving.calls import Call
 from keras_attn_serving.calls import Executor
 from keras_attn_serving.calls import Job
@@ -214,7 +216,12 @@ class RestApi:
         return await self._aside.run(functools.partial(describe, spec))
 
     def _refuse(self, body, spec, method):
-        signature = json_tensors.read_signature(body.read(), self._limits)
+        def read():
+            text = body.read()
+            require_size(len(text))  # those that came may have been zipped
+            return json_tensors.read_signature(text, self._limits)
+
+        signature = read() if body.small else json_tensors.in_turn(read)
         examples.refuse(self._catalog, spec, signature, method)
 
     def _metadata(self, spec):
@@ -239,13 +246,14 @@ class Body:
         most: Most bytes that it may have unzipped.
 
     Attributes:
-        zipped: Whether the bytes that came are gzip's.
         size: Number of bytes that came.
+        small: Whether to read it takes no longer than to pass it to a thread.
     """
 
     def __init__(self, raw: bytes, zipped: bool, most: int):
-        self._raw, self._most = raw, most
-        self.zipped, self.size = zipped, len(raw)
+        self._raw, self._zipped, self._most = raw, zipped, most
+        self.size = len(raw)
+        self.small = self.size <= SMALL and not zipped
 
     def read(self) -> bytes:
         """Returns the body, unzipped.
@@ -253,7 +261,7 @@ class Body:
         Raises:
             StatusError: If it is too large, or not what gzip writes.
         """
-        if not self.zipped:
+        if not self._zipped:
             return self._raw
         unzip = zlib.decompressobj(zlib.MAX_WBITS | 16)  # gzip, not zlib
         try:  # no further than needed to see that it is too large
@@ -287,7 +295,7 @@ class JsonCall(Call):
 
     @property
     def small(self) -> bool:
-        return super().small and not self._body.zipped
+        return self._body.small
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
@@ -307,7 +315,10 @@ class JsonCall(Call):
                     )
                 return model.signatures[name]
 
-            request = json_tensors.read(self._body.read(), find, self._limits)
+            def read():
+                return json_tensors.read(self._body.read(), find, self._limits)
+
+            request = read() if self.small else json_tensors.in_turn(read)
             assert model is not None
             self._rows = request.rows
             name = request.signature or DEFAULT_SIGNATURE

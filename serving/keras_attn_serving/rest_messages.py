@@ -17,13 +17,20 @@ import numpy as np
 
 from keras_attn_serving import wire_pb2 as wire
 from keras_attn_serving.grpc_messages import dtype_name
+from keras_attn_serving.previews import preview
 from keras_attn_serving.results import ServingError
 from keras_attn_serving.results import Signature
 from keras_attn_serving.results import TensorSpec
 from keras_attn_serving.results import VersionStatus
 from keras_attn_serving.transport import Metadata
 from keras_attn_serving.transport import ModelSpec
+from keras_attn_serving.transport import too_large
 
+_SHOWN = 200  # characters of an answer in an error
+_MOST_AXES = 64  # numpy's own limit
+# An answer may have a list, object or key, and a value, for so many bytes of
+# the most that it may have: half a gigabyte of Python's at 64 MiB.
+_LIST, _VALUE = 16, 8
 # What the server's codes become by REST, and a proxy's.
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -80,14 +87,38 @@ def outputs(body: bytes, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     if not isinstance(found, dict) or found.keys() != specs.keys():
         raise ValueError(
             f"The answer must have the outputs {sorted(specs)}. Received: "
-            f"{found!r:.200}"
+            f"{preview(found, _SHOWN)}"
         )
     try:
         return {
             name: _output(found[name], specs[name]) for name in sorted(specs)
         }
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{found!r:.200} does not fit {specs}.") from error
+        raise ValueError(
+            f"{preview(found, _SHOWN)} does not fit {specs}."
+        ) from error
+
+
+def require_few(body: bytes, most: int) -> None:
+    """Checks what an answer holds before it is parsed.
+
+    Python needs 64 bytes for a list and 32 for a number, so that 30 MB of
+    empty lists took 1.5 GB.
+
+    Args:
+        body: The answer.
+        most: Most bytes that an answer may have.
+
+    Raises:
+        ServingError: If it holds more than answers of so many bytes do.
+    """
+    for marks, size, things in (
+        (b"[{:", _LIST, "lists, objects and keys"),
+        (b",", _VALUE, "values"),
+    ):
+        found = sum(map(body.count, marks))
+        if found > most // size:
+            raise too_large(found, f"{most // size} {things}")
 
 
 def metadata(body: bytes) -> Metadata:
@@ -150,7 +181,7 @@ def _parsed(body):
 
 
 def _shown(body):
-    return body[:200].decode("utf-8", "replace")
+    return body[:_SHOWN].decode("utf-8", "replace")
 
 
 def _nested(name, array):
@@ -180,26 +211,35 @@ def _string(item):
 def _output(value, spec):
     axes = _axes(value)
     if spec.shape is not None and axes not in (None, len(spec.shape)):
-        raise ValueError(f"{value!r:.200} is not of shape {spec.shape}.")
+        raise ValueError(
+            f"{preview(value, _SHOWN)} is not of shape {spec.shape}."
+        )
     if spec.dtype == "string":
-        return _strings(value)
+        return _strings(value, _MOST_AXES)
     dtype = np.dtype(spec.dtype)
     if not _fits(_first(value), dtype):
-        raise ValueError(f"{value!r:.200} is not of dtype {dtype}.")
+        raise ValueError(f"{preview(value, _SHOWN)} is not of dtype {dtype}.")
     try:
         array = np.array(value, dtype)
     except (OverflowError, TypeError) as error:
-        raise ValueError(f"{value!r:.200} is not of {dtype}.") from error
+        raise ValueError(
+            f"{preview(value, _SHOWN)} is not of {dtype}."
+        ) from error
     return array if array.size else _shaped(array, spec.shape)
 
 
-def _strings(value):
+def _strings(value, axes):
     if isinstance(value, list):
-        return [_strings(item) for item in value]
+        if not axes:
+            raise ValueError(
+                f"{preview(value, _SHOWN)} is in too many lists: a tensor may "
+                f"have at most {_MOST_AXES} axes."
+            )
+        return [_strings(item, axes - 1) for item in value]
     if isinstance(value, dict):
         return base64.b64decode(value["b64"], validate=True)
     if not isinstance(value, str):
-        raise ValueError(f"{value!r:.200} is not a string.")
+        raise ValueError(f"{preview(value, _SHOWN)} is not a string.")
     return value
 
 
@@ -229,7 +269,10 @@ def _fits(value, dtype):
 
 
 def _shaped(array, shape):
-    """Returns an array without values in the shape that JSON cannot tell."""
+    """Returns an empty array with all its axes.
+
+    JSON has only the first: `[]` may be of shape `(0,)` or `(0, 5)`.
+    """
     if shape is None or len(shape) <= array.ndim:
         return array
     rest = [size or 0 for size in shape[array.ndim :]]

@@ -28,6 +28,7 @@ from keras_attn_serving.transport import MAX_ANSWER_BYTES
 from keras_attn_serving.transport import Metadata
 from keras_attn_serving.transport import ModelSpec
 from keras_attn_serving.transport import Transport
+from keras_attn_serving.transport import too_large
 
 _PORTS = {"http": 80, "https": 443}
 _CHUNK = 1 << 20  # bytes of an answer read at a time
@@ -58,8 +59,8 @@ class RestTransport(Transport):
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ):
         self.address = address
-        most = require_answer_bytes(max_answer_bytes)
-        self._connections = _Connections(address, context, most)
+        self._most = require_answer_bytes(max_answer_bytes)
+        self._connections = _Connections(address, context, self._most)
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._known: dict[ModelSpec, _Known] = {}
 
@@ -142,6 +143,7 @@ class RestTransport(Transport):
         number, reason, answer = self._connections.exchange(
             method, path, body, self._headers, deadline
         )
+        rest_messages.require_few(answer, self._most)
         if number != 200:
             raise rest_messages.refusal(number, reason, answer)
         return answer
@@ -203,7 +205,7 @@ class _Connections:
         except BaseException as error:
             connection.close()
             if found := _failure(error, connection.host):
-                raise found from error
+                raise found from None  # it has all that the error says
             raise
         self._idle.append(connection)
 
@@ -334,26 +336,17 @@ class _TimedSocket(io.RawIOBase):
 def _all_of(response, most):
     """Returns the body of an answer."""
     if response.length is not None and response.length > most:
-        raise _too_large(response.length, most)
+        raise too_large(response.length, f"{most} bytes")
     chunks, size = [], 0
     while chunk := response.read1(_CHUNK):
         size += len(chunk)
         if size > most:
-            raise _too_large(f"{size} and more", most)
+            raise too_large(f"{size} and more", f"{most} bytes")
         chunks.append(chunk)
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
     response.close()  # which leaves the connection open
     return b"".join(chunks)
-
-
-def _too_large(size, most):
-    return ServingError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        f"An answer may have at most {most} bytes. Received: {size}. Send "
-        "fewer texts a request, or give the client a larger "
-        "`max_answer_bytes`.",
-    )
 
 
 def _failure(error, host):

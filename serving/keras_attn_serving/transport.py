@@ -14,9 +14,11 @@ from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
 
+import grpc
 import numpy as np
 
 from keras_attn_serving.results import Result
+from keras_attn_serving.results import ServingError
 from keras_attn_serving.results import Signature
 from keras_attn_serving.results import VersionStatus
 
@@ -86,6 +88,22 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     async def close(self) -> None:
         """Closes the connection."""
+
+
+def too_large(received: Any, most: Any) -> ServingError:
+    """Returns the error of an answer that is too large to be read.
+
+    `parts` knows its words, and sends fewer texts then.
+
+    Args:
+        received: How large it is.
+        most: How large it may be.
+    """
+    return ServingError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f"An answer may have at most {most}. Received: {received}. Send fewer "
+        "texts a request, or give the client a larger `max_answer_bytes`.",
+    )
 
 
 def run_now(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:

@@ -20,6 +20,8 @@ _WATCH = pathlib.Path(__file__).with_name("watch.py")
 _INT32, _STRING = 3, 7  # of TensorFlow's `DataType`
 # What the server answers while it has too much to do, or is asked too much.
 REFUSED = {"INVALID_ARGUMENT", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}
+# A request that ends the connection is answered by its end.
+CLOSED = "closed"
 
 
 class Target:
@@ -124,18 +126,56 @@ def several_tasks(target, count):
 
 def many_lists(target, count):
     """Bodies of 16 kB that are 5 million lists when unzipped."""
-    body = gzip.compress(b'{"inputs": [' + b"[]," * 5_000_000 + b"[]]}")
-    path = f"/v1/models/{target.model}:predict"
+    body = b'{"inputs": [' + b"[]," * 5_000_000 + b"[]]}"
+    return _zipped(target, body, count)
+
+
+def many_numbers(target, count):
+    """Bodies of 16 kB that are 4 million numbers when unzipped."""
+    body = b'{"instances": [' + b"1.5," * 4_000_000 + b"1.5]}"
+    return _zipped(target, body, count)
+
+
+def a_wrong_key(target, count):
+    """Bodies of as many numbers as are allowed, which an error quotes."""
+    body = b'{"instances": [], "x": [' + b"-1.2345," * 2_000_000 + b"0]}"
+    return _zipped(target, body, count)
+
+
+def one_byte_chunks(target, count):
+    """Bodies of a million chunks of one byte each."""
+    head = (
+        f"POST /v1/models/{target.model}:predict HTTP/1.1\r\nHost: x\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    ).encode()
 
     def ask(_):
-        connection = http.client.HTTPConnection(
-            "localhost", target.rest, timeout=120
-        )
-        with contextlib.closing(connection):
-            connection.request("POST", path, body, {"Content-Encoding": "gzip"})
-            return str(connection.getresponse().status)
+        address = "localhost", target.rest
+        with socket.create_connection(address, 120) as connection:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(head + b"1\r\n \r\n" * 2**20 + b"0\r\n\r\n")
+            return _status(connection)
 
-    return _all_at_once(ask, count), {"400", "429", "503", "504"}
+    return _all_at_once(ask, count), {"400", CLOSED}
+
+
+def half_closed(target, count):
+    """Connections whose clients send a request and then shut their side."""
+    body = b'{"instances": ["cat"]}'
+    head = (
+        f"POST /v1/models/{target.model}:predict HTTP/1.1\r\nHost: x\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode()
+
+    def ask(number):
+        address = "localhost", target.rest
+        with socket.create_connection(address, 120) as connection:
+            # One in two has announced more than it sends.
+            connection.sendall(head + body[number % 2 :])
+            connection.shutdown(socket.SHUT_WR)
+            return _status(connection)
+
+    return _all_at_once(ask, count), {"200", "503", CLOSED}
 
 
 def silent_connections(target, count):
@@ -178,6 +218,32 @@ def burst(target, count):
         request = _honest(target)
         calls = [_ask(channels[i % 64], request) for i in range(count)]
         return collections.Counter(map(_code, calls)), {"OK", "UNAVAILABLE"}
+
+
+def _zipped(target, body, count):
+    """Sends the same body several times at once, zipped."""
+    body = gzip.compress(body)
+    path = f"/v1/models/{target.model}:predict"
+
+    def ask(_):
+        connection = http.client.HTTPConnection(
+            "localhost", target.rest, timeout=120
+        )
+        with contextlib.closing(connection):
+            connection.request("POST", path, body, {"Content-Encoding": "gzip"})
+            return str(connection.getresponse().status)
+
+    return _all_at_once(ask, count), {"400", "429", "503", "504"}
+
+
+def _status(connection):
+    """Returns the status of an answer, `CLOSED` if there is none."""
+    try:
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+    except (ConnectionError, http.client.HTTPException):
+        return CLOSED
+    return str(response.status)
 
 
 def _honest(target):

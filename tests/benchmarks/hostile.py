@@ -38,9 +38,6 @@ import toy_model  # noqa: E402
 from served import Served  # noqa: E402
 
 STATUSES = {200, 400, 404, 413, 429, 431, 500, 501, 503, 504}
-# A request that ends the connection is answered by its end.
-CLOSED = "closed"
-
 
 # MB above an idle server, and seconds of a health check. The largest request
 # that is allowed takes 1.4 GB with the tour's net.
@@ -53,6 +50,10 @@ ATTACKS = {
     "large answers": (attacks.large_answers, 4, 1),
     "16 MiB of tasks": (attacks.several_tasks, 4, 1),
     "16 MiB of lists": (attacks.many_lists, 8, 2),
+    "16 MiB of numbers": (attacks.many_numbers, 8, 2),
+    "16 MiB and a wrong key": (attacks.a_wrong_key, 8, 2),
+    "one-byte chunks": (attacks.one_byte_chunks, 8, 2),
+    "half-closed": (attacks.half_closed, 100, 10),
     "silent connections": (attacks.silent_connections, 300, 40),
     "unfinished bodies": (attacks.unfinished_bodies, 100, 10),
     "a burst": (attacks.burst, 5000, 500),
@@ -289,7 +290,7 @@ def by_bytes(port, rng):
         with contextlib.suppress(OSError):
             other.sendall(start + rng.randbytes(rng.randint(0, 2000)))
             other.recv(1000)
-    return CLOSED
+    return attacks.CLOSED
 
 
 if __name__ == "__main__":

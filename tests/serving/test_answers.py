@@ -1,23 +1,32 @@
 """Answers have limits: at the server, in time, and at the clients."""
 
+import asyncio
 import contextlib
 import json
 import socket
 import threading
+import traceback
 
 import grpc
 import numpy as np
 import pytest
+import tiny_server
 import toy_model
+from helpers import client_of
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
 from keras_attn_serving import json_tensors
+from keras_attn_serving import parts
 from keras_attn_serving import predict
+from keras_attn_serving import protocol
+from keras_attn_serving import rest_messages
+from keras_attn_serving import wire_pb2 as wire
 from keras_attn_serving.config import Batching
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.model import Model
+from keras_attn_serving.results import TensorSpec
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
 
@@ -40,11 +49,7 @@ def small(toy_path, request):
 
 @pytest.fixture(params=["gRPC", "REST"])
 def client(small, request):
-    kind, address = {
-        "gRPC": (Client, small.address),
-        "REST": (RestClient, f"http://{small.rest_address}"),
-    }[request.param]
-    with kind(address, toy_model.NAME, timeout=30) as client:
+    with client_of(small, request.param) as client:
         yield client
 
 
@@ -198,6 +203,144 @@ def test_a_large_answer_by_grpc_is_not_read(ours):
             client.predict(["cat " * 2000])
     assert caught.value.code == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "larger than max" in caught.value.message
+
+
+@contextlib.contextmanager
+def answering(**outputs):
+    """A server by gRPC that answers every call so; gives its address."""
+
+    def predict(request, context):
+        response = wire.PredictResponse()
+        for name, tensor in outputs.items():
+            response.outputs[name].CopyFrom(tensor)
+        return response
+
+    server, port = tiny_server.serve(predict=predict)
+    try:
+        yield f"localhost:{port}"
+    finally:
+        server.stop(None)
+
+
+def tensor(dtype, *sizes, **values):
+    """A message that declares a shape and has a few values."""
+    shape = {"dim": [{"size": x} for x in sizes]}
+    return wire.TensorProto(dtype=dtype, tensor_shape=shape, **values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        # 50 bytes that took 28 s and 1.6 GB.
+        {"x": tensor(wire.DT_STRING, 10**8, string_val=[b"a"])},
+        {"x": tensor(wire.DT_STRING, 10, 2000, string_val=[b"a" * 4000])},
+        {"x": tensor(wire.DT_FLOAT, 2**18 + 1, float_val=[1])},
+        {"x": tensor(wire.DT_BFLOAT16, 2**18 + 1, half_val=[1])},
+        {x: tensor(wire.DT_INT64, 2**16 + 1) for x in "ab"},
+    ],
+    ids=["strings", "long strings", "floats", "bfloat16", "together"],
+)
+def test_a_few_bytes_that_declare_many_values_are_not_decoded(
+    values, monkeypatch
+):
+    monkeypatch.setattr(protocol, "decode", never)
+    with (
+        answering(**values) as address,
+        Client(address, "m", max_answer_bytes=2**20) as client,
+        pytest.raises(ServingError, match="`max_answer_bytes`") as caught,
+    ):
+        client.predict(["a"])
+    assert caught.value.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "at most 1048576 bytes. Received: values of" in caught.value.message
+
+
+def test_a_value_may_be_repeated_within_the_limit():
+    values = {
+        "text": tensor(wire.DT_STRING, 3, string_val=[b"a"]),
+        "x": tensor(wire.DT_FLOAT, 2, 2, float_val=[1.5]),
+    }
+    with answering(**values) as address, Client(address, "m") as client:
+        found = client.predict(["a"])
+    assert found["text"] == ["a"] * 3
+    np.testing.assert_array_equal(found["x"], np.full((2, 2), 1.5))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        tensor(99, 1),
+        tensor(wire.DT_FLOAT, -1),
+        tensor(wire.DT_FLOAT, 2, tensor_content=b"abc"),
+        tensor(wire.DT_STRING, 2, tensor_content=b"\x09"),
+    ],
+    ids=["dtype", "shape", "content", "strings"],
+)
+def test_an_answer_that_is_no_tensor_is_said(wrong):
+    async def ask(address):
+        async with AsyncClient(address, "m") as client:
+            await client.predict(["a"])
+
+    with answering(x=wrong) as address:
+        with Client(address, "m") as client:
+            with pytest.raises(ServingError, match="cannot be read") as caught:
+                client.predict(["a"])
+        assert caught.value.code == grpc.StatusCode.UNKNOWN
+        with pytest.raises(ServingError, match="cannot be read"):
+            asyncio.run(ask(address))
+
+
+def test_an_error_is_shown_without_those_of_grpc_and_http(small):
+    async def ask(address):
+        async with AsyncClient(address, "toy") as client:
+            await client.predict(["a"], "none")
+
+    def blocking(kind, address):
+        with kind(address, "toy") as client:
+            client.predict(["a"], "none")
+
+    rest = f"http://{small.rest_address}"
+    calls = [
+        lambda: asyncio.run(ask(small.address)),
+        lambda: blocking(Client, small.address),
+        lambda: blocking(Client, "localhost:1"),
+        lambda: blocking(RestClient, rest),
+        lambda: blocking(RestClient, "http://localhost:1"),
+    ]
+    for call in calls:
+        with pytest.raises(ServingError) as caught:
+            call()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert shown.count("Traceback (most recent call last)") == 1
+        assert caught.value.code and caught.value.message
+
+
+DEEP = b"[" * 900 + b"]" * 900
+
+
+@pytest.mark.parametrize("dtype", ["string", "float32"])
+@pytest.mark.parametrize("value", [DEEP, b"[[], " + DEEP + b"]"])
+def test_lists_hundreds_deep_are_no_output(dtype, value):
+    specs = {"x": TensorSpec(dtype, None)}
+    with pytest.raises(ValueError):
+        rest_messages.outputs(b'{"outputs": ' + value + b"}", specs)
+    specs |= {"y": TensorSpec(dtype, None)}
+    with pytest.raises(ValueError):
+        rest_messages.outputs(b'{"outputs": ' + value + b"}", specs)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        # 30 MB of empty lists took 1.5 GB.
+        (b"[" + b"[]," * 70_000 + b"[]]", "65536 lists, objects and keys"),
+        (b"[" + b"1," * 140_000 + b"1]", "131072 values"),
+    ],
+)
+def test_lists_and_numbers_are_counted_before_they_are_parsed(body, said):
+    with pytest.raises(ServingError, match=f"at most {said}") as caught:
+        rest_messages.require_few(body, 2**20)
+    assert parts.rows_allowed(caught.value, 8) == 4
+    rest_messages.require_few(body, 2**21)
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient, RestClient])

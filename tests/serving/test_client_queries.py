@@ -292,6 +292,27 @@ def test_prefixes_are_a_list_with_one_for_each_source(prefixes):
         options.arrays(2, prefixes, None, None)
 
 
+@pytest.mark.parametrize(
+    ("seed", "sent"),
+    [(None, [-1, -1]), (7, [7, 8]), ([7, 3], [7, 3]), (range(2), [0, 1])],
+)
+def test_a_seed_is_of_the_first_source_or_of_each(seed, sent):
+    wanted = dict.fromkeys(["text", "prefix", "seed"])
+    arrays = Options(wanted, {"text": ""}).arrays(2, None, seed, None)
+    np.testing.assert_array_equal(arrays["seed"], np.array(sent, "int32"))
+    assert arrays["seed"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [-1, [1, -1], 1.5, "a", [1, None], [1], [1, 2, 3], 2**31, [2**70] * 2],
+)
+def test_what_is_no_seed_is_refused(seed):
+    wanted = dict.fromkeys(["text", "prefix", "seed"])
+    with pytest.raises(ValueError, match="`seed` "):
+        Options(wanted, {"text": ""}).arrays(2, None, seed, None)
+
+
 def test_parts_begin_again_when_their_version_is_unloaded():
     # Metadata names version 3, but then 4 has taken its place.
     transport = Fake(versions=(3, 4))

@@ -11,8 +11,12 @@ messages. These do not apply:
 """
 
 import base64
+import gc
 import json
 import math
+import sys
+import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -25,6 +29,7 @@ from keras_attn_serving import json_tensors
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.limits import Limits
+from keras_attn_serving.previews import preview
 from keras_attn_serving.signatures import Signature
 from keras_attn_serving.signatures import Tensor
 
@@ -979,3 +984,64 @@ def test_any_body_is_read_or_refused_in_words_that_can_be_sent(dtypes, body):
         assert json.loads(json_tensors.error(refused.details))
     else:
         assert found.arrays.keys() == dtypes.keys()
+
+
+# What a refusal costs
+
+
+LONG = json.dumps({"instances": [], "x": [1.5] * 300_000}).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        json.loads(LONG),
+        {"b": {"b64": "é\n"}, "c": [None, True, float("nan")], "d": []},
+        "é" * 200,
+        [[["x"] * 3] * 9] * 9,
+    ],
+    ids=["long", "values", "text", "lists"],
+)
+def test_a_preview_is_the_beginning_of_the_whole(value):
+    for most in (1, 256):
+        assert preview(value, most) == json.dumps(value)[:most]
+
+
+def test_a_preview_of_lists_hundreds_deep_is_their_beginning():
+    deep = []
+    for _ in range(2 * sys.getrecursionlimit()):
+        deep = [deep]
+    assert preview(deep, 20) == "[" * 20
+    assert set(preview(deep, 10**6)) == {"["}
+
+
+def test_a_refusal_does_not_write_the_whole_document():
+    document = json.loads(LONG)
+    tracemalloc.start()
+    try:
+        preview(document, 256)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(LONG) / 10
+
+
+def test_a_refusal_does_not_hold_the_document():
+    class List(list):
+        """A list that can be referred to weakly."""
+
+    held = []
+
+    def read():
+        document = List(json.loads(LONG)["x"])
+        held.append(weakref.ref(document))
+        raise json_tensors._format_error(document, "is long")
+
+    gc.disable()  # references alone must free it
+    try:
+        with pytest.raises(StatusError, match="is long") as caught:
+            json_tensors.in_turn(read)
+        assert held[0]() is None
+    finally:
+        gc.enable()
+    assert caught.value.__context__ is None

@@ -3,7 +3,9 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import gzip
 import http.client
+import json
 import threading
 import time
 
@@ -16,8 +18,8 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
+from helpers import client_of
 from keras_attn_serving import Client
-from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
 from keras_attn_serving import parts
 from keras_attn_serving import protocol
@@ -169,11 +171,7 @@ def few(toy_path):
 
 @pytest.fixture(params=["gRPC", "REST"])
 def few_client(few, request):
-    kind, address = {
-        "gRPC": (Client, few.address),
-        "REST": (RestClient, f"http://{few.rest_address}"),
-    }[request.param]
-    with kind(address, toy_model.NAME, timeout=30) as client:
+    with client_of(few, request.param) as client:
         yield client
 
 
@@ -201,15 +199,50 @@ def test_a_client_sends_fewer_texts_when_one_is_long(few_client):
 
 
 @pytest.mark.parametrize("method", ["predict", "classify"])
-def test_lists_have_a_limit_before_they_are_parsed(few, method):
-    """5 million empty lists held Python's lock for 12 s."""
-    body = b'{"instances": [' + b"[], " * 200 + b"[]]}"
-    host = http.client.HTTPConnection(few.rest_address, timeout=30)
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        # 5 million empty lists held Python's lock for 12 s.
+        (
+            b'{"instances": [' + b"[], " * 200 + b"[]]}",
+            b"at most 160 lists, objects and keys. Received: 204.",
+        ),
+        (
+            b"{" + b", ".join(b'"%d": 1' % x for x in range(160)) + b"}",
+            b"at most 160 lists, objects and keys. Received: 161.",
+        ),
+        # 4 million numbers took 480 MB.
+        (
+            b'{"instances": [' + b"1, " * 321 + b"1]}",
+            b"at most 320 values. Received: 321.",
+        ),
+    ],
+    ids=["lists", "keys", "numbers"],
+)
+def test_json_has_limits_before_it_is_parsed(few, method, body, said):
+    status, answer = post(few, method, body)
+    assert status == 400
+    assert said in answer
+    assert b"--max_elements" in answer
+    refused = grpc.StatusCode.INVALID_ARGUMENT
+    error = ServingError(refused, json.loads(answer)["error"])
+    assert parts.rows_allowed(error, 8) == 4  # clients send fewer then
+
+
+def test_a_request_that_runs_no_model_is_measured_unzipped(ours, toy_server):
+    body = gzip.compress(b'{"instances": ["cat"]}'.rjust(2**21))
+    status, answer = post(toy_server, "classify", body, "gzip")
+    assert status == 400
+    assert b"may have at most 1048576 bytes. Received: 2097152" in answer
+
+
+def post(server, method, body, encoding="identity"):
+    host = http.client.HTTPConnection(server.rest_address, timeout=30)
     with contextlib.closing(host):
-        host.request("POST", f"/v1/models/toy:{method}", body)
+        headers = {"Content-Encoding": encoding}
+        host.request("POST", f"/v1/models/toy:{method}", body, headers)
         answer = host.getresponse()
-        assert answer.status == 400
-        assert b"at most 160 lists and objects" in answer.read()
+        return answer.status, answer.read()
 
 
 def test_bytes_have_a_limit_where_rows_are_no_rows():

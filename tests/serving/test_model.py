@@ -1,6 +1,8 @@
 """`Model.run`: arrays in, arrays out, and nothing of any protocol."""
 
 import ast
+import contextlib
+import itertools
 import pathlib
 
 import keras_attn_serving
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy_model
+from keras_attn_serving import engine
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
 from keras_attn_serving.model import DEFAULT_SIGNATURE
@@ -34,6 +37,31 @@ def test_outputs_are_those_asked_for_in_their_order(model):
     assert list(model.run("align", {"text": TEXT}, ["text"])) == ["text"]
     names = ["score", "length", "text"]
     assert list(model.run("align", {"text": TEXT}, names)) == names
+
+
+def test_no_choice_of_outputs_fills_the_memory(toy_path, monkeypatch):
+    """TensorFlow keeps a graph for each for ever."""
+    monkeypatch.setattr(engine, "_MOST_CHOICES", 3)
+    model = Model(toy_model.NAME, toy_model.VERSION, str(toy_path))
+    with contextlib.closing(model):
+        runs = model._engine._runs
+        names = ["score", "length", "text", "tokens"]
+        whole = model.run("align", {"text": TEXT})
+        for order in itertools.permutations(names):
+            found = model.run("align", {"text": TEXT}, order)
+            assert list(found) == list(order)
+            for name in names:
+                np.testing.assert_array_equal(found[name], whole[name])
+        assert len(runs) == 2
+        for chosen in itertools.combinations(names, 2):
+            found = model.run("align", {"text": TEXT}, chosen)
+            assert list(found) == list(chosen)
+            for name in chosen:
+                np.testing.assert_array_equal(found[name], whole[name])
+        assert len(runs) == 3
+        model.run(DEFAULT_SIGNATURE, {"text": TEXT}, ["score"])
+        model.run(DEFAULT_SIGNATURE, {"text": TEXT}, ["text"])
+        assert len(runs) == 4  # all outputs of this signature
 
 
 def test_strings_may_be_str_and_lists(model):

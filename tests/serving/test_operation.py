@@ -18,6 +18,7 @@ import tensorflow as tf
 import trustme
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
+from helpers import free_port
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
@@ -252,11 +253,6 @@ def test_calls_in_flight_are_answered_before_the_end(toy_path):
             assert not call.done()
         server.stop(grace=60.0)
         assert call.result()["count"][0] == 20_000
-
-
-def free_port():
-    with socket.create_server(("localhost", 0)) as other:
-        return other.getsockname()[1]
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import gzip
 import http.client
 import json
 import socket
-import time
 import zlib
 from typing import Any
 from typing import NamedTuple
@@ -25,6 +24,7 @@ import numpy as np
 import pytest
 import toy_model
 from google.protobuf import json_format
+from helpers import until
 from keras_attn_serving import Client
 from keras_attn_serving.config import METRICS_PATH
 from keras_attn_serving.config import ModelConfig
@@ -81,15 +81,6 @@ def ask_again(connection, method, path, body=None, headers=None, **options):
 
 def predict(address, body, path=PREDICT):
     return ask(address, "POST", path, body)
-
-
-def until(condition):
-    """Waits for what another thread does."""
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("It never happened.")
 
 
 @pytest.fixture(scope="module")

@@ -13,21 +13,27 @@ import grpc
 from keras_attn_serving import wire_pb2 as wire
 
 
-def serve(credentials=None, port=0):
-    """Returns a server that runs, and its port."""
+def serve(credentials=None, port=0, predict=None):
+    """Returns a server that runs, and its port.
+
+    Args:
+        credentials: For TLS.
+        port: The port, 0 for any.
+        predict: Answers a request and its context; by default with the inputs.
+    """
     server = grpc.server(
         concurrent.futures.ThreadPoolExecutor(4),
         options=[("grpc.so_reuseport", 0)],
     )
-    predict = grpc.unary_unary_rpc_method_handler(
-        _predict,
+    method = grpc.unary_unary_rpc_method_handler(
+        predict or _echo,
         wire.PredictRequest.FromString,
         wire.PredictResponse.SerializeToString,
     )
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler(
-                "tensorflow.serving.PredictionService", {"Predict": predict}
+                "tensorflow.serving.PredictionService", {"Predict": method}
             ),
         )
     )
@@ -40,7 +46,7 @@ def serve(credentials=None, port=0):
     return server, port
 
 
-def _predict(request, context):
+def _echo(request, context):
     response = wire.PredictResponse(model_spec=request.model_spec)
     for name, tensor in request.inputs.items():
         response.outputs[name].CopyFrom(tensor)
