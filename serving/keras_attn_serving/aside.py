@@ -49,11 +49,7 @@ class Aside:
         Raises:
             StatusError: If the request is too large, or too many wait.
         """
-        if size > _MOST:
-            raise invalid_argument(
-                f"A request that runs no model may have at most {_MOST} "
-                f"bytes. Received: {size}."
-            )
+        _require_few(size)
         return await self._calls.run(lambda _: function(), remaining, size)
 
     async def reload(self, function: Callable[[], Any], size: int) -> Any:
@@ -64,11 +60,20 @@ class Aside:
             size: Bytes of the request.
 
         Raises:
-            StatusError: If too many wait.
+            StatusError: If the request is too large, or too many wait.
         """
+        _require_few(size)
         return await self._reloads.run(lambda _: function(), None, size)
 
     def close(self) -> None:
         """Waits for the functions, and ends the threads."""
         self._calls.close()
         self._reloads.close()
+
+
+def _require_few(size):
+    if size > _MOST:
+        raise invalid_argument(
+            f"A request that runs no model may have at most {_MOST} bytes. "
+            f"Received: {size}."
+        )
