@@ -69,10 +69,11 @@ _HEALTH_NAMES = ("", "PredictionService", "ModelService")
 
 # Calls that arrive faster than the event loop takes them wait in gRPC. Beyond
 # 1,000, or after 30 s, it would cancel them. No client tries again after
-# CANCELLED. The loop says UNAVAILABLE itself, within a millisecond.
+# CANCELLED. The loop says UNAVAILABLE itself, within a millisecond. Each takes
+# up to 30 kB.
 _PATIENCE = (
-    ("grpc.server.max_pending_requests", 100_000),
-    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    ("grpc.server.max_pending_requests", 10_000),
+    ("grpc.server.max_pending_requests_hard_limit", 10_000),
     ("grpc.server_max_unrequested_time_in_server", 3600),
 )
 
