@@ -60,8 +60,9 @@ class Aside:
             size: Bytes of the request.
 
         Raises:
-            StatusError: If too many wait.
+            StatusError: If the request is too large, or too many wait.
         """
+        require_size(size)
         return await self._reloads.run(lambda _: function(), None, size)
 
     def close(self) -> None:

@@ -6,6 +6,12 @@ from typing import NamedTuple
 # To agree on HTTP/2, and on TLS. gRPC's own limit is two minutes, in which
 # connections that send nothing would fill the port.
 _HANDSHAKE_SECONDS = 10
+# gRPC has no limit of its own. Clients keep further calls until others end, so
+# thousands may be asked at a time. An open call took up to 20 kB.
+_CALLS = 100
+# Of the headers of a call; they hold gRPC's own and, at times, a token. gRPC's
+# limit is twice as high.
+_HEADER_BYTES = 8192
 
 
 class Connections(NamedTuple):
@@ -34,6 +40,12 @@ class Connections(NamedTuple):
             ("grpc.max_allowed_incoming_connections", self.most),
             ("grpc.server_handshake_timeout_ms", 1000 * _HANDSHAKE_SECONDS),
             ("grpc.max_connection_idle_ms", idle),
+            ("grpc.max_concurrent_streams", _CALLS),
+            # Else gRPC refuses further calls of a client that keeps to the
+            # limit, while it tidies up after those that have ended.
+            ("grpc.http.overload_protection", 0),
+            ("grpc.max_metadata_size", _HEADER_BYTES),
+            ("grpc.absolute_max_metadata_size", _HEADER_BYTES),
             # Connections with open calls whose client is gone.
             ("grpc.keepalive_time_ms", idle),
         ]

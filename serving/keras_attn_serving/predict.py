@@ -22,9 +22,9 @@ from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.model import DEFAULT_SIGNATURE
 from keras_attn_serving.model import Model
+from keras_attn_serving.parsing import SHORT
+from keras_attn_serving.parsing import parse
 from keras_attn_serving.signatures import Signature
-
-_SHORT = 64 * 1024  # bytes
 
 
 class PredictCall(Call):
@@ -46,7 +46,7 @@ class PredictCall(Call):
 
         A long request that was refused unread is not read for this.
         """
-        if self._name is None and self.size <= _SHORT:
+        if self._name is None and self.size <= SHORT:
             with contextlib.suppress(DecodeError):
                 request = predict_pb2.PredictRequest.FromString(self._raw)
                 self._name = request.model_spec.name
@@ -54,12 +54,9 @@ class PredictCall(Call):
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
-        try:
-            request = predict_pb2.PredictRequest.FromString(self._raw)
-        except DecodeError as error:
-            raise StatusError(
-                Code.INTERNAL, f"The request is no PredictRequest: {error}"
-            ) from error
+        request = parse(
+            predict_pb2.PredictRequest, self._raw, self._limits.message_bytes
+        )
         spec = read_spec(request)
         self._name = spec.name
         with self._catalog.lend(spec) as model:

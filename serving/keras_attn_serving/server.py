@@ -18,10 +18,6 @@ from typing import NamedTuple
 import grpc
 
 try:
-    from grpc_health.v1 import health
-    from grpc_health.v1 import health_pb2
-    from grpc_health.v1 import health_pb2_grpc
-    from grpc_reflection.v1alpha import reflection
     from tensorflow_serving.apis import model_service_pb2
     from tensorflow_serving.apis import prediction_service_pb2
 
@@ -44,7 +40,13 @@ try:
     from keras_attn_serving.model import Model
     from keras_attn_serving.ports import open_sockets
     from keras_attn_serving.ports import taken
+    from keras_attn_serving.probes import HEALTH
+    from keras_attn_serving.probes import REFLECTION
+    from keras_attn_serving.probes import Health
+    from keras_attn_serving.probes import Reflection
     from keras_attn_serving.rest import RestApi
+    from keras_attn_serving.rpcs import Rpcs
+    from keras_attn_serving.rpcs import make_task
     from keras_attn_serving.service import ModelService
     from keras_attn_serving.service import PredictionService
     from keras_attn_serving.warm_up import warm_up as replay
@@ -67,10 +69,11 @@ _HEALTH_NAMES = ("", "PredictionService", "ModelService")
 
 # Calls that arrive faster than the event loop takes them wait in gRPC. Beyond
 # 1,000, or after 30 s, it would cancel them. No client tries again after
-# CANCELLED. The loop says UNAVAILABLE itself, within a millisecond.
+# CANCELLED. The loop says UNAVAILABLE itself, within a millisecond. Each takes
+# up to 30 kB.
 _PATIENCE = (
-    ("grpc.server.max_pending_requests", 100_000),
-    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    ("grpc.server.max_pending_requests", 10_000),
+    ("grpc.server.max_pending_requests_hard_limit", 10_000),
     ("grpc.server_max_unrequested_time_in_server", 3600),
 )
 
@@ -242,6 +245,7 @@ class Server:
         self._executor: Executor | None = None
         self._stopping = threading.Lock()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_task_factory(make_task)
         self._thread = threading.Thread(
             target=self._loop.run_forever,
             name="keras_attn_serving",
@@ -322,27 +326,24 @@ class Server:
                 *self._channel_arguments,
             ],
         )
-        service = PredictionService(
-            self._catalog,
-            self._executor,
-            self._aside,
-            self._limits,
-            self._metrics,
-        )
-        models = ModelService(self._catalog, self._aside)
-        self._server.add_generic_rpc_handlers(
-            (service.handlers(), models.handlers())
-        )
-        self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            (
-                _PREDICTION,
-                _MODEL,
-                health.SERVICE_NAME,
-                reflection.SERVICE_NAME,
+        rpcs = Rpcs(self._limits.answer_bytes, self._connections.idle_seconds)
+        most = self._connections.most
+        self._health = Health(_HEALTH_NAMES, rpcs, most)
+        services = (
+            PredictionService(
+                self._catalog,
+                self._executor,
+                self._aside,
+                self._limits,
+                self._metrics,
+                rpcs,
             ),
-            self._server,
+            ModelService(self._catalog, self._aside, self._limits, rpcs),
+            self._health,
+            Reflection((_PREDICTION, _MODEL, HEALTH, REFLECTION), rpcs),
+        )
+        self._server.add_generic_rpc_handlers(
+            tuple(each.handlers() for each in services)
         )
         bound = _bind(self._server, host, port, self._tls)
         if socket_path is not None:
@@ -367,8 +368,6 @@ class Server:
         return sockets[0].getsockname()[1]
 
     async def _announce(self):
-        for name in _HEALTH_NAMES:
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
         if self._http is not None:
             self._http.start()
@@ -376,7 +375,7 @@ class Server:
     async def _end(self, grace):
         if self._executor is None:  # it never started
             return
-        await self._health.enter_graceful_shutdown()
+        self._health.stop()
         stopping = asyncio.ensure_future(self._server.stop(grace))
         ending = None
         if self._http is not None:

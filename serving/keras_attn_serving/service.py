@@ -7,10 +7,8 @@ the executor runs the models, `Aside` the rest.
 import asyncio
 import functools
 import time
-from collections.abc import Callable
 
 import grpc
-from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2
@@ -31,36 +29,10 @@ from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.metrics import Metrics
+from keras_attn_serving.parsing import parse
 from keras_attn_serving.predict import PredictCall
 from keras_attn_serving.predict import read_spec
-
-# gRPC sends the text in a header, so TensorFlow Serving cuts it.
-_LONGEST = 1024
-
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
-
-
-def _answering(method: Callable) -> Callable:
-    # Converts a servicer's `StatusError` to a gRPC status for the client.
-    @functools.wraps(method)
-    async def call(self, request, context):
-        try:
-            return await method(self, request, context)
-        except StatusError as error:
-            if context.cancelled():  # no one waits for the status
-                return None
-            await context.abort(_CODES[error.code], cut(error.details))
-
-    return call
-
-
-def cut(details: str) -> str:
-    """Cuts the text of an error as TensorFlow Serving does."""
-    # No more than may be kept: it may name what a request sent.
-    raw = details[: _LONGEST + 1].encode("utf-8", "replace")
-    if len(raw) <= _LONGEST:
-        return details
-    return raw[:_LONGEST].decode("utf-8", "ignore") + "...TRUNCATED"
+from keras_attn_serving.rpcs import Rpcs
 
 
 class PredictionService:
@@ -72,6 +44,7 @@ class PredictionService:
         aside: The threads of the methods that run no model.
         limits: What a request may ask.
         metrics: Counts requests.
+        rpcs: The calls that wait for their clients.
     """
 
     def __init__(
@@ -81,11 +54,11 @@ class PredictionService:
         aside: Aside,
         limits: Limits,
         metrics: Metrics,
+        rpcs: Rpcs,
     ):
         self._catalog, self._executor, self._aside = catalog, executor, aside
-        self._limits, self._metrics = limits, metrics
+        self._limits, self._metrics, self._rpcs = limits, metrics, rpcs
 
-    @_answering
     async def Predict(self, request: bytes, context: grpc.aio.ServicerContext):
         call = PredictCall(request, self._catalog, self._limits)
         started, code = time.perf_counter(), Code.OK
@@ -106,21 +79,17 @@ class PredictionService:
             name = self._catalog.known(call.model_name())
             self._metrics.request(name, "Predict", "GRPC", code, seconds)
 
-    @_answering
     async def GetModelMetadata(
         self, request: bytes, context: grpc.aio.ServicerContext
     ):
         return await self._read(request, context, self._metadata)
 
-    @_answering
     async def Classify(self, request: bytes, context: grpc.aio.ServicerContext):
         return await self._read(request, context, self._classify)
 
-    @_answering
     async def Regress(self, request: bytes, context: grpc.aio.ServicerContext):
         return await self._read(request, context, self._regress)
 
-    @_answering
     async def MultiInference(
         self, request: bytes, context: grpc.aio.ServicerContext
     ):
@@ -133,6 +102,7 @@ class PredictionService:
                 "PredictionService"
             ],
             self,
+            self._rpcs,
         )
 
     async def _read(self, request, context, method):
@@ -143,7 +113,9 @@ class PredictionService:
         )
 
     def _metadata(self, raw):
-        request = _message(get_model_metadata_pb2.GetModelMetadataRequest, raw)
+        request = self._message(
+            get_model_metadata_pb2.GetModelMetadataRequest, raw
+        )
         spec = read_spec(request)
         if not request.metadata_field:
             raise invalid_argument(
@@ -158,6 +130,9 @@ class PredictionService:
         found = descriptions.metadata(self._catalog, spec)
         return found.SerializeToString()
 
+    def _message(self, kind, raw):
+        return parse(kind, raw, self._limits.message_bytes)
+
     def _classify(self, raw):
         self._refuse(classification_pb2.ClassificationRequest, raw, "classify")
 
@@ -165,11 +140,11 @@ class PredictionService:
         self._refuse(regression_pb2.RegressionRequest, raw, "regress")
 
     def _multi_inference(self, raw):
-        request = _message(inference_pb2.MultiInferenceRequest, raw)
+        request = self._message(inference_pb2.MultiInferenceRequest, raw)
         examples.refuse_several(self._catalog, request)
 
     def _refuse(self, kind_of_request, raw, kind):
-        request = _message(kind_of_request, raw)
+        request = self._message(kind_of_request, raw)
         signature = request.model_spec.signature_name
         examples.refuse(self._catalog, read_spec(request), signature, kind)
 
@@ -180,12 +155,16 @@ class ModelService:
     Args:
         catalog: The models that are served.
         aside: The threads of its methods.
+        limits: What a request may ask.
+        rpcs: The calls that wait for their clients.
     """
 
-    def __init__(self, catalog: Catalog, aside: Aside):
+    def __init__(
+        self, catalog: Catalog, aside: Aside, limits: Limits, rpcs: Rpcs
+    ):
         self._catalog, self._aside = catalog, aside
+        self._limits, self._rpcs = limits, rpcs
 
-    @_answering
     async def GetModelStatus(
         self, request: bytes, context: grpc.aio.ServicerContext
     ):
@@ -195,7 +174,6 @@ class ModelService:
             _timeout(context),
         )
 
-    @_answering
     async def HandleReloadConfigRequest(
         self, request: bytes, context: grpc.aio.ServicerContext
     ):
@@ -205,16 +183,21 @@ class ModelService:
     def handlers(self) -> grpc.GenericRpcHandler:
         """Returns what gRPC's server needs to call the methods."""
         return _handlers(
-            model_service_pb2.DESCRIPTOR.services_by_name["ModelService"], self
+            model_service_pb2.DESCRIPTOR.services_by_name["ModelService"],
+            self,
+            self._rpcs,
         )
 
+    def _message(self, kind, raw):
+        return parse(kind, raw, self._limits.message_bytes)
+
     def _status(self, raw):
-        request = _message(get_model_status_pb2.GetModelStatusRequest, raw)
+        request = self._message(get_model_status_pb2.GetModelStatusRequest, raw)
         found = descriptions.status(self._catalog, read_spec(request))
         return found.SerializeToString()
 
     def _reload(self, raw):
-        request = _message(model_management_pb2.ReloadConfigRequest, raw)
+        request = self._message(model_management_pb2.ReloadConfigRequest, raw)
         try:
             configs = config.models(request.config)
         except config.ConfigError as error:
@@ -229,21 +212,9 @@ class ModelService:
         return model_management_pb2.ReloadConfigResponse().SerializeToString()
 
 
-def _message(kind, raw):
-    try:
-        return kind.FromString(raw)
-    except DecodeError as error:
-        raise StatusError(
-            Code.INTERNAL, f"The request is no {kind.__name__}: {error}"
-        ) from error
-
-
-def _handlers(service, servicer):
-    # Bytes in and out, so that gRPC does not parse in the event loop.
+def _handlers(service, servicer, rpcs):
     methods = {
-        method.name: grpc.unary_unary_rpc_method_handler(
-            getattr(servicer, method.name)
-        )
+        method.name: rpcs.unary(getattr(servicer, method.name))
         for method in service.methods
     }
     return grpc.method_handlers_generic_handler(service.full_name, methods)

@@ -13,9 +13,13 @@ import time
 from concurrent import futures
 
 import grpc
+from bare_http2 import BareHttp2
 from tensorflow_serving.apis import predict_pb2
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
+_CHECK = "/grpc.health.v1.Health/Check"
+_WATCHING = "/grpc.health.v1.Health/Watch"
+_REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 _WATCH = pathlib.Path(__file__).with_name("watch.py")
 _INT32, _STRING = 3, 7  # of TensorFlow's `DataType`
 # What the server answers while it has too much to do, or is asked too much.
@@ -209,6 +213,63 @@ def unfinished_bodies(target, count):
         return collections.Counter([target.by_rest(document)]), {"200"}
 
 
+def zipped_fields(target, count):
+    """Messages of 16 kB that are 8 million inputs when unzipped."""
+    raw = b"\x12\0" * (2**23 - 1)
+
+    def ask(_):
+        with _channel(target.port) as channel:
+            call = channel.unary_unary(_PREDICT).future(
+                raw, timeout=120, compression=grpc.Compression.Gzip
+            )
+            return _code(call)
+
+    return _all_at_once(ask, count), REFUSED
+
+
+def unread_answers(target, count):
+    """Calls with answers of 16 MiB that nobody reads."""
+    # 10 outputs by gRPC, about 600 kB, for texts of a few letters.
+    text = b"a " * 500 if target.model == "toy" else b"a" * 1000
+    raw = target.request("align", *[text] * 128).SerializeToString()
+    return _unread(target, _PREDICT, raw, count)
+
+
+def unread_watches(target, count):
+    """Watches of health that nobody reads, with the longest of names."""
+    name = b"x" * (2**24 - 100)
+    found = _unread(target, _WATCHING, _named(1, name), max(1, count // 10))
+    return found[0] + _unread(target, _WATCHING, b"", count)[0], found[1]
+
+
+def unread_reflection(target, count):
+    """Reflection of the longest of names, which nobody reads."""
+    return _unread(target, _REFLECT, _named(4, b"x" * (2**24 - 100)), count)
+
+
+def silent_calls(target, count):
+    """Calls that send no request, with headers that one byte repeats."""
+    with BareHttp2(target.port) as other:
+        for _ in range(count):
+            with contextlib.suppress(OSError):
+                other.open(_CHECK, repeated=("x", "y" * 3000))
+        found = target.by_grpc(_honest(target))
+        return collections.Counter([found]), {"OK"}
+
+
+def unfinished_messages(target, count):
+    """Calls by gRPC that have sent 16 MiB but for the last byte."""
+    part = b"x" * (2**24 - 100)
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            other = stack.enter_context(BareHttp2(target.port))
+            with contextlib.suppress(OSError, StopIteration):
+                other.begin(_PREDICT, len(part) + 1, part)
+        time.sleep(3.0)
+        found = target.by_grpc(_honest(target))
+        return collections.Counter([found]), {"OK"}
+
+
 def burst(target, count):
     """Calls over 64 connections, all at once."""
     with contextlib.ExitStack() as stack:
@@ -244,6 +305,27 @@ def _status(connection):
     except (ConnectionError, http.client.HTTPException):
         return CLOSED
     return str(response.status)
+
+
+def _unread(target, path, raw, count):
+    """Makes calls of one connection, whose answers have no window."""
+    with BareHttp2(target.port, window=0) as other:
+        with contextlib.suppress(OSError, StopIteration):
+            for _ in range(count):
+                other.ask(path, raw)
+        found = collections.Counter([target.by_grpc(_honest(target))])
+        time.sleep(5.0)  # for the answers to be written
+        found[target.by_grpc(_honest(target))] += 1
+        return found, {"OK", "UNAVAILABLE"}
+
+
+def _named(field, name):
+    """Returns a message with a name."""
+    size, raw = len(name), bytearray([field << 3 | 2])
+    while size >= 128:
+        raw.append(size % 128 | 128)
+        size //= 128
+    return bytes([*raw, size]) + name
 
 
 def _honest(target):

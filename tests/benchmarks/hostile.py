@@ -25,7 +25,6 @@ import sys
 import tempfile
 import time
 
-import attacks
 import grpc
 import keras_attn_serving
 import watch
@@ -34,6 +33,7 @@ from tensorflow_serving.apis import predict_pb2
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "serving"))
 
+import attacks  # noqa: E402
 import toy_model  # noqa: E402
 from served import Served  # noqa: E402
 
@@ -56,6 +56,12 @@ ATTACKS = {
     "half-closed": (attacks.half_closed, 100, 10),
     "silent connections": (attacks.silent_connections, 300, 40),
     "unfinished bodies": (attacks.unfinished_bodies, 100, 10),
+    "zipped fields": (attacks.zipped_fields, 8, 2),
+    "unread answers": (attacks.unread_answers, 90, 8),
+    "unread watches": (attacks.unread_watches, 90, 8),
+    "unread reflection": (attacks.unread_reflection, 20, 2),
+    "silent calls": (attacks.silent_calls, 30_000, 500),
+    "unfinished messages": (attacks.unfinished_messages, 90, 4),
     "a burst": (attacks.burst, 5000, 500),
 }
 

@@ -13,7 +13,7 @@ from keras_attn_serving import Client
 from keras_attn_serving import ServingError
 from keras_attn_serving.errors import Code
 from keras_attn_serving.errors import StatusError
-from keras_attn_serving.service import cut
+from keras_attn_serving.rpcs import cut
 from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2
