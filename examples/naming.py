@@ -196,7 +196,9 @@ def main(arguments: list[str] | None = None):
     folder = options.output / "models/naming"
     export(translator, folder)
     tones, test = split.held_out.values()
-    shown = tones.take(range(0, len(tones.names), len(tones.names) // 5))
+    shown = tones.take(
+        range(0, len(tones.names), max(1, len(tones.names) // 5))
+    )
     files = {"png": list(map(png, shown.pictures))}
     answers = common.serving.ask(folder, files)["text"]
     for answer, name in zip(answers, shown.names, strict=True):
