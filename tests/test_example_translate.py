@@ -91,7 +91,7 @@ def test_words_make_a_vocabulary(translate, pairs):
 
 @pytest.mark.full
 @pytest.mark.parametrize("tokens", ["subwords", "words"])
-def test_the_program_does_all_of_it(tokens, tmp_path):
+def test_the_program_does_all_of_it(tokens, translate, tmp_path):
     toy = *TOY, "--sentences", "600", "--tokens", tokens
     printed = run(*toy, "--output", "here", program=TRANSLATE, folder=tmp_path)
     printed, tmp_path = printed.stdout, tmp_path / "here"
