@@ -270,6 +270,7 @@ def test_a_step_over_a_source_longer_than_any_fails_alone(exports):
     assert np.all(beside["log_probabilities"][1] == -np.inf)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("signature", ["serving_default", "ids"])
 def test_features_longer_than_an_export_reads_fail_alone(signature, answers):
     long, short = (answers["measured", signature, x] for x in ("long", "short"))
@@ -285,6 +286,7 @@ def test_features_longer_than_an_export_reads_fail_alone(signature, answers):
         )
 
 
+@pytest.mark.full
 def test_features_without_lengths_are_as_long_as_their_tensor(answers):
     for signature in ("ids", "encode"):
         assert said(answers["frames", signature, 5]) == [""]
@@ -295,6 +297,7 @@ def test_features_without_lengths_are_as_long_as_their_tensor(answers):
     assert found["score"].tolist() == [-np.inf]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["texts", "frames"])
 def test_warm_up_requests_keep_to_the_limits(name, exports):
     path, requests = exports[name], [*warm_ups(exports[name])]
@@ -374,7 +377,8 @@ def test_a_wrong_limit_is_refused(options, words, toys, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("verbose", ["auto", 0, 1])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("verbose", [1, "auto", 0])
 def test_an_export_says_what_it_does(verbose, toys, tmp_path, capsys):
     toys["greedy"].export(tmp_path, verbose=verbose)
     printed = capsys.readouterr().out.splitlines()
@@ -414,6 +418,7 @@ def test_a_terminal_is_told_without_being_asked(toys, tmp_path, monkeypatch):
     assert "6/6 writing the warm-up - " in sys.stdout.getvalue()
 
 
+@pytest.mark.full
 def test_an_export_without_the_translator_s_xla_warns(toys, tmp_path):
     with pytest.warns(UserWarning, match=r"`export\(jit_compile=True\)`"):
         toys["compiled"].export(tmp_path)

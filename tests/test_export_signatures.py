@@ -195,6 +195,7 @@ def test_inputs_and_outputs_are_as_documented(toys, exports):
     assert found["strings"] == ({"ids", "lengths"}, {"text", "error"})
 
 
+@pytest.mark.full
 def test_features_are_the_only_input(exports):
     _, signatures = inputs_and_outputs(exports["spectra"])
     for name in ("serving_default", "nbest", "align", "ids", "encode"):
@@ -203,6 +204,7 @@ def test_features_are_the_only_input(exports):
         assert [x.size for x in shape.dim] == [-1, -1, 3]
 
 
+@pytest.mark.full
 def test_a_search_that_draws_takes_a_seed(exports):
     found, _ = inputs_and_outputs(exports["sampling"])
     inputs, _ = found["options"]
@@ -364,6 +366,7 @@ def test_samples_with_seeds_repeat_everywhere(answers, answers_with_xla):
     np.testing.assert_array_equal(one["texts"], other["texts"])
 
 
+@pytest.mark.full
 def test_a_translator_draws_by_seeds_of_rows_as_its_export(toys, answers):
     found = toys["sampling"](LINES, seed=range(ROWS))
     assert texts(answers["sampling", "seeds"]) == found.text
@@ -391,6 +394,7 @@ def test_every_warm_up_request_is_answered(name, answers):
         assert isinstance(answer, dict), answer
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", some(FURTHER, ALWAYS))
 def test_an_export_uses_only_operations_that_servers_have(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs

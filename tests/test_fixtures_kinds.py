@@ -67,6 +67,7 @@ def test_a_sampling_translator_says_what_it_did():
     assert_said(FOLDER / "sampling", EXPECTED["sampling"], "lines")
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.*T5MultiHeadAttention")
 @pytest.mark.parametrize("name", EXPECTED["hub"])
 def test_a_translator_of_keras_hub_says_what_it_did(name):
@@ -90,6 +91,7 @@ def assert_said(path, expected, sources):
         )
 
 
+@pytest.mark.full
 def test_a_request_with_options_is_answered_as_it_was(tmp_path):
     shutil.unpack_archive(FOLDER / "options.zip", tmp_path)
     request, answer = (EXPECTED["options"][x] for x in ("request", "answer"))

@@ -192,10 +192,12 @@ def assert_aligned_as_the_whole(made, whole):
         np.testing.assert_allclose(one.alignment, alignments[0], atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_wide_beam_finds_the_best_of_all_texts(beam):
     assert_best_of_all(*beam)
 
 
+@pytest.mark.full
 def test_a_text_has_the_alignments_of_the_whole_model(beam):
     assert_aligned_as_the_whole(*beam)
 
@@ -209,6 +211,7 @@ def test_greedy_and_compiled_searches_agree_with_the_whole_model(kind):
     assert_best_of_all(*translator(search, kind, jit_compile=True))
 
 
+@pytest.mark.full
 def test_a_saved_translator_answers_the_same(beam, tmp_path):
     made, _ = beam
     expected = made(LINES)

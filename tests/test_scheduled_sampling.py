@@ -266,10 +266,9 @@ def test_it_is_saved_and_goes_on(tmp_path):
         )
 
 
+@pytest.mark.full
 @tensorflow_alone
-@pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_fit_learns_in_a_graph_from_lengths_that_change(jit_compile):
     text = keras_attn.Text("abc", split="characters")
     lines = ["ab", "abc", "cab", "b", "ccab", "a", "bbca", "ca"] * 4

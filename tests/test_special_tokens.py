@@ -139,6 +139,7 @@ def test_a_call_writes_the_same(translators):
     assert any(x.finished for x in usual) and len({*usual.text}) > 2
 
 
+@pytest.mark.full
 def test_prefixes_and_scores_are_the_same(translators, models):
     prefixes = ["to", "", None, "the", "be"]
     usual, own = (x(SOURCES, prefixes=prefixes) for x in translators)

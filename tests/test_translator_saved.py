@@ -363,6 +363,7 @@ def test_a_layer_that_forgets_its_arguments_is_refused_when_saving(
     assert not (tmp_path / "saved").exists()
 
 
+@pytest.mark.full
 def test_a_failing_save_leaves_what_was_there_whole(tmp_path):
     first = translator_of(made())
     first.save(tmp_path)

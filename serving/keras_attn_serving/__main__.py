@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     # The HTTP server warns of each client that sends nonsense.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_lost_client)
     _LOG.info("importing TensorFlow")
     try:
         start_tensorflow()
@@ -93,6 +94,11 @@ def main(arguments: list[str] | None = None) -> int:
     late.start()
     server.stop(_GRACE)
     _end()
+
+
+def _is_no_lost_client(record: logging.LogRecord) -> bool:
+    # gRPC writes a traceback for each answer whose connection has ended.
+    return "ExecuteBatchError" not in str(record.msg)
 
 
 def _end() -> NoReturn:

@@ -212,7 +212,7 @@ class Catalog:
             for config in new.values():
                 self._look(config)
             for config in new.values():
-                _LOG.info("configured %s", config)
+                _LOG.info("configured %.1000s", config)
             if errors := self._act(added):
                 raise StatusError(
                     Code.UNKNOWN,
@@ -258,7 +258,7 @@ class Catalog:
                 raise
             if self._said.get(config.name) != str(error):  # once, not always
                 self._said[config.name] = str(error)
-                _LOG.warning("model=%s %s", config.name, error)
+                _LOG.warning("model=%.200s %.1000s", config.name, error)
             return
         self._said.pop(config.name, None)
         wanted = {found[number]: number for number in config.choose(found)}
@@ -310,7 +310,7 @@ class Catalog:
     def _try(self, version):
         """Loads a version. Returns the error if it cannot be."""
         version.state = State.LOADING
-        _LOG.info("loading %s path=%s", version, version.path)
+        _LOG.info("loading %s path=%.1000s", version, version.path)
         started = time.monotonic()
         try:
             model = self._load(version.name, version.number, version.path)
@@ -324,7 +324,7 @@ class Catalog:
                 version.retry_at = time.monotonic() + self._retry_seconds
                 if version.tries > self._retries:
                     version.state = State.END
-            _LOG.error("failed to load %s: %s", version, error)
+            _LOG.error("failed to load %s: %.1000s", version, error)
             return error
         with self._lock:
             version.model = model
@@ -425,7 +425,7 @@ class _Version:
         return waiting and time.monotonic() >= self.retry_at
 
     def __str__(self):
-        return f"model={self.name} version={self.number}"
+        return f"model={self.name:.200} version={self.number}"
 
 
 def _found(config):

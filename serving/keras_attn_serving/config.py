@@ -16,6 +16,7 @@ from keras_attn_serving import config_pb2
 
 METRICS_PATH = "/monitoring/prometheus/metrics"  # TensorFlow Serving's default
 PLATFORM = "tensorflow"
+_LONGEST = 4096  # characters, as many as a path may have
 
 
 class ConfigError(ValueError):
@@ -134,6 +135,12 @@ def models(message: Any) -> list[ModelConfig]:
 def _model(message):
     if not message.name:
         raise ConfigError("A model of the config list needs a name.")
+    texts = message.name, message.base_path, *message.version_labels
+    if (longest := max(map(len, texts))) > _LONGEST:
+        raise ConfigError(
+            f"A model's name, base path and labels may have at most {_LONGEST} "
+            f"characters. Received: {longest}, for model {message.name:.100}."
+        )
     _check_platform(message)
     if message.HasField("logging_config"):
         raise ConfigError(

@@ -12,7 +12,6 @@ so the answer must come soon: later the client counts as gone here too.
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -39,22 +38,15 @@ class Connection(H11Protocol):
     Args:
         config: uvicorn's configuration.
         state: What uvicorn's server knows of all its connections.
-        ended: Called when the connection has ended.
 
     Attributes:
         since: The event loop's time at which the server began to wait for the
             client: when it connected, or was last answered.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        state: ServerState,
-        ended: Callable[["Connection"], Any],
-    ):
+    def __init__(self, config: Config, state: ServerState):
         super().__init__(config, state, {})
         self.conn = self._requests = _Requests(h11.SERVER, _LONGEST_HEAD)
-        self._ended = ended
         self._unread = 0  # bytes of answers that the client has not read
         # Set when the client has shut its side: it counts as gone then.
         self._end: asyncio.TimerHandle | None = None
@@ -105,7 +97,6 @@ class Connection(H11Protocol):
         self._unset_keepalive_if_required()
         if self._end is not None:
             self._end.cancel()
-        self._ended(self)
 
     def on_response_complete(self) -> None:
         self.since = self.loop.time()

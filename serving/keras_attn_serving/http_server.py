@@ -50,7 +50,6 @@ class HttpServer:
         limits: Connections,
     ):
         self._sockets, self._limits = sockets, limits
-        self._connections: set[Connection] = set()
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -64,6 +63,8 @@ class HttpServer:
                 timeout_keep_alive=math.ceil(limits.idle_seconds) + 1,
             )
         )
+        # uvicorn's: a connection is in it from when it can be ended.
+        self._connections = self._server.server_state.connections
         self._tasks: list[asyncio.Task] = []
         self._serving: asyncio.Task | None = None
         self._crowded = Seldom(
@@ -131,13 +132,7 @@ class HttpServer:
                 self._make_room()
 
     def _connection(self):
-        connection = Connection(
-            self._server.config,
-            self._server.server_state,
-            self._connections.discard,
-        )
-        self._connections.add(connection)
-        return connection
+        return Connection(self._server.config, self._server.server_state)
 
     def _make_room(self):
         """Ends the connection that has waited longest for its client.

@@ -4,6 +4,7 @@ Names, labels, units and buckets are TensorFlow Serving's, so that its
 dashboards and alerts work with either server.
 """
 
+import collections
 import logging
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import prometheus_client
 from prometheus_client.core import Metric
 
 from keras_attn_serving.errors import Code
+from keras_attn_serving.seldom import Seldom
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +42,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = prometheus_client.CollectorRegistry()
+        self._failed: dict[tuple, Seldom] = collections.defaultdict(
+            lambda: Seldom(
+                _LOG,
+                "failed times=%d model=%.200s api=%s entrypoint=%s code=%s "
+                "seconds=%.3f",
+            )
+        )
         self._requests = self._counter(
             "request_count", "Requests by their status.", "model_name", "status"
         )
@@ -90,6 +99,9 @@ class Metrics:
     ) -> None:
         """Counts a request, and logs it if the server is at fault.
 
+        Requests of one model, call and status have a line a minute, with the
+        time of the last.
+
         The log never has a user's text, so not the text of the error either.
 
         Args:
@@ -101,14 +113,8 @@ class Metrics:
         """
         self._requests.labels(model, code.name).inc()
         if code in _FAULTS:
-            _LOG.warning(
-                "failed model=%s api=%s entrypoint=%s code=%s seconds=%.3f",
-                model,
-                api,
-                entrypoint,
-                code.name,
-                seconds,
-            )
+            kind = model, api, entrypoint, code.name
+            self._failed[kind](*kind, seconds)
         if code is Code.OK:
             microseconds = seconds * 1e6
             self._latency.labels(model, api, entrypoint).observe(microseconds)

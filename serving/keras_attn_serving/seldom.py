@@ -18,10 +18,14 @@ class Seldom:
         self._log, self._text = log, text
         self._times, self._next = 0, 0.0
 
-    def __call__(self) -> None:
-        """Notes that the warning is due, and logs it if a minute is over."""
+    def __call__(self, *values: object) -> None:
+        """Notes that the warning is due, and logs it if a minute is over.
+
+        Args:
+            values: What the text has behind the number.
+        """
         self._times += 1
         now = time.monotonic()
         if now >= self._next:
-            self._log.warning(self._text, self._times)
+            self._log.warning(self._text, self._times, *values)
             self._times, self._next = 0, now + _SECONDS

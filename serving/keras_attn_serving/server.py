@@ -326,7 +326,9 @@ class Server:
                 *self._channel_arguments,
             ],
         )
-        rpcs = Rpcs(self._limits.answer_bytes, self._connections.idle_seconds)
+        self._rpcs = rpcs = Rpcs(
+            self._limits.answer_bytes, self._connections.idle_seconds
+        )
         most = self._connections.most
         self._health = Health(_HEALTH_NAMES, rpcs, most)
         services = (

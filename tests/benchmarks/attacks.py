@@ -228,8 +228,8 @@ def zipped_fields(target, count):
 
 
 def unread_answers(target, count):
-    """Calls with answers of 16 MiB that nobody reads."""
-    # 10 outputs by gRPC, about 600 kB, for texts of a few letters.
+    """Calls with large answers that nobody reads."""
+    # About 1.5 MB of alignments and tokens.
     text = b"a " * 500 if target.model == "toy" else b"a" * 1000
     raw = target.request("align", *[text] * 128).SerializeToString()
     return _unread(target, _PREDICT, raw, count)

@@ -57,7 +57,7 @@ ATTACKS = {
     "silent connections": (attacks.silent_connections, 300, 40),
     "unfinished bodies": (attacks.unfinished_bodies, 100, 10),
     "zipped fields": (attacks.zipped_fields, 8, 2),
-    "unread answers": (attacks.unread_answers, 90, 8),
+    "unread answers": (attacks.unread_answers, 240, 8),
     "unread watches": (attacks.unread_watches, 90, 8),
     "unread reflection": (attacks.unread_reflection, 20, 2),
     "silent calls": (attacks.silent_calls, 30_000, 500),

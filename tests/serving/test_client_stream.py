@@ -98,6 +98,7 @@ def test_features_stream_by_name(toys, served):
             assert streamed(client, one)[0] == text
 
 
+@pytest.mark.full
 def test_an_async_client_streams_the_same(served):
     async def stream():
         async with AsyncClient(served("greedy").address, "greedy") as client:
@@ -108,6 +109,7 @@ def test_an_async_client_streams_the_same(served):
     assert asyncio.run(stream()) == tokens
 
 
+@pytest.mark.full
 def test_a_stream_by_rest_is_the_same(served):
     server = served("greedy")
     with (
@@ -121,6 +123,7 @@ def test_a_stream_by_rest_is_the_same(served):
             assert found._replace(alignment=0) == expected._replace(alignment=0)
 
 
+@pytest.mark.full
 def test_a_stream_ends_where_it_is_told(served):
     with Client(served("greedy").address, "greedy") as client:
         _, tokens = streamed(client, "edcbaabcde")
@@ -201,6 +204,7 @@ def test_a_step_that_cannot_be_answered_ends_the_stream():
         Steps([5, 6], ["", "a", "b"], ["", "out of range"]).stream()
 
 
+@pytest.mark.full
 def test_long_calls_are_split_to_the_servers_limit_and_joined(served):
     many = [LINES[n % len(LINES)] for n in range(300)]
     with (
@@ -220,6 +224,7 @@ def test_long_calls_are_split_to_the_servers_limit_and_joined(served):
                 )
 
 
+@pytest.mark.full
 def test_the_command_prints_a_stream(served, capsys):
     server = served("greedy")
     flags = ["query", "--stream", "--address", server.address]
@@ -251,6 +256,7 @@ def blocks_of(thing):
 EXAMPLES = examples()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_in_docstrings_run(name, served, capsys):
     address = served("greedy").address

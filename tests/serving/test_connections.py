@@ -1,5 +1,6 @@
 """Clients that connect and then keep the server waiting, by HTTP and gRPC."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import gzip
@@ -22,6 +23,7 @@ from helpers import until
 from keras_attn_serving import Client
 from keras_attn_serving import http_connection
 from keras_attn_serving.connections import Connections
+from keras_attn_serving.http_server import HttpServer
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
@@ -125,6 +127,24 @@ def test_a_head_that_trickles_in_has_no_more_time(connect):
             connection.sendall(b"X")
             time.sleep(0.05)
     assert time.monotonic() - started < 20
+
+
+def test_connections_are_watched_whatever_moment_they_come_at():
+    async def come_and_wait():
+        listening = socket.create_server(("localhost", 0))
+        limits = Connections(MOST, idle_seconds=1e-6)  # always looking
+        server = HttpServer(None, [listening], limits)
+        server.start()
+        for turns in range(50):
+            for _ in range(turns):  # of the event loop
+                await asyncio.sleep(0)
+            address = listening.getsockname()
+            reader, writer = await asyncio.open_connection(*address)
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+            writer.close()
+        await server.stop(0.0)
+
+    asyncio.run(come_and_wait())
 
 
 def test_a_connection_that_is_idle_after_an_answer_is_closed(connect):
