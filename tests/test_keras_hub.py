@@ -290,7 +290,9 @@ def test_fit(name):
     found = made(sources).text
     assert found == family.translator(SEARCHES["greedy"])(sources).text
     if family.generates:
-        assert found == family.generated("greedy", sources)
+        # Beside longer texts, KerasHub's Moonshine writes on after an end.
+        each = [family.take([i]) for i in range(len(targets))]
+        assert found == [family.generated("greedy", x)[0] for x in each]
     assert any(x.finished for x in made(sources))
 
 

@@ -13,8 +13,11 @@ import time
 from concurrent import futures
 
 import grpc
-from bare_http2 import BareHttp2
 from tensorflow_serving.apis import predict_pb2
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "serving"))
+
+from bare_http2 import BareHttp2  # noqa: E402
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _CHECK = "/grpc.health.v1.Health/Check"
