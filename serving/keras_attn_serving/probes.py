@@ -47,13 +47,20 @@ class Health:
         """Says from now on that the services do not serve."""
         self._stopped.set()
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Returns what gRPC's server needs to call the methods."""
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Adds the methods to a server.
+
+        They are registered too: gRPC takes calls of a registered method as
+        they arrive. Other calls wait for all that came before, which are
+        thousands in a burst.
+        """
         methods = {
             "Check": self._rpcs.unary(self._check),
             "Watch": self._rpcs.stream(self._watch),
         }
-        return grpc.method_handlers_generic_handler(HEALTH, methods)
+        handler = grpc.method_handlers_generic_handler(HEALTH, methods)
+        server.add_generic_rpc_handlers((handler,))
+        server.add_registered_method_handlers(HEALTH, methods)
 
     async def _check(self, raw, context):
         name = _name(raw)

@@ -341,12 +341,12 @@ class Server:
                 rpcs,
             ),
             ModelService(self._catalog, self._aside, self._limits, rpcs),
-            self._health,
             Reflection((_PREDICTION, _MODEL, HEALTH, REFLECTION), rpcs),
         )
         self._server.add_generic_rpc_handlers(
             tuple(each.handlers() for each in services)
         )
+        self._health.add_to(self._server)
         bound = _bind(self._server, host, port, self._tls)
         if socket_path is not None:
             _bind_unix(self._server, socket_path)

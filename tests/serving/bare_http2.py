@@ -58,10 +58,20 @@ class BareHttp2:
         self.socket.sendall(_frame(HEADERS, _END_HEADERS, number, block))
         return number
 
-    def send(self, stream: int, raw: bytes, last: bool = False) -> None:
-        """Sends bytes of a stream, as its window allows."""
+    def send(
+        self,
+        stream: int,
+        raw: bytes,
+        last: bool = False,
+        seconds: float = 30.0,
+    ) -> None:
+        """Sends bytes of a stream, as its window allows, for so many seconds.
+
+        Raises:
+            StopIteration: The window stayed too small, or the server closed.
+        """
         parts = [raw[i : i + _MOST] for i in range(0, len(raw), _MOST)]
-        frames = self.frames()
+        frames = self.frames(seconds)
         for number, part in enumerate(parts):
             while min(self._window(0), self._window(stream)) < len(part):
                 next(frames)
@@ -77,10 +87,12 @@ class BareHttp2:
         self.send(stream, struct.pack(">BI", 1, len(body)) + body, True)
         return stream
 
-    def begin(self, path: str, length: int, part: bytes) -> int:
+    def begin(
+        self, path: str, length: int, part: bytes, seconds: float = 30.0
+    ) -> int:
         """Makes a call and sends a part of a message; returns its stream."""
         stream = self.open(path)
-        self.send(stream, struct.pack(">BI", 0, length) + part)
+        self.send(stream, struct.pack(">BI", 0, length) + part, False, seconds)
         return stream
 
     def frames(self, seconds: float = 30.0):

@@ -34,6 +34,7 @@ from keras_attn_serving.metrics import Metrics
 from keras_attn_serving.parsing import parse
 from keras_attn_serving.parsing import weight
 from keras_attn_serving.server import Server
+from keras_attn_serving.service import PredictionService
 from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.config import model_server_config_pb2
@@ -369,6 +370,34 @@ def test_thousands_of_calls_over_one_channel_are_answered(server):
 
     answers = asyncio.run(ask())
     assert all(each["text"] == ["chat"] for each in answers)
+
+
+def test_a_health_check_does_not_wait_for_calls_that_came_before(
+    serve, monkeypatch
+):
+    async def predict(self, raw, context):
+        time.sleep(0.005)  # the event loop is busy
+        return raw
+
+    monkeypatch.setattr(PredictionService, "Predict", predict)
+    apart = [("grpc.use_local_subchannel_pool", 1)]  # connections of their own
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serve())
+        *channels, last = [
+            stack.enter_context(grpc.insecure_channel(server.address, apart))
+            for _ in range(5)
+        ]
+        check = health_pb2_grpc.HealthStub(last).Check
+        check(health_pb2.HealthCheckRequest(), timeout=60)  # connects
+        calls = [
+            channel.unary_unary(PREDICT).future(b"", timeout=60)
+            for channel in channels
+            for _ in range(100)
+        ]
+        check(health_pb2.HealthCheckRequest(), timeout=60)
+        answered = sum(each.done() for each in calls)
+        assert {each.code() for each in calls} == {grpc.StatusCode.OK}
+    assert answered < len(calls) / 2
 
 
 def test_calls_and_headers_of_a_connection_have_a_limit(server):
