@@ -24,6 +24,7 @@ from keras_attn_serving.errors import StatusError
 from keras_attn_serving.errors import invalid_argument
 from keras_attn_serving.limits import Limits
 from keras_attn_serving.metrics import Metrics
+from keras_attn_serving.room import Room
 from keras_attn_serving.workers import named
 
 _SMALL = 64 * 1024  # bytes of an answer that the event loop writes itself
@@ -55,7 +56,7 @@ class Batches(Executor):
         self._metrics = metrics
         self._queues: dict[tuple, collections.deque[_Task]] = {}
         self._free = config.num_batch_threads
-        self._bytes = 0
+        self._bytes, self._room = 0, Room(limits.elements)
         self._timer: asyncio.TimerHandle | None = None
         self._pool = futures.ThreadPoolExecutor(
             config.num_batch_threads, thread_name_prefix="keras_attn_batch"
@@ -236,20 +237,27 @@ class Batches(Executor):
         rows = sum(x.rows for x in tasks)
         size = self._size(rows)
         self._metrics.processed(size, size - rows)
-        job = tasks[0].job
+        elements = size * max(x.job.plan.longest for x in tasks)
+        with self._room.taken(elements, seconds) as left:
+            values = self._executed(tasks, size - rows, left)
         if len(tasks) == 1 and size == rows:
-            return [job.model.execute(job.plan, seconds)]
+            return [values]
+        return _split(values, [x.rows for x in tasks], size)
+
+    def _executed(self, tasks, extra, seconds):
+        job = tasks[0].job
+        if len(tasks) == 1 and not extra:
+            return job.model.execute(job.plan, seconds)
         feeds = {
             name: _joined(
                 name,
                 [x.job.plan.feeds[name] for x in tasks],
-                size - rows,
+                extra,
                 self._config.pad_variable_length_inputs,
             )
             for name in job.plan.feeds
         }
-        values = job.model.execute(job.plan._replace(feeds=feeds), seconds)
-        return _split(values, [x.rows for x in tasks], size)
+        return job.model.execute(job.plan._replace(feeds=feeds), seconds)
 
     def _size(self, rows):
         """Returns the rows of a batch, with those that are added to it."""

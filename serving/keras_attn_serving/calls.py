@@ -3,12 +3,14 @@
 import abc
 import asyncio
 import contextlib
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_attn_serving.model import Model
+from keras_attn_serving.room import Room
 from keras_attn_serving.validation import Plan
 from keras_attn_serving.workers import Workers
 
@@ -58,10 +60,13 @@ class Call(abc.ABC):
             StatusError: If it has too many bytes, or an output cannot be sent.
         """
 
-    def run(self, timeout: float | None = None) -> bytes:
-        """Runs the call alone, in this thread."""
-        with self.open() as job:
-            return self.answer(job, job.model.execute(job.plan, timeout))
+    def run(self, room: Room, timeout: float | None = None) -> bytes:
+        """Runs the call alone, in this thread, as soon as there is room."""
+        with (
+            self.open() as job,
+            room.taken(job.plan.elements, timeout) as left,
+        ):
+            return self.answer(job, job.model.execute(job.plan, left))
 
 
 class Executor(abc.ABC):
@@ -114,14 +119,16 @@ class Alone(Executor):
 
     Args:
         workers: The threads.
+        room: Room for the elements of the calls that run.
     """
 
-    def __init__(self, workers: Workers):
+    def __init__(self, workers: Workers, room: Room):
         super().__init__()
-        self._workers = workers
+        self._workers, self._room = workers, room
 
     async def _answer(self, call, remaining):
-        return await self._workers.run(call.run, remaining, call.size)
+        run = functools.partial(call.run, self._room)
+        return await self._workers.run(run, remaining, call.size)
 
     def close(self) -> None:
         self._workers.close()

@@ -297,7 +297,8 @@ def _add_limits(group):
         (
             "elements",
             limits.elements,
-            "elements of an input: rows times the longest row",
+            "elements of an input, and of all calls that run at a time: rows "
+            "times the longest row",
         ),
         ("message_bytes", limits.message_bytes, "bytes of a request"),
         ("answer_bytes", limits.answer_bytes, "bytes of an answer"),

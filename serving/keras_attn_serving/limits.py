@@ -29,7 +29,8 @@ class Limits(NamedTuple):
         rows: Most rows of a request, for inputs with a row for each text.
         text_bytes: Most bytes of a string.
         elements: Most elements of an input: its rows times the longest row,
-            in steps; of texts in bytes.
+            in steps; of texts in bytes. The calls that run at a time may have
+            as many together; see `Room`.
         message_bytes: Most bytes of a message, and of a tensor when decoded.
         answer_bytes: Most bytes of an answer.
         run_seconds: Seconds after which a run is cancelled, whatever the

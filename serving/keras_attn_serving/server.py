@@ -45,6 +45,7 @@ try:
     from keras_attn_serving.probes import Health
     from keras_attn_serving.probes import Reflection
     from keras_attn_serving.rest import RestApi
+    from keras_attn_serving.room import Room
     from keras_attn_serving.rpcs import Rpcs
     from keras_attn_serving.rpcs import make_task
     from keras_attn_serving.service import ModelService
@@ -307,7 +308,8 @@ class Server:
                     self._limits.queued_calls,
                     self._limits.run_seconds,
                     4 * self._limits.message_bytes,
-                )
+                ),
+                Room(self._limits.elements),
             )
         else:
             self._executor = Batches(

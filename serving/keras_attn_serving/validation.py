@@ -38,6 +38,12 @@ class Plan(NamedTuple):
     outputs: dict[str, str]
     longest: int = 0
 
+    @property
+    def elements(self) -> int:
+        """Elements of an input: its rows times the longest row."""
+        rows = (len(x) for x in self.feeds.values() if x.ndim)
+        return max(rows, default=1) * self.longest
+
 
 def plan(
     signatures: Mapping[str, Signature],
