@@ -28,13 +28,13 @@ test: lint
 # memory of all that it has traced and compiled: two processes with half of the
 # tests each filled 24 GB.
 PARTS = 1 2 3 4 5 6 7
-PART_1 = tests/test_mechanisms.py --dist load
-PART_2 = tests/*/
-PART_3 = tests/test_[a-d]*.py
-PART_4 = tests/test_[e-h]*.py
-PART_5 = tests/test_[i-l]*.py
-PART_6 = tests/test_[m-s]*.py --deselect tests/test_mechanisms.py
-PART_7 = tests/test_[t-z]*.py
+PART_1 = tests/layers/test_mechanisms.py --dist load
+PART_2 = tests/layers --deselect tests/layers/test_mechanisms.py tests/serving
+PART_3 = tests/incremental tests/text
+PART_4 = tests/decoding
+PART_5 = tests/export tests/viewing
+PART_6 = tests/diagnostics tests/training tests/examples
+PART_7 = tests/models tests/project
 
 # A part that fails does not stop the others. `make test-part PART=3 MARKS=full`
 # leaves out of a part what `make test` runs.

@@ -34,31 +34,39 @@ GUIDES = {
 
 # The reference: a page of each title for what is public in these modules.
 REFERENCE = {
-    "Layers": "attention positions placement",
-    "Scores": "parts scores",
-    "Alignments": "alignments",
-    "Decoder and cells": "decoder marginal cells",
-    "Search": "search",
-    "Text": "text special_tokens batches",
-    "Shortlists": "shortlist",
-    "Translator": "translator",
+    "Layers": "layers placement",
+    "Scores": "layers.parts layers.scores",
+    "Alignments": "layers.alignments",
+    "Decoder and cells": "layers.decoder layers.marginal layers.cells",
+    "Decoding": "decoding",
+    "Text": "text training.batches",
+    "Shortlists": "decoding.shortlist",
+    "Translator": "decoding.translator",
     "Export": "export",
-    "Checks": "findings",
+    "Checks": "diagnostics",
     "Steppers": "incremental",
-    "Losses and metrics": "losses regularizers reinforce scheduled_sampling "
-    "metrics",
-    "Callbacks and schedules": "callbacks schedules",
-    "Plots and pages": "plots html gradients",
-    "Migration": "migration",
+    "Losses and metrics": "training",
+    "Callbacks and schedules": "training.callbacks training.schedules",
+    "Plots and pages": "viewing",
+    "Migration": "models.tf_addons",
 }
 
 # What else stands there: names of subpackages, for who writes parts.
 FURTHER = {
-    "Search": "search: Step Task Option Choice Integer Real PerSource",
-    "Text": "text: Characters Whitespace",
+    "Layers": "layers.attention: Memory History",
+    "Scores": "layers.parts: Part",
+    "Alignments": "layers.alignments: Sample Window",
+    "Decoder and cells": "layers.decoder: DecoderState Source",
+    "Decoding": "decoding: Step Task Hypotheses Option Choice Integer Real "
+    "PerSource",
+    "Text": "text.built_in: Characters Whitespace",
+    "Translator": "decoding.translator: Token",
     "Export": "export: export",
-    "Losses and metrics": "metrics: bleu chrf word_error_rate "
-    "character_error_rate sequence_error_rate alignment_links",
+    "Checks": "diagnostics: Finding",
+    "Steppers": "incremental: Encoded Ensemble",
+    "Losses and metrics": "training.metrics: bleu chrf word_error_rate "
+    "character_error_rate sequence_error_rate error_rates edit_distance "
+    "alignment_links",
 }
 
 _DESCRIPTION = """::: {}
@@ -210,13 +218,15 @@ class Reference:
         }
         self._pages = {title: [] for title in REFERENCE}
         for name in public_names(package):
-            module = package.members[name].target_path.split(".")[1]
-            if module in page_of:
-                self._add(page_of[module], package, name)
+            _, *module = package.members[name].target_path.split(".")
+            rooms = [".".join(module[:n]) for n in range(len(module), 0, -1)]
+            pages = [page_of[x] for x in rooms if x in page_of]
+            if pages:
+                self._add(pages[0], package, name)
             else:
                 self.errors.append(
                     f"keras_attn.{name} has no place in the reference: give "
-                    f"`{module}` a page in `REFERENCE`, .docs/build.py"
+                    f"`{rooms[-1]}` a page in `REFERENCE`, .docs/build.py"
                 )
         for title, names in FURTHER.items():
             module, names = names.split(": ")

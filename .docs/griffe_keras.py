@@ -15,7 +15,7 @@ import re
 import griffe
 
 PACKAGES = ("keras_attn", "keras_attn_serving")
-DESCRIBED = ("search", "text", "export")  # whose own docstrings are shown
+DESCRIBED = ("decoding", "text", "export")  # whose own docstrings are shown
 
 _OPTIONS = ("Choice", "Integer", "Option", "PerSource", "Real")  # of a search
 
@@ -61,7 +61,7 @@ class KerasDocstrings(griffe.Extension):
         own = {x: f"{pkg.name}.{x}" for x in public_names(pkg)}
         own |= {path: path for path in own.values()}
         own |= {f"{pkg.name}.{x}": f"{pkg.name}.{x}" for x in DESCRIBED}
-        base = pkg.name == "keras_attn" and pkg["search.base.Search"]
+        base = pkg.name == "keras_attn" and pkg["decoding.search.Search"]
         common = options_of(base) if base else {}
         for thing in everything_in(pkg):
             if thing.is_class and "__init__" not in thing.members:
@@ -73,8 +73,12 @@ class KerasDocstrings(griffe.Extension):
 
 
 def public_names(package) -> list[str]:
-    """Returns the names that a package offers, sorted."""
-    found = set(package.exports or ())
+    """Returns the names that a package offers but for modules, sorted."""
+    if package.exports:
+        named = {x for x in package.exports if isinstance(x, str)}
+        named |= lazy_names(package).keys()
+        return sorted(x for x in named if not package.members[x].is_module)
+    found = set()
     for name, member in package.members.items():
         if member.is_alias and not name.startswith("_"):
             if member.target_path.startswith(f"{package.name}."):

@@ -153,7 +153,7 @@ def by_length(model, texts, task, test):
 
 
 def phonemes_right(found, targets):
-    rates = keras_attn.error_rates(
+    rates = keras_attn.metrics.error_rates(
         [x.split() for x in found], [[x.split()] for x in targets]
     )
     return 100 * (1 - float(rates.token))

@@ -114,7 +114,7 @@ def measure(name: str, split, options) -> dict:
     found = {}
     for kind, test in split.held_out.items():
         names = translator(test.pictures).text
-        wrong = keras_attn.error_rates(
+        wrong = keras_attn.metrics.error_rates(
             [x.split() for x in names], [[x.split()] for x in test.names]
         )
         found[f"{kind}: names wrong"] = f"{100 * wrong.sequence:.0f} %"

@@ -27,7 +27,7 @@ import keras_attn
 """
 ## The model
 
-Each sublayer normalises its input first, which makes training easier (Xiong
+Each sublayer normalizes its input first, which makes training easier (Xiong
 et al., 2020). Three things let the model be decoded a token at a time. The
 self-attention of the target has `use_causal_mask=True`. The layer that adds
 positions takes `start_index`, so it can be told where it is. All other layers

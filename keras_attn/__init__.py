@@ -7,117 +7,157 @@ export and `Translator` need TensorFlow and are imported on first use.
 
 import importlib
 
-from keras_attn import hub as hub
-from keras_attn.alignments import Alignment as Alignment
-from keras_attn.alignments import EntmaxAlignment as EntmaxAlignment
-from keras_attn.alignments import HardAlignment as HardAlignment
-from keras_attn.alignments import (
-    LocalMonotonicAlignment as LocalMonotonicAlignment,
-)
-from keras_attn.alignments import (
-    LocalPredictiveAlignment as LocalPredictiveAlignment,
-)
-from keras_attn.alignments import MonotonicAlignment as MonotonicAlignment
-from keras_attn.alignments import ReinforceAlignment as ReinforceAlignment
-from keras_attn.alignments import Sample as Sample
-from keras_attn.alignments import SigmoidAlignment as SigmoidAlignment
-from keras_attn.alignments import SoftmaxAlignment as SoftmaxAlignment
-from keras_attn.alignments import SparsemaxAlignment as SparsemaxAlignment
-from keras_attn.alignments import Window as Window
-from keras_attn.attention import Attention as Attention
-from keras_attn.attention import BahdanauAttention as BahdanauAttention
-from keras_attn.attention import History as History
-from keras_attn.attention import LuongAttention as LuongAttention
-from keras_attn.attention import Memory as Memory
-from keras_attn.attention import ScaledDotAttention as ScaledDotAttention
-from keras_attn.callbacks import BestCheckpoint as BestCheckpoint
-from keras_attn.callbacks import Decode as Decode
-from keras_attn.callbacks import Resume as Resume
-from keras_attn.cells import GRUCell as GRUCell
-from keras_attn.cells import LayerNormGRUCell as LayerNormGRUCell
-from keras_attn.cells import LayerNormLSTMCell as LayerNormLSTMCell
-from keras_attn.cells import ResidualCell as ResidualCell
-from keras_attn.decoder import AttentionDecoder as AttentionDecoder
-from keras_attn.decoder import DecoderState as DecoderState
-from keras_attn.decoder import Source as Source
-from keras_attn.findings import Finding as Finding
-from keras_attn.findings import check as check
-from keras_attn.html import attention_html as attention_html
-from keras_attn.incremental import Encoded as Encoded
-from keras_attn.incremental import Ensemble as Ensemble
-from keras_attn.incremental import Incremental as Incremental
-from keras_attn.incremental import Stepper as Stepper
-from keras_attn.incremental import stepper_for as stepper_for
-from keras_attn.losses import SequenceCrossentropy as SequenceCrossentropy
-from keras_attn.marginal import MarginalDecoder as MarginalDecoder
-from keras_attn.marginal import MarginalState as MarginalState
-from keras_attn.metrics import Perplexity as Perplexity
-from keras_attn.metrics import SequenceAccuracy as SequenceAccuracy
-from keras_attn.metrics import TokenAccuracy as TokenAccuracy
-from keras_attn.metrics import alignment_error_rate as alignment_error_rate
-from keras_attn.metrics import edit_distance as edit_distance
-from keras_attn.metrics import error_rates as error_rates
-from keras_attn.migration import (
-    load_tf_addons_weights as load_tf_addons_weights,
-)
-from keras_attn.parts import Part as Part
-from keras_attn.placement import on_device as on_device
-from keras_attn.plots import plot_attention as plot_attention
-from keras_attn.positions import PositionEmbedding as PositionEmbedding
-from keras_attn.positions import SinePositionEncoding as SinePositionEncoding
-from keras_attn.regularizers import CoverageLoss as CoverageLoss
-from keras_attn.regularizers import DoublyStochastic as DoublyStochastic
-from keras_attn.reinforce import ReinforceModel as ReinforceModel
-from keras_attn.scheduled_sampling import (
-    ScheduledSamplingModel as ScheduledSamplingModel,
-)
-from keras_attn.schedules import InverseSigmoidDecay as InverseSigmoidDecay
-from keras_attn.schedules import (
-    InverseSquareRootDecay as InverseSquareRootDecay,
-)
-from keras_attn.scores import AdditiveScore as AdditiveScore
-from keras_attn.scores import ConcatScore as ConcatScore
-from keras_attn.scores import CosineScore as CosineScore
-from keras_attn.scores import CoverageScore as CoverageScore
-from keras_attn.scores import DotScore as DotScore
-from keras_attn.scores import GeneralScore as GeneralScore
-from keras_attn.scores import LocationScore as LocationScore
-from keras_attn.scores import LocationSensitiveScore as LocationSensitiveScore
-from keras_attn.scores import ScaledDotScore as ScaledDotScore
-from keras_attn.scores import Score as Score
-from keras_attn.special_tokens import SpecialTokens as SpecialTokens
+from keras_attn import renamed
+from keras_attn.diagnostics import check
+from keras_attn.incremental import Incremental
+from keras_attn.incremental import Stepper
+from keras_attn.incremental import stepper_for
+from keras_attn.layers.alignments import Alignment
+from keras_attn.layers.alignments import EntmaxAlignment
+from keras_attn.layers.alignments import HardAlignment
+from keras_attn.layers.alignments import LocalMonotonicAlignment
+from keras_attn.layers.alignments import LocalPredictiveAlignment
+from keras_attn.layers.alignments import MonotonicAlignment
+from keras_attn.layers.alignments import ReinforceAlignment
+from keras_attn.layers.alignments import SigmoidAlignment
+from keras_attn.layers.alignments import SoftmaxAlignment
+from keras_attn.layers.alignments import SparsemaxAlignment
+from keras_attn.layers.attention import Attention
+from keras_attn.layers.attention import BahdanauAttention
+from keras_attn.layers.attention import LuongAttention
+from keras_attn.layers.attention import ScaledDotAttention
+from keras_attn.layers.cells import GRUCell
+from keras_attn.layers.cells import LayerNormGRUCell
+from keras_attn.layers.cells import LayerNormLSTMCell
+from keras_attn.layers.cells import ResidualCell
+from keras_attn.layers.decoder import AttentionDecoder
+from keras_attn.layers.marginal import MarginalDecoder
+from keras_attn.layers.positions import PositionEmbedding
+from keras_attn.layers.positions import SinePositionEncoding
+from keras_attn.layers.scores import AdditiveScore
+from keras_attn.layers.scores import ConcatScore
+from keras_attn.layers.scores import CosineScore
+from keras_attn.layers.scores import CoverageScore
+from keras_attn.layers.scores import DotScore
+from keras_attn.layers.scores import GeneralScore
+from keras_attn.layers.scores import LocationScore
+from keras_attn.layers.scores import LocationSensitiveScore
+from keras_attn.layers.scores import ScaledDotScore
+from keras_attn.layers.scores import Score
+from keras_attn.models import keras_hub as _registers_its_layers  # noqa: F401
+from keras_attn.models.tf_addons.weights import load_tf_addons_weights
+from keras_attn.placement import on_device
+from keras_attn.text.special_tokens import SpecialTokens
+from keras_attn.training import metrics
+from keras_attn.training.callbacks import BestCheckpoint
+from keras_attn.training.callbacks import DecodingMetrics
+from keras_attn.training.callbacks import ResumeTraining
+from keras_attn.training.losses import SequenceCrossentropy
+from keras_attn.training.metrics import Perplexity
+from keras_attn.training.metrics import SequenceAccuracy
+from keras_attn.training.metrics import TokenAccuracy
+from keras_attn.training.metrics import alignment_error_rate
+from keras_attn.training.regularizers import CoverageLoss
+from keras_attn.training.regularizers import DoublyStochastic
+from keras_attn.training.reinforce import ReinforceModel
+from keras_attn.training.scheduled_sampling import ScheduledSamplingModel
+from keras_attn.training.schedules import InverseSigmoidDecay
+from keras_attn.training.schedules import InverseSquareRootDecay
+from keras_attn.viewing.html import attention_html
+from keras_attn.viewing.plots import plot_attention
 
 __version__ = "0.3.0"
 
 _NEED_TENSORFLOW = {
-    "BeamSearch": "search",
-    "BytePair": "text",
-    "Bytes": "text",
-    "GreedySearch": "search",
-    "Hypotheses": "search",
-    "Ids": "text",
-    "Sampling": "search",
-    "SentencePiece": "text",
-    "Scores": "translator",
-    "Search": "search",
-    "Shortlist": "shortlist",
-    "Splitter": "text",
-    "Text": "text",
-    "Token": "translator",
-    "Pairs": "batches",
-    "pairs": "batches",
-    "Translation": "translator",
-    "Translations": "translator",
-    "Translator": "translator",
-    "WordPiece": "text",
-    "rank_correlation": "gradients",
-    "saliency": "gradients",
+    "BeamSearch": "decoding",
+    "BytePair": "text.byte_pair",
+    "Bytes": "text.subwords",
+    "GreedySearch": "decoding",
+    "IntegerIds": "text.integer_ids",
+    "pairs": "training.batches",
+    "rank_correlation": "viewing.saliency",
+    "saliency": "viewing.saliency",
+    "Sampling": "decoding",
+    "Scores": "decoding.translator",
+    "Search": "decoding",
+    "SentencePiece": "text.subwords",
+    "Shortlist": "decoding.shortlist",
+    "Splitter": "text.splitter",
+    "Text": "text.text",
+    "Translation": "decoding.translator",
+    "Translations": "decoding.translator",
+    "Translator": "decoding.translator",
+    "WordPiece": "text.subwords",
 }
+
+__all__ = [
+    "AdditiveScore",
+    "Alignment",
+    "Attention",
+    "AttentionDecoder",
+    "BahdanauAttention",
+    "BestCheckpoint",
+    "ConcatScore",
+    "CosineScore",
+    "CoverageLoss",
+    "CoverageScore",
+    "DecodingMetrics",
+    "DotScore",
+    "DoublyStochastic",
+    "EntmaxAlignment",
+    "GRUCell",
+    "GeneralScore",
+    "HardAlignment",
+    "Incremental",
+    "InverseSigmoidDecay",
+    "InverseSquareRootDecay",
+    "LayerNormGRUCell",
+    "LayerNormLSTMCell",
+    "LocalMonotonicAlignment",
+    "LocalPredictiveAlignment",
+    "LocationScore",
+    "LocationSensitiveScore",
+    "LuongAttention",
+    "MarginalDecoder",
+    "MonotonicAlignment",
+    "Perplexity",
+    "PositionEmbedding",
+    "ReinforceAlignment",
+    "ReinforceModel",
+    "ResidualCell",
+    "ResumeTraining",
+    "ScaledDotAttention",
+    "ScaledDotScore",
+    "ScheduledSamplingModel",
+    "Score",
+    "SequenceAccuracy",
+    "SequenceCrossentropy",
+    "SigmoidAlignment",
+    "SinePositionEncoding",
+    "SoftmaxAlignment",
+    "SparsemaxAlignment",
+    "SpecialTokens",
+    "Stepper",
+    "TokenAccuracy",
+    "alignment_error_rate",
+    "attention_html",
+    "check",
+    "load_tf_addons_weights",
+    "metrics",
+    "on_device",
+    "plot_attention",
+    "stepper_for",
+    *_NEED_TENSORFLOW,
+]
 
 
 def __getattr__(name):
     if name not in _NEED_TENSORFLOW:
-        raise AttributeError(f"module 'keras_attn' has no attribute {name!r}")
+        now = renamed.new_name(name)
+        raise AttributeError(
+            f"module 'keras_attn' has no attribute {name!r}"
+            + (f". It is `keras_attn.{now}` since version 0.4." if now else "")
+        )
     try:
         module = importlib.import_module(f"keras_attn.{_NEED_TENSORFLOW[name]}")
     except ModuleNotFoundError as error:
@@ -134,4 +174,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*globals(), *_NEED_TENSORFLOW])
+    return sorted(__all__)

@@ -29,6 +29,26 @@ def required(function) -> list[str]:
     ]
 
 
+def refuse_old_names(given, **new_names):
+    """Raises `ValueError` for an argument whose name has changed.
+
+    Args:
+        given: Arguments that a call was given by name.
+        **new_names: The new names by the old ones.
+    """
+    for old, new in new_names.items():
+        if old in given:
+            raise ValueError(
+                f"`{old}` is called `{new}` since version 0.4. Received: "
+                f"{old}={given[old]!r}. Pass `{new}={given[old]!r}`."
+            )
+
+
+def with_new_names(config, **new_names):
+    """Returns a config, maybe of an earlier version, with the new names."""
+    return {new_names.get(name, name): x for name, x in config.items()}
+
+
 def positive(value, name, remedy=""):
     """Returns a positive integer; refuses anything else.
 

@@ -15,7 +15,7 @@ def take_rows(x, positions):
     Returns:
         Tensor of shape `(*positions.shape, *x.shape[2:])`.
     """
-    # Indexes all rows laid end to end. `take_along_axis` would repeat the
+    # Indexes all rows concatenated. `take_along_axis` would repeat the
     # positions for every entry, and its gradient fails inside `cond` under
     # XLA.
     batch, length, *trailing = ops.shape(x)

@@ -1,7 +1,7 @@
 """All names of Keras and KerasHub in use that are not their public API.
 
-A new version may change each of these names. `tests/test_keras_internals.py`
-tests the properties that this package relies on.
+A new version may change each of these names. The properties that this package
+relies on are tested in `tests/project/test_keras_internals.py`.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 # Failed asserts in these helpers then show their values.
-pytest.register_assert_rewrite("findings")
+pytest.register_assert_rewrite("support.findings")
 
 # The same examples on every run, and no time limit on slow machines.
 hypothesis.settings.register_profile(
@@ -27,47 +27,47 @@ for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
 if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
     # Files that need TensorFlow, or print its tensors.
     collect_ignore = [
-        "test_decode.py",
-        "test_distribution.py",
-        "test_docstrings.py",
-        "test_export.py",
-        "test_export_batching.py",
-        "test_export_onnx.py",
-        "test_export_rows.py",
-        "test_export_signatures.py",
-        "test_fixtures.py",
-        "test_fixtures_kinds.py",
-        "test_frames.py",
-        "test_incremental_apart.py",
-        "test_incremental_graph.py",
-        "test_marginal_graphs.py",
-        "test_precision.py",
-        "test_resume.py",
-        "test_translator.py",
-        "test_translator_ensembles.py",
-        "test_translator_features.py",
-        "test_translator_reports.py",
-        "test_translator_requests.py",
-        "test_translator_scores.py",
-        "test_translator_stream.py",
+        "training/test_decode.py",
+        "training/test_distribution.py",
+        "project/test_docstrings.py",
+        "export/test_export.py",
+        "export/test_export_batching.py",
+        "export/test_export_onnx.py",
+        "export/test_export_rows.py",
+        "export/test_export_signatures.py",
+        "project/test_fixtures.py",
+        "project/test_fixtures_kinds.py",
+        "decoding/test_frames.py",
+        "incremental/test_incremental_apart.py",
+        "incremental/test_incremental_graph.py",
+        "layers/test_marginal_graphs.py",
+        "training/test_precision.py",
+        "training/test_resume.py",
+        "decoding/test_translator.py",
+        "decoding/test_translator_ensembles.py",
+        "decoding/test_translator_features.py",
+        "decoding/test_translator_reports.py",
+        "decoding/test_translator_requests.py",
+        "decoding/test_translator_scores.py",
+        "decoding/test_translator_stream.py",
     ]
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks
 def pytest_collection_modifyitems(items):
-    """Marks all but `n` cases of a test with the mark `few(n)` as `full`.
+    """Marks all but `n` cases of a test with `sample_cases(n)` as `full`.
 
     Those that stay are evenly spread. Each test begins elsewhere, so that
     tests with the same cases keep different ones; a single one is the first.
     """
     cases = collections.defaultdict(list)
     for item in items:
-        if item.get_closest_marker("few") and not item.get_closest_marker(
-            "full"
-        ):
+        if item.get_closest_marker(
+            "sample_cases"
+        ) and not item.get_closest_marker("full"):
             cases[item.fspath, item.originalname].append(item)
     for (_, name), found in cases.items():
-        (count,) = found[0].get_closest_marker("few").args
+        (count,) = found[0].get_closest_marker("sample_cases").args
         begin = zlib.crc32(name.encode()) if count > 2 else 0
         kept = {
             (begin + i * len(found) // count) % len(found) for i in range(count)
@@ -88,6 +88,6 @@ def seeded():
 @pytest.fixture(scope="session")
 def toys():
     """Named translators with seeded weights, made when first asked for."""
-    import toys
+    from support import toys
 
     return toys.Toys()

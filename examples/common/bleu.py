@@ -32,7 +32,9 @@ def watch(model, split, source_text, target_text):
     search = keras_attn.GreedySearch()
     translator = keras_attn.Translator(model, source_text, target_text, search)
     held_out = split.validation.first(200)
-    return keras_attn.Decode(translator, *held_out, metrics=["bleu"], show=1)
+    return keras_attn.DecodingMetrics(
+        translator, *held_out, metrics=["bleu"], show=1
+    )
 
 
 def report(translator, test, name: str):

@@ -19,7 +19,7 @@ def error_rates(translator, pronunciations: dict[str, list[str]]):
     gives none, the nearest one counts.
     """
     hypotheses = translator(list(pronunciations)).text
-    return keras_attn.error_rates(
+    return keras_attn.metrics.error_rates(
         [hypothesis.split() for hypothesis in hypotheses],
         [
             [one.split() for one in several]
@@ -44,7 +44,7 @@ def watch(model, split, letters, phonemes, note: str = ""):
     )
     held_out = split.first(500).validation
     search = keras_attn.GreedySearch(cmudict.LONGEST)
-    return keras_attn.Decode(
+    return keras_attn.DecodingMetrics(
         keras_attn.Translator(model, letters, phonemes, search),
         sources=list(held_out),
         references=list(held_out.values()),

@@ -88,5 +88,5 @@ before anything is computed:
   returned as wide as for the longest source.
 """
 
-from keras_attn.export.base import export as export
-from keras_attn.export.module import Module as Module
+from keras_attn.export.exporting import export as export
+from keras_attn.export.tf_saved_model.module import Module as Module

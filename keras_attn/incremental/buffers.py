@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_attn.decoder.state import Past
+from keras_attn.layers.decoder.state import Past
 from keras_attn.structures import replace
 
 

@@ -6,14 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.incremental.base import Incremental
+from keras_attn.incremental.incremental import Incremental
 
 
 class Ensemble:
     """Several models that decode together, with the interface of one model.
 
     A token's log-probability is the mean of the models' log-probabilities,
-    renormalised: the geometric mean of their distributions. The alignments
+    renormalized: the geometric mean of their distributions. The alignments
     are the mean over the models that attend.
 
     Args:
@@ -34,7 +34,7 @@ class Ensemble:
         ...         keras.layers.Embedding(10, 8)(target), source)
         ...     logits = keras.layers.Dense(10)(hidden)
         ...     return keras.Model([source, target], logits)
-        >>> ensemble = keras_attn.Ensemble(
+        >>> ensemble = keras_attn.incremental.Ensemble(
         ...     [keras_attn.Incremental(model()) for _ in range(2)])
         >>> encoded = ensemble.encode(np.ones((2, 5, 4), "float32"))
         >>> state = ensemble.start(encoded)
@@ -102,7 +102,11 @@ class Ensemble:
         )
 
     def step(
-        self, tokens, state: tuple, encoded: tuple, apart: bool = False
+        self,
+        tokens,
+        state: tuple,
+        encoded: tuple,
+        per_row_position: bool = False,
     ) -> tuple:
         """Extends each hypothesis by one token, as `Incremental.step`.
 
@@ -110,7 +114,7 @@ class Ensemble:
         """
         logits, alignments, states = zip(
             *(
-                x.step(tokens, own, one, apart)
+                x.step(tokens, own, one, per_row_position)
                 for x, own, one in zip(
                     self.members, state, encoded, strict=True
                 )

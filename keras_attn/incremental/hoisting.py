@@ -14,11 +14,11 @@ import keras
 from keras import layers
 from keras import ops
 
-from keras_attn import cells
 from keras_attn.incremental.stepper import Stepper
 from keras_attn.incremental.steppers.decoder import DecoderStepper
 from keras_attn.incremental.steppers.nested import NestedStepper
 from keras_attn.incremental.steppers.recurrent import RecurrentStepper
+from keras_attn.layers import cells
 
 # The largest alphabet with a table: characters, phonemes and bytes fit. Each
 # row costs as much arithmetic as a step of one hypothesis. But 40 rows at once

@@ -49,8 +49,8 @@ _ALWAYS = {
     "have yet; a recurrent layer that runs forwards works",
     layers.Flatten: "use it on the source only",
     layers.RepeatVector: "use it on the source only",
-    layers.GroupNormalization: "it normalises over all positions; "
-    "`LayerNormalization` normalises each position alone",
+    layers.GroupNormalization: "it normalizes over all positions; "
+    "`LayerNormalization` normalizes each position alone",
 } | {
     kind: "use pooling on the source only"
     for kind in vars(layers).values()

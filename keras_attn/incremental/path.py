@@ -8,14 +8,14 @@ import copy
 import keras
 
 from keras_attn.arguments import is_ours
+from keras_attn.graph.nodes import calls_between
+from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental import contract
-from keras_attn.incremental.nodes import calls_between
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.registry import make_stepper
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import set_keras_mask
-from keras_attn.rounding import Rounding
 
 
 class Path:

@@ -89,8 +89,9 @@ class Stepper:
 
         Returns:
             A structure of tensors and `None`, batch first. Put a tensor with
-            an axis of source positions into a `keras_attn.Memory`, or return
-            its mask too: an export pads it beside longer sources.
+            an axis of source positions into a `Memory` of
+            `keras_attn.layers.attention`, or return its mask too: an export
+            pads it beside longer sources.
         """
         return ()
 

@@ -13,9 +13,9 @@ import keras
 import tensorflow as tf
 import tensorflow_text
 
-from keras_attn.special_tokens import SPECIAL_TOKENS
-from keras_attn.special_tokens import UNKNOWN
-from keras_attn.special_tokens import SpecialTokens
+from keras_attn.text.special_tokens import SPECIAL_TOKENS
+from keras_attn.text.special_tokens import UNKNOWN
+from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 
 _FIRST = len(SPECIAL_TOKENS)  # the first id that is no special token's

@@ -69,7 +69,7 @@ class ByOwnIds:
         ids = self._whole.split(strings, self._splitter.ids, self._by_prefix)
         ids = tf.cast(ids, tf.int32)
         flat = self._known(ids.flat_values)
-        silent = is_one_of(flat, special.silent)
+        silent = is_one_of(flat, special.non_text_ids)
         if special.unknown < 0:
             return tf.ragged.boolean_mask(
                 ids.with_flat_values(flat), ids.with_flat_values(~silent)

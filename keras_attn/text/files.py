@@ -8,8 +8,11 @@ from collections.abc import Mapping
 import keras
 import tensorflow as tf
 
-from keras_attn.special_tokens import SPECIAL_TOKENS
 from keras_attn.text import built_in
+from keras_attn.text import byte_pair as byte_pair  # Keras then knows its class
+from keras_attn.text import integer_ids as integer_ids
+from keras_attn.text import subwords as subwords
+from keras_attn.text.special_tokens import SPECIAL_TOKENS
 from keras_attn.text.splitter import Splitter
 from keras_attn.text.vocabulary import fits_lines
 

@@ -1,4 +1,4 @@
-"""Normalises text before it is split."""
+"""Normalizes text before it is split."""
 
 import unicodedata
 from typing import Any
@@ -10,7 +10,7 @@ _FORMS = ("NFC", "NFKC", None)
 
 
 class Normalization:
-    """Replaces invalid characters, normalises, and optionally lower-cases.
+    """Replaces invalid characters, normalizes, and optionally lower-cases.
 
     Args:
         form: Unicode normal form, `"NFC"`, `"NFKC"` or `None`.
@@ -32,27 +32,27 @@ class Normalization:
         # `tf.strings.lower` would end a string at its first NUL.
         strings = tf.strings.regex_replace(strings, r"\x00", "\ufffd")
         strings = tf.strings.regex_replace(strings, r"[\t\n\v\f\r]", " ")
-        strings = self._normalised(strings)
+        strings = self._normalized(strings)
         if self._lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
             # A small letter with an accent may have one code point where the
             # capital has two, as J with a caron. Not for NFKC: stored
             # vocabularies were made without this second pass.
             if self._form == "NFC":
-                strings = self._normalised(strings)
+                strings = self._normalized(strings)
         return strings
 
-    def _normalised(self, strings):
+    def _normalized(self, strings):
         if self._form is None:
             return strings
         return tensorflow_text.normalize_utf8(strings, self._form)
 
     def advice(self, token: str) -> str:
-        """Returns what to do about a token that is not normalised, or ""."""
+        """Returns what to do about a token that is not normalized, or ""."""
         form = self._form
         if form is None or unicodedata.is_normalized(form, token):
             return ""
         return (
-            f" Normalise tokens first, `unicodedata.normalize({form!r}, "
+            f" Normalize tokens first, `unicodedata.normalize({form!r}, "
             "token)`, or pass `normalization=None`, which lets them through."
         )

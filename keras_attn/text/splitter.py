@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 
-from keras_attn.special_tokens import SpecialTokens
+from keras_attn.text.special_tokens import SpecialTokens
 
 
 class Splitter(tf.Module):
     """Base class of ways to split text into tokens, and to join them again.
 
     Pass an instance to a `Text`, `Text(vocabulary, split=MySplitter())`. The
-    `Text` normalises, looks up, cuts and pads. There are two kinds of
+    `Text` normalizes, looks up, cuts and pads. There are two kinds of
     splitters:
 
     - Its pieces are tokens of the `Text`'s vocabulary. It writes `split()`,
@@ -50,7 +50,7 @@ class Splitter(tf.Module):
         keeps_text: Whether splitting and joining keep all letters and digits.
             A `Text` then warns if they do not. Set it to `False` for a
             splitter that leaves some out or replaces them on purpose.
-        normalises: Whether it normalises text itself. The `Text` then does
+        normalizes: Whether it normalizes text itself. The `Text` then does
             not.
         draws: Whether it draws among several ways to split a string. Such a
             splitter is for training; see `Text.sampled`.
@@ -80,7 +80,7 @@ class Splitter(tf.Module):
     special: SpecialTokens | None = None
     splits_alone = True
     keeps_text = True
-    normalises = False
+    normalizes = False
     draws = False
     assets: tuple[str, ...] = ()
 
@@ -88,7 +88,7 @@ class Splitter(tf.Module):
         """Splits strings into pieces.
 
         Args:
-            strings: Strings `(batch,)`, valid UTF-8, normalised by the
+            strings: Strings `(batch,)`, valid UTF-8, normalized by the
                 `Text`.
 
         Returns:

@@ -13,15 +13,15 @@ import keras
 import tensorflow as tf
 import tensorflow_text
 
-from keras_attn.special_tokens import SPECIAL_TOKENS
-from keras_attn.special_tokens import UNKNOWN
-from keras_attn.special_tokens import SpecialTokens
+from keras_attn.text.special_tokens import SPECIAL_TOKENS
+from keras_attn.text.special_tokens import UNKNOWN
+from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _PIECES = tf.RaggedTensorSpec([None, None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
-_AS_IT_IS = "identity"  # SentencePiece's name for no normalisation
+_AS_IT_IS = "identity"  # SentencePiece's name for no normalization
 _UNKNOWN_WORD = "[UNK]"
 _FIRST = len(SPECIAL_TOKENS)  # the first id that is no special token's
 
@@ -37,7 +37,7 @@ class SentencePiece(Splitter):
     For a pretrained network pass its special tokens. Then all ids are those
     of the model of SentencePiece.
 
-    A model whose normalisation is not `identity` normalises text itself, so
+    A model whose normalization is not `identity` normalizes text itself, so
     the `Text` leaves it alone. SentencePiece writes spaces as `▁`, U+2581, so
     this character in a text comes back as a space.
 
@@ -89,7 +89,7 @@ class SentencePiece(Splitter):
         self.nbest, self.alpha = nbest, alpha
         self.special = SpecialTokens.of(special)
         self.draws = nbest is not None
-        self.normalises = proto.normalizer_spec.name != _AS_IT_IS
+        self.normalizes = proto.normalizer_spec.name != _AS_IT_IS
         self._content = model
         self._file: _TemporaryFile | None = None
         proto.trainer_spec.unk_surface = SPECIAL_TOKENS[UNKNOWN]

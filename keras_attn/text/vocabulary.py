@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_attn.special_tokens import SPECIAL_TOKENS
-from keras_attn.special_tokens import SpecialTokens
 from keras_attn.text.coding import is_one_of
+from keras_attn.text.special_tokens import SPECIAL_TOKENS
+from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 
 # A vocabulary file has a line for each token, and a tab before the count.
@@ -45,7 +45,7 @@ class Vocabulary:
         """
         to_id, _ = self.tables()
         found = tf.cast(to_id.lookup(tf.convert_to_tensor(tokens)), tf.int32)
-        silent = is_one_of(found, self.special.silent)
+        silent = is_one_of(found, self.special.non_text_ids)
         return tf.where(silent, self._unknown, found)
 
     def lookup(self, ids) -> tf.Tensor:

@@ -2,7 +2,7 @@
 # Tries a running server: the protocol tests, some minutes, then a load. Prints
 # a table to paste into an issue.
 #
-#   python tests/serving/toy_model.py models/toy     # serve this as `toy`; then
+#   python tests/support/serving/toy_model.py models/toy     # serve this as `toy`; then
 #   serving/deploy/verify.sh ADDRESS [REST_ADDRESS]  # localhost:8500, :8501
 #
 # The tests are for a server without --enable_batching. With it scalars are

@@ -4,13 +4,13 @@ The clients speak TensorFlow Serving's protocols and need no TensorFlow. The
 development server needs the extra `server`: `python -m keras_attn_serving`.
 """
 
-from keras_attn_serving.async_client import AsyncClient as AsyncClient
-from keras_attn_serving.client import Client as Client
-from keras_attn_serving.rest_client import RestClient as RestClient
-from keras_attn_serving.results import Alignment as Alignment
-from keras_attn_serving.results import Result as Result
-from keras_attn_serving.results import RowError as RowError
-from keras_attn_serving.results import ServingError as ServingError
-from keras_attn_serving.results import Token as Token
+from keras_attn_serving.client.async_client import AsyncClient as AsyncClient
+from keras_attn_serving.client.client import Client as Client
+from keras_attn_serving.client.rest_client import RestClient as RestClient
+from keras_attn_serving.wire.results import Alignment as Alignment
+from keras_attn_serving.wire.results import Result as Result
+from keras_attn_serving.wire.results import RowError as RowError
+from keras_attn_serving.wire.results import ServingError as ServingError
+from keras_attn_serving.wire.results import Token as Token
 
 __version__ = "0.3.0"

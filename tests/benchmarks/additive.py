@@ -163,7 +163,7 @@ def attention(layer, units):
             return contexts
 
         return function
-    from keras_attn.scores.blockwise import additive
+    from keras_attn.layers.scores.blockwise import additive
 
     def function(query, keys, v):
         block_size = None if layer == OURS else "all"

@@ -15,9 +15,9 @@ from concurrent import futures
 import grpc
 from tensorflow_serving.apis import predict_pb2
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "serving"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from bare_http2 import BareHttp2  # noqa: E402
+from support.serving.bare_http2 import BareHttp2  # noqa: E402
 
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _CHECK = "/grpc.health.v1.Health/Check"

@@ -26,7 +26,7 @@ import attacks
 import keras_attn_serving
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "serving"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 import toy_model  # noqa: E402
 from served import Served  # noqa: E402

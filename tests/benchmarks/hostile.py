@@ -31,7 +31,7 @@ import watch
 from tensorflow_serving.apis import predict_pb2
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "serving"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 import attacks  # noqa: E402
 import toy_model  # noqa: E402

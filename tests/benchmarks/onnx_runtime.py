@@ -128,7 +128,7 @@ def embedded(ids, net):
 
 
 def attended(x, memory, net, **options):
-    """Attention of 8 heads, normalised before it."""
+    """Attention of 8 heads, normalized before it."""
     query = layers.LayerNormalization()(x)
     # Each attention has a tensor of its own, since it removes the mask.
     value = query if x is memory else layers.LayerNormalization()(memory)

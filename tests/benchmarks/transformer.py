@@ -39,7 +39,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import keras_attn  # noqa: E402
-from keras_attn.search import leaving  # noqa: E402
+from keras_attn.decoding import leaving  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import transformer  # noqa: E402

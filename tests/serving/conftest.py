@@ -10,10 +10,10 @@ import os
 
 import grpc
 import pytest
-import toy_model
 from keras_attn_serving import Client
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from support.serving import toy_model
 from tensorflow_serving.apis import model_service_pb2_grpc
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 

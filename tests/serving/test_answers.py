@@ -10,25 +10,25 @@ import traceback
 import grpc
 import numpy as np
 import pytest
-import tiny_server
-import toy_model
-from helpers import client_of
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
-from keras_attn_serving import json_tensors
-from keras_attn_serving import parts
-from keras_attn_serving import predict
-from keras_attn_serving import protocol
-from keras_attn_serving import rest_messages
-from keras_attn_serving import wire_pb2 as wire
-from keras_attn_serving.config import Batching
-from keras_attn_serving.limits import Limits
-from keras_attn_serving.model import Model
-from keras_attn_serving.results import TensorSpec
+from keras_attn_serving.client import row_parts as parts
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from keras_attn_serving.server import json_tensors
+from keras_attn_serving.server import predict
+from keras_attn_serving.server.config import Batching
+from keras_attn_serving.server.limits import Limits
+from keras_attn_serving.server.model import Model
+from keras_attn_serving.wire import protocol
+from keras_attn_serving.wire import rest_messages
+from keras_attn_serving.wire import wire_pb2 as wire
+from keras_attn_serving.wire.results import TensorSpec
+from support.serving import tiny_server
+from support.serving import toy_model
+from support.serving.helpers import client_of
 
 
 @pytest.fixture(

@@ -6,16 +6,16 @@ import threading
 
 import numpy as np
 import pytest
-import toy_model
-from keras_attn_serving.batching import Batches
-from keras_attn_serving.calls import Call
-from keras_attn_serving.calls import Job
-from keras_attn_serving.config import Batching
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
-from keras_attn_serving.limits import Limits
-from keras_attn_serving.metrics import Metrics
-from keras_attn_serving.model import Model
+from keras_attn_serving.server.batching import Batches
+from keras_attn_serving.server.calls import Call
+from keras_attn_serving.server.calls import Job
+from keras_attn_serving.server.config import Batching
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.limits import Limits
+from keras_attn_serving.server.metrics import Metrics
+from keras_attn_serving.server.model import Model
+from support.serving import toy_model
 
 
 @pytest.fixture(scope="module")

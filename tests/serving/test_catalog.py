@@ -5,15 +5,15 @@ import threading
 
 import pytest
 import tensorflow as tf
-from keras_attn_serving.catalog import Spec
-from keras_attn_serving.catalog import State
-from keras_attn_serving.config import ConfigError
-from keras_attn_serving.errors import Code
-from keras_attn_serving.model import LoadError
-from shelf import Shelf
-from shelf import lent
-from shelf import refusal
-from shelf import states
+from keras_attn_serving.server.catalog import Spec
+from keras_attn_serving.server.catalog import State
+from keras_attn_serving.server.config import ConfigError
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.model import LoadError
+from support.serving.shelf import Shelf
+from support.serving.shelf import lent
+from support.serving.shelf import refusal
+from support.serving.shelf import states
 
 
 @pytest.fixture

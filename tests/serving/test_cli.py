@@ -12,13 +12,13 @@ import sys
 import tomllib
 
 import pytest
-import toy_model
-from keras_attn_serving import cli
-from keras_attn_serving import flags
-from keras_attn_serving import rows
-from keras_attn_serving.progress import Progress
+from keras_attn_serving.command import cli
+from keras_attn_serving.command import flags
+from keras_attn_serving.command import printed_rows as rows
+from keras_attn_serving.command.progress import Progress
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from support.serving import toy_model
 
 README = pathlib.Path(__file__).parents[2] / "serving" / "README.md"
 
@@ -183,7 +183,7 @@ def test_serve_passes_its_flags_on(capsys):
 
 def test_the_distribution_declares_the_command():
     project = tomllib.loads((README.parent / "pyproject.toml").read_text())
-    declared = {"keras-attn": "keras_attn_serving.cli:main"}
+    declared = {"keras-attn": "keras_attn_serving.command.cli:main"}
     assert project["project"]["scripts"] == declared
 
 
@@ -216,14 +216,14 @@ def command(program, *arguments, **options):
 def test_serve_without_its_extra_names_it():
     done = command(
         "import sys; sys.modules['tensorflow'] = None\n"
-        "from keras_attn_serving import cli\n"
+        "from keras_attn_serving.command import cli\n"
         "sys.exit(cli.main(['serve', '--model_base_path=x']))"
     )
     assert done.returncode == cli.REFUSED
     assert b"pip install 'keras-attn-serving[server]'" in done.stderr
 
 
-RUN = "import sys; from keras_attn_serving import cli; sys.exit(cli.main())"
+RUN = "import sys, keras_attn_serving.command.cli as x; sys.exit(x.main())"
 
 
 def test_a_reader_that_has_enough_ends_the_command(server):

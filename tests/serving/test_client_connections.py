@@ -10,11 +10,11 @@ import threading
 
 import grpc
 import pytest
-import tiny_server
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
-from keras_attn_serving.hints import hint
+from keras_attn_serving.client.hints import hint
+from support.serving import tiny_server
 
 TINY = pathlib.Path(tiny_server.__file__)
 

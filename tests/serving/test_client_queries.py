@@ -12,16 +12,16 @@ from keras_attn_serving import RestClient
 from keras_attn_serving import Result
 from keras_attn_serving import RowError
 from keras_attn_serving import ServingError
-from keras_attn_serving.inputs import Options
-from keras_attn_serving.parts import joined
-from keras_attn_serving.parts import rows_allowed
-from keras_attn_serving.queries import Queries
-from keras_attn_serving.results import Signature
-from keras_attn_serving.retries import Deadline
-from keras_attn_serving.retries import Retries
-from keras_attn_serving.transport import Metadata
-from keras_attn_serving.transport import Transport
-from keras_attn_serving.transport import run_now
+from keras_attn_serving.client.inputs import Options
+from keras_attn_serving.client.queries import Queries
+from keras_attn_serving.client.retries import Retries
+from keras_attn_serving.client.row_parts import joined
+from keras_attn_serving.client.row_parts import rows_allowed
+from keras_attn_serving.wire.deadline import Deadline
+from keras_attn_serving.wire.results import Signature
+from keras_attn_serving.wire.transport import Metadata
+from keras_attn_serving.wire.transport import Transport
+from keras_attn_serving.wire.transport import run_now
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 INVALID = grpc.StatusCode.INVALID_ARGUMENT

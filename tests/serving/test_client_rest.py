@@ -15,16 +15,16 @@ import time
 import grpc
 import numpy as np
 import pytest
-import toy_model
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import Result
 from keras_attn_serving import ServingError
-from keras_attn_serving import rest_messages
-from keras_attn_serving.results import TensorSpec
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
-from keras_attn_serving.transport import ModelSpec
+from keras_attn_serving.wire import rest_messages
+from keras_attn_serving.wire.results import TensorSpec
+from keras_attn_serving.wire.transport import ModelSpec
+from support.serving import toy_model
 
 MANY = ["hello world", "cat", "", "a cat"] * 75  # more than a request may have
 

@@ -11,18 +11,18 @@ import textwrap
 import keras_attn_serving
 import numpy as np
 import pytest
-import toys as toy_models
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import Result
 from keras_attn_serving import RowError
-from keras_attn_serving import cli
-from keras_attn_serving import greedy
-from keras_attn_serving.results import Signature
+from keras_attn_serving.client import greedy
+from keras_attn_serving.command import cli
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
-from keras_attn_serving.transport import run_now
+from keras_attn_serving.wire.results import Signature
+from keras_attn_serving.wire.transport import run_now
+from support import toys as toy_models
 
 import keras_attn
 

@@ -1,8 +1,9 @@
 """Configuration files: each setting has its effect, or is refused by name."""
 
 import pytest
-from keras_attn_serving import config
-from keras_attn_serving import config_pb2
+from keras_attn_serving.server import config
+from keras_attn_serving.server import config_pb2
+from support.serving.configurations import NESTED
 
 PEM = "-----BEGIN X-----\\n-----END X-----"
 
@@ -178,10 +179,6 @@ def test_a_file_that_is_no_text_is_refused(write, tmp_path):
         config.read_models(str(tmp_path / "nowhere"))
 
 
-ANY = "[type.googleapis.com/google.protobuf.Any] { "
-NESTED = f"custom_model_config {{ {ANY * 2000} {'} ' * 2001}"
-
-
 def test_a_file_that_is_nested_deeply_is_refused(write):
     with pytest.raises(config.ConfigError, match="nested too deeply"):
         config.read_models(write(NESTED))
@@ -192,4 +189,6 @@ def test_a_file_that_is_nested_deeply_is_refused(write):
 
 def test_no_name_of_ours_is_theirs():
     assert config_pb2.DESCRIPTOR.package == "keras_attn_serving.config"
-    assert config_pb2.DESCRIPTOR.name == "keras_attn_serving/config.proto"
+    assert (
+        config_pb2.DESCRIPTOR.name == "keras_attn_serving/server/config.proto"
+    )

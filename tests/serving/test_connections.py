@@ -15,18 +15,18 @@ import time
 
 import grpc
 import pytest
-import toy_model
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
-from helpers import free_port
-from helpers import until
 from keras_attn_serving import Client
-from keras_attn_serving import http_connection
-from keras_attn_serving.connections import Connections
-from keras_attn_serving.http_server import HttpServer
-from keras_attn_serving.limits import Limits
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from keras_attn_serving.server import http_connection
+from keras_attn_serving.server.connections import Connections
+from keras_attn_serving.server.http_server import HttpServer
+from keras_attn_serving.server.limits import Limits
+from support.serving import toy_model
+from support.serving.helpers import free_port
+from support.serving.helpers import until
 
 PREDICT = f"/v1/models/{toy_model.NAME}:predict"
 METRICS = "/metrics"

@@ -11,30 +11,14 @@ import sys
 
 import pytest
 import yaml
-from keras_attn_serving import config
-
-DEPLOY = pathlib.Path(__file__).parents[2] / "serving" / "deploy"
-
-
-def read(name):
-    return (DEPLOY / name).read_text()
+from keras_attn_serving.server import config
+from support.serving.deployed import DEPLOY
+from support.serving.deployed import flags
+from support.serving.deployed import read
 
 
 def test_the_metrics_are_on():
     assert config.read_metrics_path(str(DEPLOY / "monitoring.pbtxt"))
-
-
-def entry_point():
-    """Returns the Dockerfile's entry point: a script and flags for it."""
-    (command,) = re.findall(
-        r"^ENTRYPOINT (\[.*?\])$", read("Dockerfile"), re.DOTALL | re.MULTILINE
-    )
-    return json.loads(command.replace("\\\n", ""))
-
-
-def flags():
-    _, *found = entry_point()
-    return dict(each.removeprefix("--").split("=", 1) for each in found)
 
 
 def test_every_settings_file_is_copied_and_named_by_a_flag():

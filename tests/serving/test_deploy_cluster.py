@@ -10,11 +10,11 @@ import grpc
 import kubernetes_validate
 import pytest
 import yaml
-from keras_attn_serving import config
-from test_deploy import DEPLOY
-from test_deploy import entry_point
-from test_deploy import flags
-from test_deploy import read
+from keras_attn_serving.server import config
+from support.serving.deployed import DEPLOY
+from support.serving.deployed import entry_point
+from support.serving.deployed import flags
+from support.serving.deployed import read
 
 
 @pytest.fixture(scope="module")

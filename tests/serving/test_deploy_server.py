@@ -5,15 +5,15 @@ import shutil
 import urllib.request
 
 import pytest
-import toy_model
 import yaml
 from keras_attn_serving import Client
-from keras_attn_serving import flags
-from keras_attn_serving import settings
+from keras_attn_serving.command import flags
+from keras_attn_serving.command import settings
 from keras_attn_serving.server import Server
-from test_deploy import DEPLOY
-from test_deploy import entry_point
-from test_deploy import read
+from support.serving import toy_model
+from support.serving.deployed import DEPLOY
+from support.serving.deployed import entry_point
+from support.serving.deployed import read
 
 README = DEPLOY.parent / "README.md"
 

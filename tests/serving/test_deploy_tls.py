@@ -7,13 +7,13 @@ import subprocess
 
 import grpc
 import pytest
-import toy_model
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
-from keras_attn_serving import cli
-from keras_attn_serving import config
+from keras_attn_serving.command import cli
 from keras_attn_serving.server import Server
-from test_deploy import DEPLOY
+from keras_attn_serving.server import config
+from support.serving import toy_model
+from support.serving.deployed import DEPLOY
 
 README = DEPLOY.parent / "README.md"
 

@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from test_deploy import DEPLOY
+from support.serving.deployed import DEPLOY
 
 PAGES = {
     "/v1/models/toy/metadata": b'{"metadata": {"signature_def": {}}}',

@@ -7,13 +7,13 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-import toy_model
 from google.protobuf import text_format
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
-from keras_attn_serving.rpcs import cut
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.rpcs import cut
+from support.serving import toy_model
 from tensorflow_serving.apis import classification_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2

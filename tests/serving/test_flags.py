@@ -4,9 +4,9 @@ import re
 
 import pytest
 import tensorflow as tf
-from keras_attn_serving import flags
-from keras_attn_serving import settings
-from keras_attn_serving.__main__ import main
+from keras_attn_serving.command import flags
+from keras_attn_serving.command import settings
+from keras_attn_serving.command.serve import main
 
 MODEL = "--model_base_path=models/m"
 

@@ -25,13 +25,13 @@ from hypothesis import example
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from keras_attn_serving import json_tensors
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
-from keras_attn_serving.limits import Limits
-from keras_attn_serving.previews import preview
-from keras_attn_serving.signatures import Signature
-from keras_attn_serving.signatures import Tensor
+from keras_attn_serving.server import json_tensors
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.limits import Limits
+from keras_attn_serving.server.signatures import Signature
+from keras_attn_serving.server.signatures import Tensor
+from keras_attn_serving.wire.previews import preview
 
 INT, TEXT = {"x": tf.int32}, {"x": tf.string}
 FLOAT, DOUBLE = {"x": tf.float32}, {"x": tf.float64}

@@ -10,16 +10,16 @@ import inspect
 import sys
 
 import pytest
-from keras_attn_serving import config as configuration
-from keras_attn_serving.catalog import Catalog
-from keras_attn_serving.catalog import State
-from keras_attn_serving.catalog import _Version
-from keras_attn_serving.errors import Code
-from keras_attn_serving.model import LoadError
-from shelf import Shelf
-from shelf import lent
-from shelf import refusal
-from shelf import states
+from keras_attn_serving.server import config as configuration
+from keras_attn_serving.server.catalog import Catalog
+from keras_attn_serving.server.catalog import State
+from keras_attn_serving.server.catalog import _Version
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.model import LoadError
+from support.serving.shelf import Shelf
+from support.serving.shelf import lent
+from support.serving.shelf import refusal
+from support.serving.shelf import states
 
 ELSEWHERE = {
     "AttemptToChangePollingPeriod": "the period is a flag, and no request",

@@ -13,26 +13,26 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-import toy_model
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
-from helpers import client_of
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
-from keras_attn_serving import parts
-from keras_attn_serving import protocol
-from keras_attn_serving.config import Batching
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
-from keras_attn_serving.limits import Limits
-from keras_attn_serving.predict import Arrays
+from keras_attn_serving.client import row_parts as parts
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
-from keras_attn_serving.signatures import Signature
-from keras_attn_serving.signatures import Tensor
-from keras_attn_serving.workers import Workers
+from keras_attn_serving.server.config import Batching
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.limits import Limits
+from keras_attn_serving.server.predict import Arrays
+from keras_attn_serving.server.signatures import Signature
+from keras_attn_serving.server.signatures import Tensor
+from keras_attn_serving.server.workers import Workers
+from keras_attn_serving.wire import protocol
+from support.serving import toy_model
+from support.serving.helpers import client_of
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 

@@ -10,18 +10,18 @@ from concurrent import futures
 
 import grpc
 import pytest
-import toy_model
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 from keras_attn_serving import Client
-from keras_attn_serving import config
-from keras_attn_serving import descriptions
-from keras_attn_serving import examples
-from keras_attn_serving import json_tensors
-from keras_attn_serving.config import Batching
-from keras_attn_serving.limits import Limits
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from keras_attn_serving.server import config
+from keras_attn_serving.server import descriptions
+from keras_attn_serving.server import examples
+from keras_attn_serving.server import json_tensors
+from keras_attn_serving.server.config import Batching
+from keras_attn_serving.server.limits import Limits
+from support.serving import toy_model
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2
 from tensorflow_serving.apis import inference_pb2

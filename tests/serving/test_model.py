@@ -9,12 +9,12 @@ import keras_attn_serving
 import numpy as np
 import pytest
 import tensorflow as tf
-import toy_model
-from keras_attn_serving import engine
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
-from keras_attn_serving.model import DEFAULT_SIGNATURE
-from keras_attn_serving.model import Model
+from keras_attn_serving.server import engine
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.model import DEFAULT_SIGNATURE
+from keras_attn_serving.server.model import Model
+from support.serving import toy_model
 
 TEXT = np.array([b"hello", b"cat world"], object)
 
@@ -175,7 +175,7 @@ def test_a_run_that_takes_too_long_is_cancelled(model):
 )
 def test_what_runs_a_model_knows_no_protocol(name):
     folder = pathlib.Path(keras_attn_serving.__file__).parent
-    tree = ast.parse((folder / f"{name}.py").read_text())
+    tree = ast.parse((folder / "server" / f"{name}.py").read_text())
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):

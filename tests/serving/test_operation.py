@@ -18,21 +18,21 @@ import tensorflow as tf
 import trustme
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
-from helpers import free_port
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import ServingError
-from keras_attn_serving.config import Batching
-from keras_attn_serving.config import ConfigError
-from keras_attn_serving.config import ModelConfig
-from keras_attn_serving.config import Tls
-from keras_attn_serving.limits import Limits
 from keras_attn_serving.server import Loading
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from keras_attn_serving.server.config import Batching
+from keras_attn_serving.server.config import ConfigError
+from keras_attn_serving.server.config import ModelConfig
+from keras_attn_serving.server.config import Tls
+from keras_attn_serving.server.limits import Limits
+from support.serving.configurations import NESTED
+from support.serving.helpers import free_port
 from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc
-from test_config import NESTED
 
 QUICK = Loading(poll_seconds=0.05)
 

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 
 import pytest
-import toy_model
 from google.protobuf import descriptor_pb2
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from support.serving import toy_model
 from tensorflow_serving.apis import prediction_service_pb2
 
 pytestmark = pytest.mark.system

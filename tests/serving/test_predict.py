@@ -2,13 +2,13 @@
 
 import concurrent.futures
 
-import contract
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
-import toy_model
 from keras_attn_serving import Client
+from support.serving import contract
+from support.serving import toy_model
 from tensorflow_serving.apis import predict_pb2
 
 # A dtype's numpy values that survive every conversion; bfloat16 holds them.

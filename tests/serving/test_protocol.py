@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
-from keras_attn_serving import protocol
-from keras_attn_serving import wire_pb2 as wire
+from keras_attn_serving.wire import protocol
+from keras_attn_serving.wire import wire_pb2 as wire
 from tensorflow.core.framework import tensor_pb2
 
 # Seeded, and without a deadline: an operation's first call is slow.

@@ -4,13 +4,13 @@ import asyncio
 import base64
 
 import pytest
-import toy_model
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
-from keras_attn_serving.proxies import Proxy as Found
-from keras_attn_serving.proxies import proxy_for
-from tiny_proxy import Proxy
+from keras_attn_serving.wire.proxies import Proxy as Found
+from keras_attn_serving.wire.proxies import proxy_for
+from support.serving import toy_model
+from support.serving.tiny_proxy import Proxy
 
 VARIABLES = "http_proxy", "https_proxy", "no_proxy", "grpc_proxy"
 

@@ -22,18 +22,18 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import toy_model
 from google.protobuf import json_format
-from helpers import until
 from keras_attn_serving import Client
-from keras_attn_serving.config import METRICS_PATH
-from keras_attn_serving.config import ModelConfig
-from keras_attn_serving.limits import Limits
-from keras_attn_serving.rest import RestApi
 from keras_attn_serving.server import Loading
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from keras_attn_serving.server.config import METRICS_PATH
+from keras_attn_serving.server.config import ModelConfig
+from keras_attn_serving.server.limits import Limits
+from keras_attn_serving.server.rest import RestApi
 from prometheus_client import parser
+from support.serving import toy_model
+from support.serving.helpers import until
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 TOY = f"/v1/models/{toy_model.NAME}"

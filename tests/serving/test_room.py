@@ -5,17 +5,17 @@ import threading
 from concurrent import futures
 
 import pytest
-import toy_model
-from helpers import client_of
-from helpers import until
-from keras_attn_serving.config import Batching
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
-from keras_attn_serving.limits import Limits
-from keras_attn_serving.model import Model
-from keras_attn_serving.room import Room
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from keras_attn_serving.server.config import Batching
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.limits import Limits
+from keras_attn_serving.server.model import Model
+from keras_attn_serving.server.room import Room
+from support.serving import toy_model
+from support.serving.helpers import client_of
+from support.serving.helpers import until
 
 MOST = 1280
 

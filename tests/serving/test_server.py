@@ -15,20 +15,20 @@ import grpc
 import keras_attn_serving
 import pytest
 import tensorflow as tf
-import toy_model
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 from keras_attn_serving import Client
 from keras_attn_serving import ServingError
-from keras_attn_serving.__main__ import main
-from keras_attn_serving.errors import Code
-from keras_attn_serving.model import LoadError
-from keras_attn_serving.model import Model
-from keras_attn_serving.model import versions_at
+from keras_attn_serving.command.serve import main
 from keras_attn_serving.server import Loading
 from keras_attn_serving.server import Server
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.model import LoadError
+from keras_attn_serving.server.model import Model
+from keras_attn_serving.server.model import versions_at
+from support.serving import toy_model
 from tensorflow_serving.apis import get_model_metadata_pb2
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_log_pb2
@@ -214,7 +214,7 @@ def values(path):
 PROGRAM = """
 import json, pathlib, sys
 import tensorflow_text
-import c_loader
+from support import c_loader
 codes = {}
 for path in pathlib.Path(sys.argv[1]).iterdir():
     try:
@@ -496,7 +496,7 @@ def test_the_command_explains_its_flags_without_tensorflow():
             "-c",
             "import sys\n"
             "sys.modules['tensorflow'] = None\n"
-            "from keras_attn_serving.__main__ import main\n"
+            "from keras_attn_serving.command.serve import main\n"
             "main(['--help'])",
         ],
         capture_output=True,

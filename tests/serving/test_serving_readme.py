@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import pytest
-import toy_model
+from support.serving import toy_model
 
 README = pathlib.Path(__file__).parents[2] / "serving" / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)

@@ -14,27 +14,27 @@ import time
 import grpc
 import numpy as np
 import pytest
-import toy_model
-from bare_http2 import BareHttp2
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
-from helpers import until
 from keras_attn_serving import AsyncClient
 from keras_attn_serving import Client
-from keras_attn_serving import rpcs
-from keras_attn_serving.config import ConfigError
-from keras_attn_serving.config import models
-from keras_attn_serving.connections import Connections
-from keras_attn_serving.errors import Code
-from keras_attn_serving.errors import StatusError
-from keras_attn_serving.limits import Limits
-from keras_attn_serving.metrics import Metrics
-from keras_attn_serving.parsing import parse
-from keras_attn_serving.parsing import weight
 from keras_attn_serving.server import Server
-from keras_attn_serving.service import PredictionService
+from keras_attn_serving.server import rpcs
+from keras_attn_serving.server.config import ConfigError
+from keras_attn_serving.server.config import models
+from keras_attn_serving.server.connections import Connections
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.limits import Limits
+from keras_attn_serving.server.metrics import Metrics
+from keras_attn_serving.server.parsing import parse
+from keras_attn_serving.server.parsing import weight
+from keras_attn_serving.server.service import PredictionService
+from support.serving import toy_model
+from support.serving.bare_http2 import BareHttp2
+from support.serving.helpers import until
 from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.config import model_server_config_pb2

@@ -7,7 +7,7 @@ import sys
 import keras_attn_serving
 import pytest
 from google.protobuf import descriptor
-from keras_attn_serving import wire_pb2 as wire
+from keras_attn_serving.wire import wire_pb2 as wire
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.framework import tensor_shape_pb2
 from tensorflow.core.framework import types_pb2
@@ -77,17 +77,17 @@ def test_our_enums_are_theirs():
 
 def test_no_name_of_ours_is_theirs():
     assert wire.DESCRIPTOR.package == "keras_attn_serving"
-    assert wire.DESCRIPTOR.name == "keras_attn_serving/wire.proto"
+    assert wire.DESCRIPTOR.name == "keras_attn_serving/wire/wire.proto"
 
 
 def test_generated_code_accepts_the_oldest_protobuf_allowed():
-    generated = (PACKAGE / "wire_pb2.py").read_text()
+    generated = (PACKAGE / "wire" / "wire_pb2.py").read_text()
     assert "# Protobuf Python Version: 6.31.1\n" in generated
 
 
 def test_generated_code_is_of_this_proto():
     # Every field and number of the source is in the descriptor, in order.
-    source = (PACKAGE / "wire.proto").read_text()
+    source = (PACKAGE / "wire" / "wire.proto").read_text()
     for message in wire.DESCRIPTOR.message_types_by_name.values():
         body = source.split(f"message {message.name} {{")[1].split("\n}")[0]
         for field in message.fields:
@@ -103,8 +103,8 @@ def test_generated_code_is_of_this_proto():
 
 ROUND_TRIP = """
 from tensorflow_serving.apis import predict_pb2
-from keras_attn_serving import protocol
-from keras_attn_serving import wire_pb2 as wire
+from keras_attn_serving.wire import protocol
+from keras_attn_serving.wire import wire_pb2 as wire
 
 ours = wire.PredictRequest(output_filter=["score"])
 ours.model_spec.name = "toy"
@@ -170,7 +170,7 @@ def test_the_server_says_which_extra_it_misses():
     result = run(
         "import sys\n"
         "sys.modules['tensorflow'] = None\n"
-        "import keras_attn_serving.server"
+        "import keras_attn_serving.server.server"
     )
     assert "pip install 'keras-attn-serving[server]'" in result.stderr
     assert "The server needs 'tensorflow" in result.stderr

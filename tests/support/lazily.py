@@ -5,6 +5,7 @@ So what only tests marked `full` need is not made for the others.
 
 import atexit
 import functools
+import os
 import pickle
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-_LOADER = Path(__file__).parents[1] / "c_loader.py"
+_TESTS = Path(__file__).parents[1]
 
 
 class Lazily(Mapping):
@@ -91,8 +92,10 @@ def ask(requests, *flags):
 @functools.cache
 def _process(flags):
     """Starts the process that answers, one for all tests of this one."""
+    paths = [str(_TESTS), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
-        [sys.executable, _LOADER, *flags],
+        [sys.executable, "-m", "support.c_loader", *flags],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -29,7 +29,7 @@ draws by that seed. A row's `error` says which rule its ids or its length
 break, but not by which value.
 
 A batch is decoded together until its last row is done: rows do not leave it,
-and it is not parted into buckets. So a client does well to send texts of
+and it is not split into buckets. So a client does well to send texts of
 similar length together.
 
 The graph is converted by tf2onnx, and then run by ONNX Runtime on a few
@@ -37,4 +37,4 @@ sources. A translator with an operation that ONNX lacks, or with other results
 there, is refused.
 """
 
-from keras_attn.export.onnx.base import Onnx as Onnx
+from keras_attn.export.onnx.onnx_export import Onnx as Onnx

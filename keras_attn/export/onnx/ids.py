@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.export import rows
+from keras_attn.export.tf_saved_model import rows
 
 _SEED = tf.TensorSpec([None], tf.int32, name="seed")
 OUTPUTS = ("target_ids", "target_lengths", "scores", "error")

@@ -79,7 +79,7 @@ def _outputs(ids, translator):
 
 
 def _filled(line, indent=0):
-    """Returns a line parted into lines of at most 80 characters."""
+    """Returns a line split into lines of at most 80 characters."""
     space = " " * indent
     return textwrap.fill(
         line, 80, initial_indent=space, subsequent_indent=space
@@ -137,7 +137,7 @@ def _texts(ids, vocabularies):
         lines += [
             "A source's ids, by its JSON file:",
             "",
-            "1. Replace tabs and line breaks by spaces. Normalise the text to "
+            "1. Replace tabs and line breaks by spaces. Normalize the text to "
             "the Unicode",
             "   form `normalization`, unless that is null, and lower-case it "
             "if `lowercase`.",

@@ -6,8 +6,8 @@ import pathlib
 import shutil
 from typing import Any
 
-from keras_attn.text import Splitter
-from keras_attn.text import Text
+from keras_attn.text.splitter import Splitter
+from keras_attn.text.text import Text
 
 
 class Vocabulary:

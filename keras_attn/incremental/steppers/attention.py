@@ -2,10 +2,10 @@
 
 from keras import ops
 
-from keras_attn.attention import Attention
-from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
+from keras_attn.layers.attention import Attention
+from keras_attn.layers.decoder.past import OwnPast
 
 
 @stepper_for(Attention)

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from keras_attn.decoder import AttentionDecoder
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
 from keras_attn.incremental.steppers.attention import time_axes_of
 from keras_attn.incremental.steppers.recurrent import flat
+from keras_attn.layers.decoder import AttentionDecoder
 
 
 class Prepared(NamedTuple):

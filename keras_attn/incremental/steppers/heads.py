@@ -8,11 +8,11 @@ import math
 from keras import layers
 from keras import ops
 
-from keras_attn.attention import Attended
-from keras_attn.attention import Memory
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import projections
 from keras_attn.keras_internals import set_keras_mask
+from keras_attn.layers.attention import Attended
+from keras_attn.layers.attention import Memory
 
 
 def stepwise(layer):

@@ -2,13 +2,13 @@
 
 from keras import layers
 
-from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.attention import CrossAttentionStepper
 from keras_attn.incremental.steppers.attention import SelfAttentionStepper
 from keras_attn.incremental.steppers.heads import stepwise
 from keras_attn.keras_internals import set_keras_mask
 from keras_attn.keras_internals import sliding_window
+from keras_attn.layers.decoder.past import OwnPast
 
 _BY_HEAD = layers.MultiHeadAttention, layers.GroupQueryAttention
 _IN_LISTS = layers.Attention, layers.AdditiveAttention

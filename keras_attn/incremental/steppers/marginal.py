@@ -8,7 +8,7 @@ from keras import ops
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
 from keras_attn.incremental.steppers.recurrent import flat
-from keras_attn.marginal import MarginalDecoder
+from keras_attn.layers.marginal import MarginalDecoder
 
 
 class Prepared(NamedTuple):

@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
-from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.block import BlockStepper
 from keras_attn.incremental.steppers.heads import ManyHeads
 from keras_attn.keras_internals import producer
+from keras_attn.layers.decoder.past import OwnPast
 
 
 @stepper_for("keras_hub>MoonshineDecoderBlock")

@@ -5,7 +5,7 @@ import copy
 import keras
 from keras import ops
 
-from keras_attn.incremental.nodes import given_to
+from keras_attn.graph.nodes import given_to
 from keras_attn.incremental.path import Path
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper

@@ -5,7 +5,7 @@ It runs every layer that has no other stepper.
 
 import keras
 
-from keras_attn.incremental.calls import takes
+from keras_attn.graph.calls import takes
 from keras_attn.incremental.mixing import refuse_mixing
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_attn.incremental.calls import takes
+from keras_attn.graph.calls import takes
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
 

@@ -4,9 +4,9 @@ import keras
 from keras import layers
 from keras import ops
 
-from keras_attn import cells
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
+from keras_attn.layers import cells
 
 
 @stepper_for(layers.RNN, layers.GRU, layers.LSTM, layers.SimpleRNN)

@@ -2,12 +2,12 @@
 
 from keras import ops
 
-from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.block import BlockStepper
 from keras_attn.incremental.steppers.heads import Heads
 from keras_attn.keras_internals import producer
 from keras_attn.keras_internals import t5_relative_bias
+from keras_attn.layers.decoder.past import OwnPast
 
 
 @stepper_for("keras_hub.src.models.t5.t5_transformer_layer.T5TransformerLayer")

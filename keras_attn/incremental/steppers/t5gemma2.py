@@ -2,11 +2,11 @@
 
 from keras import ops
 
-from keras_attn.attention import Attended
-from keras_attn.decoder.past import OwnPast
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.t5gemma import GemmaHeads
 from keras_attn.incremental.steppers.t5gemma import T5GemmaStepper
+from keras_attn.layers.attention import Attended
+from keras_attn.layers.decoder.past import OwnPast
 
 
 @stepper_for(

@@ -73,7 +73,7 @@ class Net:
         positions = adds(blank)[0].numpy()
         for side in encoder, decoder:
             side.position_encodings.encodings = positions
-        # CTranslate2 normalises the memory once, and we before each attention.
+        # CTranslate2 normalizes the memory once, and we before each attention.
         # What our norms add to that goes into the attentions' weights.
         width = tables[0].shape[1]
         encoder.layer_norm.gamma = np.ones(width, "float32")

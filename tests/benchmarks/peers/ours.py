@@ -10,7 +10,7 @@ import workloads
 from keras import layers
 
 import keras_attn
-from keras_attn.text import SPECIAL_TOKENS
+from keras_attn.text.special_tokens import SPECIAL_TOKENS
 from peers.plain_keras import KerasPeer
 
 

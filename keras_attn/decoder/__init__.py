@@ -1,5 +1,0 @@
-"""`AttentionDecoder`: an RNN cell that attends to a source at every step."""
-
-from keras_attn.decoder.base import AttentionDecoder as AttentionDecoder
-from keras_attn.decoder.state import DecoderState as DecoderState
-from keras_attn.decoder.state import Source as Source

@@ -1,0 +1,301 @@
+"""One group of beams, and a step of beam search over it."""
+
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_attn.decoding.candidates import extend
+from keras_attn.decoding.limits import Limits
+from keras_attn.decoding.options import is_fixed
+from keras_attn.decoding.pool import Pool
+from keras_attn.decoding.pool import append
+from keras_attn.decoding.pool import best
+from keras_attn.decoding.pool import empty_pool
+from keras_attn.decoding.pool import join
+from keras_attn.decoding.pool import normalize
+from keras_attn.decoding.pool import ranked
+from keras_attn.decoding.rules import Rules
+from keras_attn.decoding.task import IMPOSSIBLE
+from keras_attn.decoding.task import NEVER
+from keras_attn.decoding.task import POSSIBLE
+from keras_attn.decoding.task import gather
+
+UNATTENDED = 1e-6  # the smallest coverage, so that its logarithm is finite
+
+
+class Group(NamedTuple):
+    """Beams, best first, and the pool of hypotheses that have ended."""
+
+    last: Any  # (B, K)
+    logp: Any  # (B, K), the model's own; `IMPOSSIBLE` where there is no beam
+    done: Any  # (B,)
+    tokens: Any  # (B, K, T)
+    beam_ids: Any  # (B, K, T): the beam, of all groups, whose step made a token
+    lengths: Any  # (B,) of the beams, or None where all equal the time
+    coverage: Any  # (B, K, S), attention so far, or None without a penalty
+    pool: Pool
+
+
+class Beams:
+    """The functions of a group of beams in one run of a search over a task.
+
+    Args:
+        search: The `BeamSearch`.
+        task: The `Task`.
+    """
+
+    def __init__(self, search, task):
+        self.search, self.task = search, task
+        self.num_beams = search.num_beams // search.groups
+        self.limits = Limits.of(search, task)
+        self.rules = Rules(search, task, self.limits)
+        self.alpha = search.option("length_penalty", task)
+        self.beta = search.option("coverage_penalty", task)
+        self.covers = not (is_fixed(self.beta) and self.beta == 0)
+        # (B,), or None where all rows have as many
+        num_beams = search.option("num_beams", task)
+        self.beams_of_rows = None if is_fixed(num_beams) else num_beams
+        self.stops_apart = self.rules.may_exhaust or not is_fixed(
+            self.limits.longest
+        )
+
+    def first(self, source):
+        """Returns the group before the first step.
+
+        Args:
+            source: Number of source positions, or None without coverage.
+        """
+        batch, num_beams = self.task.batch, self.num_beams
+        empty = empty_pool(batch, num_beams, self.search.max_length)
+        # One beam at first: the others would be copies of it.
+        alive = tf.one_hot(0, num_beams, 0.0, IMPOSSIBLE)
+        return Group(
+            last=tf.fill([batch, num_beams], self.task.start_token),
+            logp=tf.tile(alive[None], [batch, 1]),
+            done=tf.zeros([batch], tf.bool),
+            tokens=empty.tokens,
+            beam_ids=empty.beam_ids,
+            lengths=tf.zeros([batch], tf.int32) if self.stops_apart else None,
+            coverage=(
+                tf.zeros([batch, num_beams, source]) if self.covers else None
+            ),
+            pool=empty,
+        )
+
+    def advance(self, group, step, offset=0, diversity_penalty=None):
+        """Extends every beam and keeps the best.
+
+        Args:
+            group: The `Group`.
+            step: Its `Step`.
+            offset: Number of beams in the earlier groups.
+            diversity_penalty: Costs of tokens `(B, V)`, which change the
+                candidates' rank but not their log-probabilities; or None.
+
+        Returns:
+            The group with one more token; the beams' parents, counted within
+            the group; and whether each beam chose a token, False for sources
+            that are done.
+        """
+        num_beams, time = self.num_beams, step.time
+        value, logp, parents, tokens = self._candidates(
+            group, step, diversity_penalty
+        )
+        # Only the first `width` candidates may end, and impossible ones never
+        # do. (A mask, not a slice: XLA compiles the slice of a top_k into a
+        # full sort, ten times slower.)
+        is_end = tokens == self.task.end_token
+        first = self._within_beams(tokens.shape[1])
+        ends = is_end & first & (logp > POSSIBLE)
+        beam_ids = parents + offset if offset else parents
+        coverage = penalty = None
+        if self.covers:
+            coverage = group.coverage + step.alignments
+            penalty = self._coverage_penalty(coverage)
+        pool = self._pool_up(
+            group, logp, parents, tokens, beam_ids, ends, penalty, time
+        )
+
+        # The best `width` candidates that do not end go on.
+        going, chosen = tf.math.top_k(tf.where(is_end, NEVER, value), num_beams)
+        parents, tokens = gather((parents, tokens), chosen)
+        beam_ids = (
+            tf.gather(beam_ids, chosen, batch_dims=1) if offset else parents
+        )
+        if diversity_penalty is not None:
+            there = going > POSSIBLE
+            going = tf.gather(logp, chosen, batch_dims=1)
+            going = tf.where(there, going, IMPOSSIBLE)
+        going = tf.maximum(going, IMPOSSIBLE)
+        if self.beams_of_rows is not None:
+            going = tf.where(self._within_beams(num_beams), going, IMPOSSIBLE)
+        chose = (going > POSSIBLE) & tf.logical_not(group.done)[:, None]
+        grown = Group(
+            last=tokens,
+            logp=going,
+            done=group.done | self._stops(going, pool, time + 1),
+            tokens=append(group.tokens, parents, tokens, time),
+            beam_ids=append(group.beam_ids, parents, beam_ids, time),
+            lengths=None,
+            coverage=gather(coverage, parents),
+            pool=pool,
+        )
+        if self.stops_apart:
+            possible = tf.reduce_any(logp > POSSIBLE, axis=1)
+            grown = self._stop_rows(group, grown, possible, time + 1)
+        return grown, parents, chose
+
+    def _candidates(self, group, step, diversity_penalty):
+        """Finds the best `C` extensions of a group's beams.
+
+        Returns:
+            The values that rank them, their log-probabilities, the beams
+            they extend and the tokens they add, each `(B, C)`.
+        """
+        allowed = step.allowed
+        if diversity_penalty is not None:
+            allowed = step.logits if allowed is None else allowed
+            allowed -= diversity_penalty[:, None]
+        value, parents, tokens = extend(
+            step.logits,
+            group.logp,
+            min(2, step.logits.shape[-1] or 2) * self.num_beams,
+            step.banned,
+            allowed,
+        )
+        logp = value
+        if diversity_penalty is not None:
+            logp = value + tf.gather(diversity_penalty, tokens, batch_dims=1)
+        if self.rules.forces:
+            forced, token, own = self.rules.forced(step.raw, step.time)
+            own, beams = tf.math.top_k(group.logp + own, self.num_beams)
+            rest = [[0, 0], [0, value.shape[1] - self.num_beams]]
+            own = tf.pad(own, rest, constant_values=NEVER)
+            forced = forced[:, None]
+            value = tf.where(forced, own, value)
+            logp = tf.where(forced, own, logp)
+            parents = tf.where(forced, tf.pad(beams, rest), parents)
+            tokens = tf.where(forced, token[:, None], tokens)
+        return value, logp, parents, tokens
+
+    def _within_beams(self, count):
+        """Returns whether each of `count` ranks is a beam of the row.
+
+        Its shape is `(B, count)`, or `(1, count)` if all rows have as many.
+        """
+        if self.beams_of_rows is None:
+            return (tf.range(count) < self.num_beams)[None]
+        return tf.range(count) < self.beams_of_rows[:, None]
+
+    def _coverage_penalty(self, coverage):
+        """Returns `beta * sum(log(min(coverage, 1)))`, of shape `(B, K)`."""
+        logs = tf.math.log(tf.clip_by_value(coverage, UNATTENDED, 1.0))
+        if self.task.source_mask is not None:
+            logs = tf.where(self.task.source_mask[:, None], logs, 0.0)
+        return _by_row(self.beta) * tf.reduce_sum(logs, axis=-1)
+
+    def _pool_up(
+        self, group, logp, parents, tokens, beam_ids, ends, penalty, time
+    ):
+        """Merges the candidates that ended into the pool."""
+        length = time + 1
+        scores = self.normalize(logp, length)
+        if penalty is not None:
+            scores += tf.gather(penalty, parents, batch_dims=1)
+        accepted = ends & tf.logical_not(group.done)[:, None]
+        scores = tf.where(accepted, scores, IMPOSSIBLE)
+        ended = Pool(
+            scores=scores,
+            lengths=tf.fill(tf.shape(scores), length),
+            tokens=append(group.tokens, parents, tokens, time),
+            beam_ids=append(group.beam_ids, parents, beam_ids, time),
+        )
+        return best(join(group.pool, ended), self.num_beams)
+
+    def _stops(self, logp, pool, length):
+        """Returns whether each source stops, `(B,)`."""
+        top = logp[:, 0]
+        if self.search.groups > 1:  # diversity changed the beams' order
+            top = tf.reduce_max(logp, axis=1)
+        # Log-probabilities only fall, and the coverage penalty is never
+        # positive. So the best score that a beam can still reach is that of
+        # its present sum at the longest length.
+        reachable = self.normalize(top, self.limits.longest)
+        worst = self._scores_at(pool, self.num_beams)
+        stops = worst > POSSIBLE  # the pool is full
+        if self.search.early_stopping == "never":
+            stops &= worst >= reachable
+        elif not self.search.early_stopping:
+            stops &= worst >= self.normalize(top, length)
+        if self.search.groups > 1:  # later groups depend on when this one stops
+            return stops
+        last = self._scores_at(pool, self.search.num_hypotheses)
+        return stops | ((last > POSSIBLE) & (last >= reachable))
+
+    def _scores_at(self, pool, rank):
+        """Returns the score of the last of `rank` hypotheses, `(B,)`.
+
+        A row with fewer beams has only so many.
+        """
+        if self.beams_of_rows is None:
+            return pool.scores[:, rank - 1]
+        rank = tf.minimum(self.beams_of_rows, rank)
+        return tf.gather(pool.scores, rank - 1, batch_dims=1)
+
+    def _stop_rows(self, group, grown, possible, time):
+        """Keeps the old state of rows that are done or cannot go on."""
+        stays = group.done | tf.logical_not(possible)
+
+        def keep(old, new):
+            if old is None:
+                return None
+            axes = [1] * (len(old.shape) - 1)
+            where = tf.reshape(stays, tf.concat([tf.shape(stays), axes], 0))
+            return tf.where(where, old, new)
+
+        kept = {
+            name: keep(getattr(group, name), getattr(grown, name))
+            for name in ("logp", "tokens", "beam_ids", "coverage")
+        }
+        done = stays | grown.done | (grown.logp[:, 0] <= POSSIBLE)
+        if not is_fixed(self.limits.longest):
+            done |= time >= self.limits.longest
+        lengths = tf.where(stays, group.lengths, time)
+        return grown._replace(done=done, lengths=lengths, **kept)
+
+    def normalize(self, logp, length):
+        """Returns the scores of hypotheses `(B, K)` or `(B,)` by length."""
+        alpha = self.alpha
+        if not is_fixed(alpha) and len(logp.shape) == 2:
+            alpha = alpha[:, None]
+        return normalize(logp, length, self.search.penalty, alpha)
+
+    def results(self, group, time, count):
+        """Returns finished hypotheses, best first, then those cut."""
+        cut = group.logp > POSSIBLE
+        lengths = tf.fill(tf.shape(cut), time)
+        if group.lengths is not None:
+            lengths = tf.zeros_like(lengths) + group.lengths[:, None]
+            cut &= lengths > 0
+        scores = self.normalize(group.logp, tf.maximum(lengths, 1))
+        if self.covers:
+            scores += self._coverage_penalty(group.coverage)
+        cut = Pool(
+            scores=tf.where(cut, scores, IMPOSSIBLE),
+            lengths=lengths,
+            tokens=group.tokens,
+            beam_ids=group.beam_ids,
+        )
+        if self.covers or self.search.groups > 1:  # not sorted by score yet
+            cut = best(cut, self.num_beams)
+        pool, finished = ranked(group.pool, cut, count)
+        if self.beams_of_rows is None:
+            return pool, finished
+        within = self._within_beams(count)
+        scores = tf.where(within, pool.scores, IMPOSSIBLE)
+        return pool._replace(scores=scores), finished & within
+
+
+def _by_row(option):
+    return option if is_fixed(option) else option[:, None]

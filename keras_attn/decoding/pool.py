@@ -1,0 +1,86 @@
+"""`Pool`: scored hypotheses, and functions that rank and merge them."""
+
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_attn.decoding.task import IMPOSSIBLE
+from keras_attn.decoding.task import POSSIBLE
+from keras_attn.decoding.task import gather
+
+
+class Pool(NamedTuple):
+    """Scored hypotheses of each source, which have ended or were cut."""
+
+    scores: Any  # (B, K), `IMPOSSIBLE` where there is none
+    lengths: Any  # (B, K)
+    tokens: Any  # (B, K, T)
+    beam_ids: Any  # (B, K, T): the beam whose step made each token
+
+
+def normalize(logp, length, penalty, alpha):
+    """Returns the scores of hypotheses of `length` tokens."""
+    if not tf.is_tensor(alpha) and alpha == 0:
+        return logp
+    length = tf.cast(length, tf.float32)
+    if penalty == "gnmt":
+        length = (5.0 + length) / 6.0
+    return logp / length**alpha
+
+
+def empty_pool(batch, width, length):
+    """Returns a pool without hypotheses, with room for `width`."""
+    return Pool(
+        scores=tf.fill([batch, width], IMPOSSIBLE),
+        lengths=tf.zeros([batch, width], tf.int32),
+        tokens=tf.zeros([batch, width, length], tf.int32),
+        beam_ids=tf.zeros([batch, width, length], tf.int32),
+    )
+
+
+def join(*pools):
+    """Concatenates pools along the axis of hypotheses."""
+    return tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), *pools)
+
+
+def best(pool, count):
+    """Returns the `count` best hypotheses, best first."""
+    _, index = tf.math.top_k(pool.scores, count)
+    return gather(pool, index)
+
+
+def ranked(ended, cut, count):
+    """Ranks two sorted pools: those that ended, then those that were cut.
+
+    Returns:
+        `Pool` of `count` hypotheses and whether each has ended.
+    """
+    both = join(ended, cut)
+    exists = both.scores > POSSIBLE
+    finished = tf.pad(
+        ended.scores > POSSIBLE, [[0, 0], [0, cut.scores.shape[1]]]
+    )
+    # top_k keeps the order of equals
+    _, index = tf.math.top_k(tf.cast(exists, tf.int32), count)
+    return gather((both, finished), index)
+
+
+def merged(pools, finished, count):
+    """Ranks several pools together: those that ended, then those cut.
+
+    Returns:
+        `Pool` of `count` hypotheses and whether each has ended.
+    """
+    pool, finished = join(*pools), tf.concat(finished, axis=1)
+    _, index = tf.math.top_k(pool.scores, pool.scores.shape[1])
+    pool, finished = gather((pool, finished), index)
+    _, index = tf.math.top_k(tf.cast(finished, tf.int32), count)
+    return gather((pool, finished), index)
+
+
+def append(history, parents, new, time):
+    """Continues each parent's history `(B, K, T)` with `new (B, K)`."""
+    history = tf.gather(history, parents, batch_dims=1)
+    here = tf.range(history.shape[-1]) == time
+    return tf.where(here, new[..., None], history)

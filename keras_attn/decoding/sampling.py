@@ -1,0 +1,114 @@
+"""Sampling: hypotheses drawn from the model, token by token."""
+
+import keras
+
+from keras_attn.decoding.draws import draw
+from keras_attn.decoding.options import Integer
+from keras_attn.decoding.options import Real
+from keras_attn.decoding.search import Search
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class Sampling(Search):
+    """Draws every token from the model's distribution, or its likely part.
+
+    A step narrows the distribution of the allowed tokens in three stages:
+
+    1. The logits are divided by the temperature.
+    2. Only the `top_k` likeliest tokens stay (Fan et al., 2018).
+    3. Only the nucleus of these stays: the smallest set of likeliest tokens
+       whose share of the probability reaches `top_p` (Holtzman et al., 2020).
+
+    Among equally likely tokens the lower id ranks first. One uniform random
+    number then picks a token from the cumulative distribution, in the order
+    of ids.
+
+    Each random number depends only on the row's seed, the hypothesis' index
+    and the time. So a row with the same seed draws the same tokens alone or
+    in any batch, in a graph, compiled by XLA or served. More hypotheses, or a
+    larger `max_length`, do not change the earlier draws. A translator's
+    `seed=1` gives each row of a call a seed by its number; `seed=[7, 9]`
+    gives each row yours.
+
+    The score of a hypothesis is the sum of the model's own log-probabilities:
+    at temperature 1, normalized over all tokens. Hypotheses are sorted by
+    score. The module `keras_attn.decoding` defines the rules on lengths,
+    prefix and repetition.
+
+    Cost: with a nucleus, or with `top_k` set by a request, the 128 likeliest
+    tokens of a large vocabulary are sorted. If a row keeps more than these,
+    all tokens are sorted, which takes several times as long.
+
+    A request may set `temperature`, `top_k`, `top_p`, `max_length`, up to the
+    search's own, and `min_length`.
+
+    Args:
+        temperature: Positive number that divides the logits. Less than 1
+            favours the likely tokens, more evens them out. Defaults to
+            `1.0`.
+        top_k: Number of likeliest tokens to draw from, or 0 for all.
+            Defaults to `0`.
+        top_p: Share of the probability to draw from, above 0 and at most 1.
+            Defaults to `1.0`, all tokens.
+        num_hypotheses: Number of draws per source. Defaults to `1`.
+        max_length: Longest output in tokens, the end token counted. A
+            hypothesis is cut there and flagged as not finished. Defaults to
+            `100`.
+        min_length: Fewest tokens, the end token counted. Defaults to `1`.
+        max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
+            rounded down, where that is less than `max_length`. Defaults to
+            `None`.
+        min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
+            rounded down, where that is more than `min_length`. Defaults to
+            `None`.
+        no_repeat_ngram: Length of the n-grams that may not occur twice in a
+            hypothesis. 0 allows all. Defaults to `0`.
+        repetition_penalty: Factor of at least 1 that makes tokens less
+            likely which the hypothesis has already. Defaults to `1.0`, no
+            penalty.
+
+    References:
+        - [Fan et al., 2018](https://arxiv.org/abs/1805.04833), section 5.3
+        - [Holtzman et al., 2020](https://arxiv.org/abs/1904.09751),
+          section 3.1
+
+    Example:
+        >>> search = keras_attn.Sampling(top_p=0.9, num_hypotheses=5)
+        >>> sorted(search.request_options)
+        ['max_length', 'min_length', 'temperature', 'top_k', 'top_p']
+    """
+
+    temperature: float = Real(
+        default=1.0,
+        low=0,
+        above=True,
+        request=True,
+        meaning="divides the logits",
+        advice="For the likeliest token at every step use `GreedySearch`.",
+    )
+    top_k: int = Integer(
+        default=0,
+        low=0,
+        request=True,
+        meaning="is a number of tokens",
+        advice="0 keeps all tokens.",
+    )
+    top_p: float = Real(
+        default=1.0,
+        low=0,
+        above=True,
+        high=1,
+        request=True,
+        meaning="is a share of the probability",
+        advice="1.0 keeps all tokens.",
+    )
+    num_hypotheses: int = Integer(
+        default=1, low=1, meaning="is the number of draws"
+    )
+
+    draws = True
+
+    def choose(self, step, state):
+        return draw(
+            step.choices, step.numbers, self.temperature, self.top_k, self.top_p
+        )

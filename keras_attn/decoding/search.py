@@ -1,0 +1,344 @@
+"""`Search`: the base class, with the declared options and the loop."""
+
+import copy
+import dataclasses
+import inspect
+import typing
+from typing import Any
+
+import tensorflow as tf
+
+from keras_attn import arguments
+from keras_attn.decoding import declared
+from keras_attn.decoding.independent import IndependentHypotheses
+from keras_attn.decoding.leaving import LeavingLoop
+from keras_attn.decoding.loop import Loop
+from keras_attn.decoding.options import Choice
+from keras_attn.decoding.options import Integer
+from keras_attn.decoding.options import Option
+from keras_attn.decoding.options import PerSource
+from keras_attn.decoding.options import Real
+from keras_attn.decoding.requested import RequestOptions
+from keras_attn.decoding.task import Hypotheses
+from keras_attn.decoding.task import Task
+
+
+# For type checkers, which take no fields from the decorated class itself and
+# put a base's before its subclasses': `kw_only` has the common options come
+# by name, wherever they stand.
+@typing.dataclass_transform(
+    frozen_default=True,
+    field_specifiers=(Option, Choice, Integer, Real, PerSource),
+)
+class _Record:
+    def __init_subclass__(cls, kw_only=False, **kwargs):
+        super().__init_subclass__(**kwargs)
+
+
+class Search(_Record, kw_only=True):
+    """Base class of all searches: a record of options and a loop over steps.
+
+    Subclass it to write a search of your own. The subclass declares its
+    options as class attributes, each with a default and a range. `Search`
+    derives from them the constructor's arguments and their checks, equality
+    and `repr`, the options that a request may set, and saving. A search is a
+    frozen dataclass, without a decorator. Its own options come first, then
+    those of every search, listed here under `Args`. The subclass documents
+    its own options in its docstring.
+
+    A subclass writes `choose`, which picks the next tokens by their
+    log-probabilities. The scores of the hypotheses follow from the tokens:
+    they are sums of the model's log-probabilities. A search may keep a state
+    between steps: a structure of tensors whose first axes are the `(batch, N)`
+    of the hypotheses. `start` returns the first state, `update` the next one.
+    `Search` does the rest: the loop, limits of length, prefixes, rules and
+    results.
+
+    In these three methods `self` holds the options of the request where a
+    request sets them: `self.target` below is then a tensor of shape
+    `(batch, 1)`; beside tensors `(batch, N, vocabulary)` write
+    `step.for_all_tokens(self.target)`. The methods are traced once, for all
+    steps.
+
+    A `Translator` first tries a search of your own on random logits. A row
+    must get the same hypotheses beside other rows and alone, also where each
+    row of a request sets its options.
+
+    A search of your own is decoded, streamed, exported and saved like the
+    built-in ones. To load one, register its class by
+    `keras.saving.register_keras_serializable`, or pass it:
+    `Translator.load(directory, custom_objects={"Mirostat": Mirostat})`.
+
+    This interface is provisional: it may change until more searches have
+    used it. It does not yet cover hypotheses that replace each other, as
+    beams do. `BeamSearch` overrides `run` for that.
+
+    Args:
+        max_length: Longest output in tokens, the end token counted. A
+            hypothesis is cut there and flagged as not finished. Defaults to
+            `100`.
+        min_length: Fewest tokens, the end token counted. Defaults to `1`.
+        max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
+            rounded down, where that is less than `max_length`. Defaults to
+            `None`.
+        min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
+            rounded down, where that is more than `min_length`. Defaults to
+            `None`.
+        no_repeat_ngram: Length of the n-grams that may not occur twice in a
+            hypothesis. 0 allows all. Defaults to `0`.
+        repetition_penalty: Factor of at least 1 that makes tokens less
+            likely which the hypothesis has already. Defaults to `1.0`, no
+            penalty.
+
+    Attributes:
+        draws: Whether the search draws at random. It then needs a seed for
+            each row, and `step.numbers` holds the random numbers.
+        num_hypotheses: Number of hypotheses per source. Declare it as an
+            option if it may vary.
+
+    Example:
+        Mirostat ([Basu et al., 2021](https://arxiv.org/abs/2007.14966)) keeps
+        the surprise of the drawn tokens near a target, by a bound that moves.
+        Tokens more surprising than the bound are not drawn.
+
+        >>> import math
+        >>> import tensorflow as tf
+        >>> from keras_attn.decoding import Real
+        >>> class Mirostat(keras_attn.Search):
+        ...     '''Draws tokens whose surprise stays near a target.
+        ...
+        ...     Args:
+        ...         target: Surprise in bits per token. Defaults to `3.0`.
+        ...         rate: Learning rate of the bound. Defaults to `0.1`.
+        ...     '''
+        ...
+        ...     target: float = Real(default=3.0, low=0, request=True)
+        ...     rate: float = Real(default=0.1, low=0)
+        ...     draws = True
+        ...
+        ...     def start(self, task):
+        ...         return 2 * self.target * tf.ones([task.batch, 1])
+        ...
+        ...     def choose(self, step, bound):
+        ...         bits = -step.log_probabilities / math.log(2)
+        ...         least = tf.reduce_min(bits, axis=-1, keepdims=True)
+        ...         stays = bits <= tf.maximum(bound[..., None], least)
+        ...         return step.pick(tf.where(stays, 2.0**-bits, 0.0))
+        ...
+        ...     def update(self, step, tokens, scores, bound):
+        ...         bits = (step.scores - scores) / math.log(2)
+        ...         return bound - self.rate * (bits - self.target)
+        >>> Mirostat(target=2.5, max_length=20)
+        Mirostat(target=2.5, rate=0.1, max_length=20, ...)
+        >>> sorted(Mirostat().request_options)
+        ['max_length', 'min_length', 'target']
+    """
+
+    max_length: int = Integer(
+        default=100,
+        low=1,
+        request=True,
+        at_most_own=True,
+        meaning="counts tokens, the end token too,",
+    )
+    min_length: int = Integer(default=1, low=1, high="max_length", request=True)
+    max_per_source: tuple | None = PerSource(instead="max_length", default=None)
+    min_per_source: tuple | None = PerSource(instead="min_length", default=None)
+    no_repeat_ngram: int = Integer(
+        default=0,
+        low=0,
+        meaning="is the length of the n-grams that may not occur twice",
+        advice="0 allows all of them.",
+    )
+    repetition_penalty: float = Real(
+        default=1.0,
+        low=1,
+        meaning="divides the positive logits of repeated tokens",
+        advice="1.0 changes nothing, 1.2 is the paper's value.",
+    )
+
+    num_hypotheses = 1
+    draws = False
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        own = _options_in(cls)
+        declared.require(cls, own, _COMMON, _RESERVED)
+        annotations = inspect.get_annotations(cls)
+        if not dataclasses.is_dataclass(cls):  # its base is `Search` itself
+            last = {name: x for name, x in own.items() if x.last}
+            first = {name: x for name, x in own.items() if not x.last}
+            common = {x: y for x, y in _COMMON.items() if x not in own}
+            own = first | common | last
+            annotations = {**inspect.get_annotations(Search), **annotations}
+        cls.__annotations__ = {
+            **{name: annotations.get(name, Any) for name in own},
+            **{x: y for x, y in annotations.items() if x not in own},
+        }
+        for name, option in own.items():
+            field = dataclasses.field(
+                default=option.default, metadata={"option": option}
+            )
+            setattr(cls, name, field)
+        dataclasses.dataclass(frozen=True)(cls)
+
+    def __new__(cls, *args, **kwargs):
+        arguments.refuse_old_names(kwargs, **cls._former_names())
+        if cls is Search:
+            raise TypeError(
+                "`Search` is an abstract base class. Received: a call of "
+                "`Search` itself. Make one of its subclasses, for example "
+                "`BeamSearch(5)`, or write one."
+            )
+        return super().__new__(cls)
+
+    def __post_init__(self):
+        for name, option in self._options().items():
+            object.__setattr__(self, name, option.read(name, self))
+        self.check()
+
+    def __getattr__(self, name):
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        former = type(self)._former_names() | {"normalise": "normalize"}
+        if (now := former.get(name)) and hasattr(type(self), now):
+            message += f". It is called {now!r} since version 0.4"
+        raise AttributeError(message)
+
+    @classmethod
+    def _former_names(cls):
+        """Returns the names of options by those that they had before."""
+        options = cls._options() if dataclasses.is_dataclass(cls) else {}
+        return {
+            x.former_name: name
+            for name, x in options.items()
+            if x.former_name and x.former_name not in options
+        }
+
+    @classmethod
+    def _options(cls):
+        """Returns the search's `Option`s by name."""
+        fields = dataclasses.fields(cls)
+        return {
+            x.name: x.metadata["option"]
+            for x in fields
+            if "option" in x.metadata
+        }
+
+    def check(self):
+        """Raises `ValueError` for options that exclude each other."""
+
+    def start(self, task: Task) -> Any:
+        """Returns the search's own state before the first token, or None.
+
+        Args:
+            task: The `Task`; `task.batch` is the number of rows.
+        """
+        return None
+
+    def choose(self, step, state) -> Any:
+        """Chooses the next token of every hypothesis.
+
+        Args:
+            step: A `keras_attn.decoding.Step`: the model's output and the
+                hypotheses so far.
+            state: The search's own state.
+
+        Returns:
+            Tokens, integers of shape `(batch, N)`. A hypothesis that takes a
+            forbidden token is dropped.
+        """
+        raise NotImplementedError(
+            "A search needs a method `choose` that picks the next tokens. "
+            f"Received: {type(self).__name__}, which has none. Write it, or "
+            "subclass a search that has one."
+        )
+
+    def update(self, step, tokens, scores, state) -> Any:
+        """Returns the search's own state after the chosen tokens.
+
+        Args:
+            step: The `Step`, as for `choose`.
+            tokens: The new tokens `(batch, N)`: those that `choose`
+                returned, or those of a prefix.
+            scores: The scores of the extended hypotheses, `(batch, N)`.
+            state: The state before these tokens.
+        """
+        return state
+
+    @property
+    def streams(self) -> bool:
+        """Whether a chosen token is final, so that it can be streamed."""
+        return self.num_hypotheses == 1
+
+    @property
+    def request_options(self) -> RequestOptions:
+        """The options that a request may set by row, and their dtypes."""
+        return RequestOptions(self, self._options())
+
+    def check_options(self, options):
+        """Returns options as tensors; running them checks their range."""
+        return self.request_options.checked(options)
+
+    def option(self, name: str, task: Task) -> Any:
+        """Returns an option: the request's, `(batch,)`, or the search's."""
+        if task.options and name in task.options:
+            dtype = self.request_options[name]
+            return tf.cast(task.options[name], dtype)
+        return getattr(self, name)
+
+    def with_request(self, task: Task) -> "Search":
+        """Returns the search with the request's options, `(batch, 1)` each."""
+        if not task.options:
+            return self
+        asked = copy.copy(self)
+        for name in task.options:
+            value = tf.reshape(self.option(name, task), [-1, 1])
+            object.__setattr__(asked, name, value)
+        return asked
+
+    def get_config(self) -> dict:
+        """Returns the options by name, for `from_config()`."""
+        fields = dataclasses.fields(self)
+        return {x.name: getattr(self, x.name) for x in fields}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Search":
+        """Returns the search that `get_config()` describes."""
+        return cls(**arguments.with_new_names(config, **cls._former_names()))
+
+    def run(self, task: Task):
+        """Returns the run of this search over a task.
+
+        `IndependentHypotheses` fits most. A search whose hypotheses replace
+        each other overrides this method.
+        """
+        return IndependentHypotheses(self, task)
+
+    def begin(self, task: Task):
+        """Checks a task's options and seed, and returns the run over it."""
+        self.request_options.require_known(task.options or {})
+        if self.draws and task.seed is None:
+            raise ValueError(
+                f"`{type(self).__name__}` needs a seed for each row. "
+                "Received: seed=None. Pass `Task(..., seed=seeds)`, integers "
+                "of shape (batch,): the same seed draws the same hypotheses "
+                "again."
+            )
+        return self.run(task)
+
+    def __call__(self, task: Task) -> Hypotheses:
+        """Decodes a task, inside a `tf.function` or eagerly."""
+        run = self.begin(task)
+        if task.over is None:
+            state, recorded = Loop(run, task, self.max_length)()
+        else:
+            state, recorded = LeavingLoop(self, run, task)()
+        return run.results(state, *recorded)
+
+
+def _options_in(cls):
+    return {x: y for x, y in vars(cls).items() if isinstance(y, Option)}
+
+
+_COMMON = _options_in(Search)
+_RESERVED = {x for x in dir(Search) if x not in (*_COMMON, "num_hypotheses")}

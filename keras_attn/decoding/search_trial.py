@@ -1,0 +1,157 @@
+"""Tries a search of a user's own, on random logits."""
+
+import copy
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.arguments import is_ours
+from keras_attn.decoding.search import Search
+from keras_attn.decoding.task import Task
+
+_STEPS = 4  # longest output of the trial
+_SOURCE = 3  # positions
+_ROWS = 16  # at most
+_KINDS = 5  # the last token matters up to its remainder
+_START, _END = 1, 2
+
+
+def try_search(search: Search, vocabulary: int) -> None:
+    """Raises `ValueError` if a search breaks a rule of `Search`.
+
+    A source must get the same hypotheses beside others and alone, also if
+    each row of a request sets options of its own. There are as many sources
+    as hypotheses, so that tensors by row do not pass for tensors by
+    hypothesis. Only searches of users are tried.
+
+    Args:
+        search: The search.
+        vocabulary: Number of ids.
+    """
+    if is_ours(type(search)):
+        return
+    try:
+        _Trial(search, vocabulary).run()
+    except Exception as error:
+        error.add_note(
+            "A `Translator` tries a search of your own on random logits: this "
+            "came from the trial."
+        )
+        raise
+
+
+class _Trial:
+    """Decodes rows together and alone.
+
+    Args:
+        search: The search.
+        vocabulary: Number of ids.
+    """
+
+    def __init__(self, search: Search, vocabulary: int):
+        self._search = _shorter(search)
+        # With more hypotheses the sizes differ, and TensorFlow finds a mistake.
+        self._rows = max(2, min(search.num_hypotheses, _ROWS))
+        size = self._rows, _STEPS, _KINDS, vocabulary
+        random = np.random.default_rng(0)
+        self._logits = 3 * random.standard_normal(size, dtype="float32")
+
+    def run(self) -> None:
+        """Raises `ValueError` if a row depends on others."""
+        self._compare({})
+        if options := self._options():
+            self._compare(options)
+
+    def _compare(self, options):
+        every = np.arange(self._rows)
+        together, again = (self._decoded(every, options) for _ in range(2))
+        if not _same(together, again):
+            return  # it draws by itself, so nothing can be compared
+        for row in range(self._rows):
+            alone = self._decoded(np.array([row]), options)
+            if not _same(alone, [x[row : row + 1] for x in together]):
+                raise ValueError(
+                    f"`{type(self._search).__name__}` must decode each row of "
+                    "a batch by itself. Received: other hypotheses for a "
+                    "source beside others than alone"
+                    + (
+                        ", where each row of the request sets "
+                        f"{', '.join(options)}. An option of a request is a "
+                        "tensor (batch, 1): write "
+                        "`step.for_all_tokens(self.option)` beside tensors "
+                        "(batch, N, vocabulary)."
+                        if options
+                        else ". Let no operation mix the first axis."
+                    )
+                )
+
+    def _decoded(self, rows, options):
+        return self._search(_task(self._logits, rows, options))
+
+    def _options(self):
+        """Returns values by row for options of its own in a request."""
+        found, search = {}, self._search
+        for name, dtype in search.request_options.items():
+            if name in Search.__annotations__:
+                continue
+            own = getattr(search, name)
+            allowed = search.request_options.range_of(name)
+            as_number = dtype.as_numpy_dtype
+            # Neighbours differ much, so that few draws tell them apart.
+            values = [
+                as_number(x) for x in (own / 4, 4 * own + 1, own, own + 1)
+            ]
+            values = [x for x in values if allowed.holds(x)]
+            found[name] = np.resize(values or [as_number(own)], self._rows)
+        return found
+
+
+def _shorter(search):
+    """Returns the search with fewer steps, which its checks may refuse."""
+    most = min(_STEPS, search.max_length)
+    shorter = copy.copy(search)
+    for name, value in {
+        "max_length": most,
+        "min_length": min(search.min_length, most),
+        "max_per_source": None,
+        "min_per_source": None,
+    }.items():
+        object.__setattr__(shorter, name, value)
+    shorter.check()  # may derive attributes
+    return shorter
+
+
+def _task(logits, rows, options):
+    """Returns a task over some rows of the logits."""
+    count = len(rows)
+
+    def start(beams):
+        beside = np.repeat(rows[:, None], beams, axis=1)
+        return tf.constant(beside, tf.int32), tf.zeros([count, beams], tf.int32)
+
+    def step(tokens, state):
+        row, time = state
+        place = tf.stack([row, time, tokens % _KINDS], axis=-1)
+        weights = tf.one_hot(tokens % _SOURCE, _SOURCE)
+        return tf.gather_nd(logits, place), weights, (row, time + 1)
+
+    return Task(
+        step=step,
+        start=start,
+        batch=count,
+        start_token=_START,
+        end_token=_END,
+        forbidden=(0, _START),
+        source_lengths=tf.fill([count], _SOURCE),
+        source_mask=tf.ones([count, _SOURCE], tf.bool),
+        seed=tf.constant(rows + 1, tf.int32),
+        options={name: tf.constant(x[rows]) for name, x in options.items()}
+        or None,
+    )
+
+
+def _same(one, other):
+    return all(
+        np.allclose(x, y, rtol=1e-4, atol=1e-4)
+        for x, y in zip(one, other, strict=True)
+    )

@@ -1,0 +1,365 @@
+"""`Shortlist`: the target tokens that the sources at hand could mean.
+
+The output layer is half of all products of a translator with a vocabulary of
+thousands. Most of its tokens could not be a translation of the source. So a
+search looks only at those that a source's tokens were seen with, and at the
+most frequent ones. Jean et al. (2015, section 3.3) call them a candidate list.
+"""
+
+import collections
+import pathlib
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn import arguments
+from keras_attn.decoding import NEVER
+from keras_attn.decoding import Task
+from keras_attn.text.text import Text
+
+_MISSING = -1  # fills the rows of the table
+
+
+class Shortlist:
+    """For each source token the target tokens that it could mean.
+
+    A `Translator` with a shortlist decodes with the tokens of its sources'
+    lists alone. Each source has a list of its own, so its result does not
+    depend on the others in a batch. The scores are log-probabilities among
+    the tokens of the list. End and unknown tokens and those of a prefix are
+    in every list. `Translator.score` and the signature `step` of an export
+    use the whole vocabulary.
+
+    `from_alignments` makes a shortlist by the translator itself, and
+    `from_tokens` from a dictionary or another aligner's output.
+
+    Args:
+        table: Integers `(source ids, best)`: for each source id the ids of
+            target tokens, -1 where there are fewer.
+        always: Ids of target tokens that are in every list.
+
+    Reference:
+        - [Jean et al., 2015](https://arxiv.org/abs/1412.2007), section 3.3
+
+    Example:
+        >>> source = keras_attn.Text(["un", "deux"], split="whitespace")
+        >>> target = keras_attn.Text(["one", "two"], split="whitespace")
+        >>> short = keras_attn.Shortlist.from_tokens(
+        ...     source, target, {"un": ["one"], "deux": ["two"]})
+        >>> short.tokens_of(source, target, "deux deux")
+        ['</s>', '<unk>', 'two']
+    """
+
+    def __init__(self, table, always=()):
+        self.table = np.array(table, "int32")
+        self.always = np.unique(np.array(always, "int32").reshape([-1]))
+        lowest = min(self.table.min(initial=0) + 1, self.always.min(initial=0))
+        whole = np.array_equal(self.table, table) and np.array_equal(
+            self.always, np.unique(np.array(always).reshape([-1]))
+        )
+        if self.table.ndim != 2 or lowest < 0 or not whole:
+            raise ValueError(
+                "`table` must be integers (source ids, best), at least -1, "
+                "and `always` ids. Received: a table of shape "
+                f"{self.table.shape} with values from "
+                f"{self.table.min(initial=0)} and always={always!r:.80}. "
+                "`Shortlist.from_tokens` makes them from tokens."
+            )
+
+    def __repr__(self) -> str:
+        sources, best = self.table.shape
+        return (
+            f"<Shortlist of up to {best} target tokens for each of {sources} "
+            f"source tokens, and {len(self.always)} always>"
+        )
+
+    @classmethod
+    def from_tokens(
+        cls,
+        source_text: Text,
+        target_text: Text,
+        meanings: Mapping[str, Iterable[str]],
+        always: Iterable[str] = (),
+    ) -> "Shortlist":
+        """Makes a shortlist from tokens.
+
+        Args:
+            source_text: `Text` of the sources.
+            target_text: `Text` of the targets.
+            meanings: For source tokens the target tokens that they could
+                mean.
+            always: Target tokens that are in every list.
+
+        Raises:
+            ValueError: If a text does not have one of the tokens.
+        """
+        source = {x: i for i, x in enumerate(source_text.tokens)}
+        target = {x: i for i, x in enumerate(target_text.tokens)}
+
+        def known(ids, tokens, name):
+            lacking = [x for x in tokens if x not in ids]
+            if lacking:
+                raise ValueError(
+                    f"The {name} text must have all tokens of a shortlist. "
+                    f"Received: {lacking[:5]}, which it lacks. Leave them "
+                    "out."
+                )
+            return [ids[x] for x in tokens]
+
+        known(source, meanings, "source")
+        rows = {
+            source[x]: known(target, y, "target") for x, y in meanings.items()
+        }
+        return cls(
+            _table(rows, source_text.size), known(target, always, "target")
+        )
+
+    @classmethod
+    def from_alignments(
+        cls,
+        translator,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        best: int = 20,
+        always: int = 100,
+        batch_size: int = 64,
+    ) -> "Shortlist":
+        """Makes a shortlist from a model's attention on training pairs.
+
+        The attention that a target token pays to a source token counts as
+        evidence that this means that. For each source token those `best`
+        target tokens are kept whose sum over all pairs is largest.
+
+        Args:
+            translator: A `Translator` of text whose model attends to each
+                token of the source.
+            sources: Source lines, of the training data.
+            targets: Target lines, one for each source.
+            best: Number of target tokens for each source token.
+            always: Number of the most frequent target tokens, which are in
+                every list.
+            batch_size: Number of pairs that are aligned together.
+        """
+        arguments.positive(best, "best")
+        arguments.index(always, "always")
+        source_text = translator.attended_text
+        target_text = translator.target_text
+        size = target_text.size
+        evidence = _Sums()
+        counts = np.zeros(size, "int64")
+        for source, target, weights in translator.alignments_of(
+            sources, targets, batch_size
+        ):
+            counts += np.bincount(target, minlength=size)
+            keys = source[None] * np.int64(size) + target[:, None]
+            evidence.add(keys.ravel(), weights.ravel())
+        if not counts.any():
+            raise ValueError(
+                "A shortlist from alignments needs pairs. Received: no pair. "
+                "Pass sources and targets of the training data."
+            )
+        rows: Any = collections.defaultdict(list)
+        silent = {*source_text.special.non_text_ids}
+        for key in evidence.by_falling_sum():
+            source, target = divmod(int(key), size)
+            if len(rows[source]) < best and source not in silent:
+                rows[source].append(target)
+        frequent = np.lexsort((np.arange(size), -counts))[:always]
+        frequent = frequent[counts[frequent] > 0]
+        return cls(_table(rows, source_text.size), frequent)
+
+    def tokens_of(
+        self, source_text: Text, target_text: Text, line: str
+    ) -> list[str]:
+        """Returns the tokens of a line's list, in the order of their ids."""
+        ids = source_text.source_ids([line])
+        columns = self.columns(ids, source_text, target_text)
+        kept = {*tf.boolean_mask(columns.ids, columns.allowed[0]).numpy()}
+        never = {*target_text.special.never_written}
+        return [target_text.tokens[i] for i in sorted(kept - never)]
+
+    def require_fits(self, source_text: Text, target_text: Text) -> None:
+        """Raises `ValueError` unless the ids are those of two texts."""
+        highest = max(self.table.max(initial=0), self.always.max(initial=0))
+        if len(self.table) != source_text.size or highest >= target_text.size:
+            raise ValueError(
+                "A shortlist needs a row for each id of the source text, and "
+                "ids of the target text. Received: "
+                f"{len(self.table)} rows with ids up to {highest}, "
+                f"source_text.size={source_text.size}, "
+                f"target_text.size={target_text.size}. Make it with the texts "
+                "of the translator."
+            )
+
+    def allowed(
+        self, source_ids, source_text, target_text, forbidden=(), prefix=None
+    ) -> tf.Tensor:
+        """Returns which target tokens are in each row's list.
+
+        Forbidden tokens and the special ones are among them. As without a
+        shortlist they count where probabilities are normalized, and the
+        search forbids them.
+
+        Args:
+            source_ids: int32 `(batch, length)`, padded.
+            source_text: `Text` of the sources.
+            target_text: `Text` of the targets.
+            forbidden: Ids of tokens that the search forbids.
+            prefix: int32 `(batch, length)`, padded ids of tokens that are in
+                the row's list; or `None`.
+
+        Returns:
+            Boolean `(batch, vocabulary)`.
+        """
+        size, batch = target_text.size, tf.shape(source_ids)[0]
+        found = tf.gather(tf.constant(self.table), source_ids)
+        real = source_ids != source_text.special.pad
+        # One column more takes what is missing.
+        found = tf.where((found != _MISSING) & real[..., None], found, size)
+        ids = tf.reshape(found, [batch, -1])
+        if prefix is not None:
+            ids = tf.concat([ids, prefix], axis=1)
+        rows = tf.broadcast_to(tf.range(batch)[:, None], tf.shape(ids))
+        known = tf.scatter_nd(
+            tf.stack([rows, ids], axis=-1),
+            tf.ones_like(ids),
+            tf.stack([batch, size + 1]),
+        )
+        common = np.zeros(size, bool)
+        common[[*self.always, *_first(target_text, forbidden)]] = True
+        found = (known[:, :size] > 0) | common
+        return tf.ensure_shape(found, [source_ids.shape[0], size])
+
+    def columns(
+        self, source_ids, source_text, target_text, forbidden=(), prefix=None
+    ) -> "Columns":
+        """Returns the tokens that a batch needs; arguments as `allowed()`."""
+        given = source_ids, source_text, target_text, forbidden, prefix
+        allowed = self.allowed(*given)
+        # The special tokens come first, so that their places are known.
+        first = _first(target_text, forbidden)
+        others = np.ones(target_text.size, bool)
+        others[first] = False
+        more = tf.where(tf.reduce_any(allowed, axis=0) & others)[:, 0]
+        more = tf.cast(more, tf.int32)
+        ids = tf.concat([tf.constant(first, tf.int32), more], axis=0)
+        places = tf.tensor_scatter_nd_update(
+            tf.zeros([target_text.size], tf.int32),
+            ids[:, None],
+            tf.range(tf.shape(ids)[0]),
+        )
+        return Columns(
+            ids=ids,
+            allowed=tf.gather(allowed, ids, axis=1),
+            places=places,
+            place_of={x: i for i, x in enumerate(first)},
+        )
+
+    def save(self, path) -> None:
+        """Writes the shortlist to a file."""
+        with open(path, "wb") as file:
+            np.savez_compressed(file, table=self.table, always=self.always)
+
+    @classmethod
+    def load(cls, path) -> "Shortlist":
+        """Reads what `save()` wrote."""
+        with np.load(pathlib.Path(path)) as found:
+            return cls(found["table"], found["always"])
+
+
+class Columns(NamedTuple):
+    """The tokens of a batch, in whose order the search sees the vocabulary."""
+
+    ids: Any  # (columns,)
+    allowed: Any  # (batch, columns): whether a token is in a row's list
+    places: Any  # (vocabulary,): the column of an id, 0 for those without
+    place_of: dict  # the columns of special tokens
+
+    @property
+    def costs(self) -> tf.Tensor:
+        """Costs that keep a row to its own list, float32 `(batch, columns)`."""
+        return tf.where(self.allowed, 0.0, NEVER)
+
+    def task(self, task: Task) -> Task:
+        """Returns a task over these columns, for one over all ids.
+
+        Its step must return logits of these columns already.
+        """
+
+        def step(tokens, state):
+            return task.step(tf.gather(self.ids, tokens), state)
+
+        prefix = task.prefix
+        if prefix is not None:
+            prefix = tf.where(
+                prefix == task.padding,
+                self.place_of[task.padding],
+                tf.gather(self.places, prefix),
+            )
+        over = task.over
+        return task._replace(
+            over=over and (lambda given: self.task(over(given))),
+            step=step,
+            start_token=self.place_of[task.start_token],
+            end_token=self.place_of[task.end_token],
+            forbidden=tuple(self.place_of[x] for x in task.forbidden),
+            prefix=prefix,
+            padding=self.place_of[task.padding],
+        )
+
+    def written(self, hypotheses):
+        """Returns hypotheses whose tokens are ids again."""
+        tokens = hypotheses.tokens
+        real = tf.sequence_mask(hypotheses.lengths, tf.shape(tokens)[2])
+        ids = tf.where(real, tf.gather(self.ids, tokens), 0)
+        return hypotheses._replace(tokens=ids)
+
+
+class _Sums:
+    """Sums of weights by key, of more keys than fit into a table."""
+
+    _MOST = 5_000_000  # entries that are kept before they are summed
+
+    def __init__(self):
+        self._keys, self._weights, self._count = [], [], 0
+
+    def add(self, keys, weights):
+        self._keys.append(keys)
+        self._weights.append(weights.astype("float64"))
+        self._count += len(keys)
+        if self._count > self._MOST:
+            self._sum()
+
+    def by_falling_sum(self) -> np.ndarray:
+        """Returns the keys, equal ones in rising order."""
+        keys, sums = self._sum()
+        return keys[np.lexsort((keys, -sums))]
+
+    def _sum(self):
+        if not self._keys:
+            return np.zeros(0, "int64"), np.zeros(0)
+        keys, at = np.unique(np.concatenate(self._keys), return_inverse=True)
+        sums = np.bincount(at, np.concatenate(self._weights))
+        self._keys, self._weights = [keys], [sums]
+        self._count = 0
+        return keys, sums
+
+
+def _first(target_text, forbidden):
+    """Returns the ids whose columns come first, in rising order."""
+    special = target_text.special
+    return sorted({*special.non_text_ids, special.unknown, *forbidden} - {-1})
+
+
+def _table(rows: dict, size: int) -> np.ndarray:
+    """Returns lists of ids by id as an array, filled with -1."""
+    width = max(map(len, rows.values()), default=0)
+    table = np.full([size, max(width, 1)], _MISSING, "int32")
+    for i, ids in rows.items():
+        table[i, : len(ids)] = ids
+    return table

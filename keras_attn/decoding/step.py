@@ -1,0 +1,159 @@
+"""`Step`: the model's output at one step of a search."""
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from keras_attn.decoding import candidates
+from keras_attn.decoding import draws
+from keras_attn.decoding.described import described
+from keras_attn.decoding.task import POSSIBLE
+from keras_attn.decoding.task import log_normalizer
+
+
+class Step:
+    """The model's output for `N` hypotheses per row, and their scores so far.
+
+    Attributes:
+        time: Number of tokens so far, a scalar tensor.
+        scores: Sums of the log-probabilities so far, `(batch, N)`.
+        alignments: The model's attention weights, `(batch, N, source)`.
+        numbers: Uniform random numbers from 0 to 1, `(batch, N)`, which
+            depend on seed, hypothesis and time; None unless the search draws.
+        done: Whether each hypothesis has ended, `(batch, N)`; what is chosen
+            for it then plays no role.
+        raw: The model's own logits, `(batch, N, vocabulary)`, float32.
+        logits: The logits after the repetition penalty. The softmax
+            normalizes over these.
+        allowed: The logits after masking, or None where they are `logits`.
+        banned: `(id, penalty)` pairs of tokens forbidden in every row.
+    """
+
+    def __init__(
+        self,
+        time: Any,
+        raw: Any,
+        logits: Any,
+        allowed: Any,
+        banned: list,
+        alignments: Any,
+        scores: Any = None,
+        numbers: Any = None,
+        done: Any = None,
+    ):
+        self.time, self.alignments = time, alignments
+        self.raw, self.logits = raw, logits
+        self.allowed, self.banned = allowed, banned
+        self.scores, self.numbers, self.done = scores, numbers, done
+        self._likeliest = None  # the tokens and their scores, once computed
+
+    @functools.cached_property
+    def choices(self):
+        """Logits `(batch, N, vocabulary)`, below -1e9 for forbidden tokens."""
+        allowed = self.logits if self.allowed is None else self.allowed
+        if self.banned:
+            size = candidates.size_of(allowed)
+            allowed += candidates.penalties(self.banned, size)
+        return allowed
+
+    @functools.cached_property
+    def log_probabilities(self):
+        """Those of the next token, `(batch, N, vocabulary)`.
+
+        A forbidden token's is below -1e9; the others are not renormalized.
+        """
+        return candidates.log_probabilities(
+            self.logits, self.banned, self.allowed
+        )
+
+    def __getattr__(self, name):
+        message = f"'Step' object has no attribute {name!r}"
+        if name == "likeliest":
+            message += ". It is called 'argmax' since version 0.4"
+        raise AttributeError(message)
+
+    def scores_with(self, tokens):
+        """Returns the scores `(batch, N)` of hypotheses with these tokens.
+
+        The score of a forbidden token is below -1e9.
+        """
+        if self._likeliest is not None and tokens is self._likeliest[0]:
+            return self._likeliest[1]
+        logit = tf.gather(self.choices, tokens[..., None], batch_dims=2)
+        return self.scores + logit[..., 0] - log_normalizer(self.logits)
+
+    def argmax(self):
+        """Returns the likeliest token of each hypothesis, `(batch, N)`."""
+        given = self.logits, self.scores
+        rules = self.banned, self.allowed
+        if self.logits.shape[1] > 1 or candidates.is_small(self.logits):
+            scores, tokens = candidates.likeliest(*given, *rules)
+        else:
+            scores, _, tokens = candidates.extend(*given, 1, *rules)
+        self._likeliest = tokens, scores
+        return tokens
+
+    def for_all_tokens(self, option):
+        """Returns an option of the search to use beside all tokens.
+
+        Args:
+            option: A number, or a tensor `(batch, 1)` where a request sets
+                it.
+
+        Returns:
+            The number, or a tensor `(batch, 1, 1)`, which fits tensors
+            `(batch, N, vocabulary)`.
+        """
+        return option[..., None] if tf.is_tensor(option) else option
+
+    def pick(self, weights):
+        """Draws a token for each hypothesis, by the step's random numbers.
+
+        Args:
+            weights: Unnormalized probabilities `(batch, N, vocabulary)`.
+
+        Returns:
+            Tokens `(batch, N)`, never one of weight 0.
+        """
+        if self.numbers is None:
+            raise ValueError(
+                "`pick` draws by random numbers, which only a search that "
+                "draws has. Received: a search without them. Set `draws = "
+                "True` in its class, or return `step.argmax()`."
+            )
+        weights = tf.cast(weights, self.numbers.dtype)
+        if tf.executing_eagerly():  # a search's trial, or a user's debugger
+            self._require_weights(weights)
+        return draws.pick(weights, self.numbers)
+
+    def _require_weights(self, weights):
+        fine = tf.math.is_finite(weights) & (weights >= 0)
+        # Where all tokens are forbidden, none can have a weight.
+        stuck = tf.reduce_all(self.choices <= POSSIBLE, axis=-1, keepdims=True)
+        some = tf.reduce_any(weights > 0, axis=-1, keepdims=True)
+        fine = (fine & (some | stuck)) | self.done[..., None]
+        if not tf.reduce_all(fine):
+            raise ValueError(
+                "`pick` takes weights that are finite and at least 0, with "
+                "one above 0 for each hypothesis. Received: "
+                f"{described(weights)}; the largest is "
+                f"{float(tf.reduce_max(weights))}, the smallest "
+                f"{float(tf.reduce_min(weights))}. Give a weight to a token "
+                "that is allowed, such as `step.argmax()`."
+            )
+
+    def of_beams(self, first, count):
+        """Returns the step of `count` beams from `first` on."""
+
+        def some(x):
+            return None if x is None else x[:, first : first + count]
+
+        return Step(
+            self.time,
+            some(self.raw),
+            some(self.logits),
+            some(self.allowed),
+            self.banned,
+            some(self.alignments),
+        )

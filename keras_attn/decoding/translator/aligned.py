@@ -1,0 +1,73 @@
+"""The alignments of given pairs, by decoding with the target as a prefix."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from keras_attn.decoding import GreedySearch
+
+_STEPS = 16  # lengths are rounded up to this times a power of 2: few graphs
+
+
+def alignments_of(
+    pipeline, source_text, rows, targets, batches
+) -> Iterator[tuple]:
+    """Yields source ids, target ids and weights of pairs.
+
+    Args:
+        pipeline: `Pipeline` of a translator.
+        source_text: The `Text` that it attends to.
+        rows: The sources, as `collect()` returned them.
+        targets: `Lines` of targets.
+        batches: Iterable of lists of indices.
+    """
+    text, attended = pipeline.target_text, pipeline.sources.attended
+    graphs: dict = {}
+    for batch in batches:
+        ids = text.ids(targets.take(batch))
+        steps = _STEPS
+        while steps < ids.shape[1]:
+            steps *= 2
+        if pipeline.cut.longest:
+            longest = pipeline.cut.longest - len(text.special.start) + 1
+            steps = min(steps, longest)
+            ids = ids[:, :longest]
+        if steps not in graphs:
+            graphs[steps] = _graph(pipeline, steps)
+        given = pipeline.sources.inputs(pipeline.sources.take(rows, batch))
+        weights = graphs[steps](given, ids)[:, 0].numpy()
+        if not weights.any():
+            raise ValueError(
+                "Alignments need a model that attends to its source. "
+                "Received: a model without attention, or whose weights are "
+                "all 0. Make a shortlist by `Shortlist.from_tokens`."
+            )
+        sources, ids = given[attended].numpy(), ids.numpy()
+        pad = source_text.special.pad
+        for source, target, weight in zip(sources, ids, weights, strict=True):
+            source = source[source != pad]
+            target = target[target != text.special.pad]
+            yield source, target, weight[: len(target), : len(source)]
+
+
+def _graph(pipeline, steps):
+    forced = dataclasses.replace(
+        pipeline,
+        search=GreedySearch(max_length=steps),
+        forbidden=(),
+        shortlist=None,
+    )
+
+    def align(inputs, prefix):
+        found = forced.decode_inputs(inputs, {"prefix": prefix})
+        return found.hypotheses.alignments
+
+    return tf.function(
+        align,
+        input_signature=[
+            pipeline.sources.input_specs,
+            tf.TensorSpec([None, None], tf.int32),
+        ],
+        autograph=False,
+    )

@@ -1,0 +1,505 @@
+"""`Pipeline`: the TensorFlow functions of a `Translator`.
+
+A call and an export use the same few functions, so that they cannot disagree.
+Beside its sources a request may have, in a dictionary:
+
+- `"prefix"`: strings `(batch,)` with which the texts begin, "" for none
+- `"seed"`: int32 `(batch,)`, for the random draws of each row
+- `"options"`: name -> `(batch,)`, replaces the search's own options
+
+The graph of a request without these has no operations for them.
+"""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_attn.decoding import Hypotheses
+from keras_attn.decoding import Search
+from keras_attn.decoding import Task
+from keras_attn.decoding.batching import MOST
+from keras_attn.decoding.batching import Buckets
+from keras_attn.decoding.shortlist import Shortlist
+from keras_attn.decoding.translator.model_trial import Examples
+from keras_attn.decoding.translator.results import Decoded
+from keras_attn.decoding.translator.results import Report
+from keras_attn.decoding.translator.several import Several
+from keras_attn.decoding.translator.sources import Features
+from keras_attn.decoding.translator.sources import Lines
+from keras_attn.decoding.translator.sources import report_of
+from keras_attn.incremental import buffers
+from keras_attn.keras_internals import layers_within
+from keras_attn.text.text import Text
+
+
+class Found(NamedTuple):
+    """The hypotheses, and the number of each row's real alignment columns."""
+
+    hypotheses: Hypotheses
+    columns: Any  # (batch,), or () if columns are the source's tokens
+
+
+class Scored(NamedTuple):
+    """Log-probabilities of given targets."""
+
+    tokens: tf.Tensor  # (batch, time), padded with ""
+    token_scores: tf.Tensor  # (batch, time), zero past the length
+    lengths: tf.Tensor  # (batch,), the end token counted
+    scores: tf.Tensor  # (batch,)
+    report: Report  # of sources and targets
+
+
+@dataclasses.dataclass
+class Pipeline:
+    """Models, texts and a search, joined in TensorFlow functions."""
+
+    models: tuple  # the whole models, which score
+    cut: Any  # `Incremental` or `Ensemble`, which decodes
+    sources: Lines | Features | Several
+    examples: Examples  # of the models' inputs
+    target_text: Text
+    search: Search
+    forbidden: tuple = ()  # ids
+    replace_unknown: bool = False
+    jit_compile: bool = False
+    shortlist: Shortlist | None = None
+    buckets: int = 1  # most, of like length, which a batch is split into
+    for_onnx: bool = False  # whether the graph is to be converted to ONNX
+    # Returns the context in which the models compute. An export with small
+    # weights sets it.
+    scope: Callable = contextlib.nullcontext
+
+    def __post_init__(self):
+        self._searches = {}
+
+    @property
+    def special(self):
+        """The `SpecialTokens` of the target text."""
+        return self.target_text.special
+
+    @property
+    def steps(self) -> int:
+        """Most steps of a decoder: of all start tokens and of a search."""
+        return self.search.max_length + len(self.special.start) - 1
+
+    def with_texts(self, source_text=None, target_text=None):
+        """Returns this pipeline with texts that read vocabulary files."""
+        sources = self.sources
+        if source_text is not None:
+            sources = sources.with_texts(source_text)
+        return dataclasses.replace(
+            self, sources=sources, target_text=target_text
+        )
+
+    def for_export(self, jit_compile, buckets=None):
+        """Returns this pipeline as an export has it.
+
+        Args:
+            jit_compile: Whether XLA compiles the search.
+            buckets: Most buckets of a batch. Defaults to one for features,
+                which have one size, and under XLA, which would compile a
+                search for the sizes of each.
+        """
+        if buckets is None:
+            buckets = MOST if self.sources.texts and not jit_compile else 1
+        return dataclasses.replace(
+            self, jit_compile=jit_compile, buckets=buckets
+        )
+
+    def decode(self, given: tuple, request: dict) -> Decoded:
+        """Decodes a batch of sources, the tensors that `sources` takes."""
+        inputs = self.sources.inputs(given)
+        report = self.sources.report(given, inputs)
+        strings, request = request.get("prefix"), self.with_ids(request)
+        if strings is not None:
+            report = report.beside(self._report_prefixes(strings, request))
+        found, columns = self.search_inputs(inputs, request)
+        source_tokens, source_lengths = self.sources.tokens(
+            given, columns, tf.shape(found.alignments)[3]
+        )
+        text = self.target_text
+        tokens = text.lookup(found.tokens)
+        if self.replace_unknown:
+            tokens = tf.where(
+                found.tokens == text.special.unknown,
+                most_attended(
+                    found.alignments,
+                    source_tokens,
+                    source_lengths,
+                    first=self.sources.first,
+                    last=self.sources.last,
+                    unknown=text.tokens[text.special.unknown],
+                ),
+                tokens,
+            )
+            texts = text.join(tokens, found.tokens)
+        else:
+            texts = text.strings(found.tokens, tokens)
+        real = tf.sequence_mask(found.lengths, self.search.max_length)
+        return Decoded(
+            source_tokens=source_tokens,
+            source_lengths=source_lengths,
+            texts=texts,
+            tokens=tf.where(real, tokens, ""),
+            hypotheses=found,
+            report=report,
+        )
+
+    def _report_prefixes(self, strings, request):
+        """Reports which prefixes were cut, and their unknown tokens."""
+        ids = request["prefix"]
+        report = report_of(self.target_text, strings, ids)
+        options = request.get("options", {})
+        longest = options.get("max_length", self.search.max_length)
+        real = ids != self.special.pad
+        lengths = tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
+        return report._replace(truncated=report.truncated | (lengths > longest))
+
+    def with_ids(self, request: dict) -> dict:
+        """Returns a request with its prefixes as ids `(batch, length)`."""
+        if "prefix" not in request:
+            return request
+        ids = self.target_text.ids(request["prefix"], end=False)
+        return {**request, "prefix": ids}
+
+    def search_inputs(self, inputs: tuple, request: dict) -> Found:
+        """Decodes the model's source inputs; XLA may compile this part.
+
+        Args:
+            inputs: The model's inputs but the last.
+            request: The result of `with_ids()`.
+        """
+        if self.search.draws and "seed" not in request:
+            seed = self.fresh_seeds(tf.shape(inputs[0])[0])
+            request = {**request, "seed": seed}
+        search = self._search(request)
+        if self.buckets == 1:
+            return search(inputs, request)
+        buckets = Buckets(
+            self.sources.texts, self.buckets, self.search.max_length
+        )
+        return buckets(search, inputs, request)
+
+    def fresh_seeds(self, rows) -> tf.Tensor:
+        """Draws new seeds `(rows,)`, for every request and in every process.
+
+        With `seed` and `seed2` zero, the operation takes its seeds from the
+        system. `tf.random` would store seeds in the graph, the same in every
+        process that loads an export.
+        """
+        return tf.raw_ops.RandomUniformInt(
+            shape=[rows], minval=0, maxval=tf.int32.max, seed=0, seed2=0
+        )
+
+    def _search(self, request):
+        """Returns the function for requests with these keys, traced once."""
+        options = sorted(request.get("options", ()))
+        key = (*sorted(request), *options)
+        if key not in self._searches:
+            specs = {}
+            if "prefix" in request:
+                specs["prefix"] = tf.TensorSpec([None, None], tf.int32)
+            if "seed" in request:
+                specs["seed"] = tf.TensorSpec([None], tf.int32)
+            if "options" in request:
+                specs["options"] = self.search.request_options.specs(options)
+            self._searches[key] = tf.function(
+                self.decode_inputs,
+                input_signature=[self.sources.input_specs, specs],
+                jit_compile=self.jit_compile or None,
+                autograph=False,
+            )
+        return self._searches[key]
+
+    def decode_inputs(self, inputs: tuple, request: dict) -> Found:
+        """Encodes and searches: the function that `search_inputs` compiles."""
+        if not self._is_slow_alone:
+            return self._decode(inputs, request)
+        rows = tf.shape(inputs[0])[0]
+        twice = tf.range(tf.where(rows == 1, 2, rows)) % tf.maximum(rows, 1)
+        found = self._decode(
+            *tf.nest.map_structure(
+                lambda x: tf.gather(x, twice), (inputs, request)
+            )
+        )
+        return tf.nest.map_structure(lambda x: x[:rows], found)
+
+    @property
+    def _is_slow_alone(self):
+        """Whether XLA runs one row slower than two.
+
+        It does with the products of `EinsumDense`, which
+        `MultiHeadAttention` has. Then one row is decoded twice.
+        """
+        return (
+            self.jit_compile
+            and self.search.streams
+            and any(
+                isinstance(layer, keras.layers.EinsumDense)
+                for model in self.models
+                for layer in layers_within(model)
+            )
+        )
+
+    def _decode(self, inputs, request):
+        with self.scope():
+            encoded = self.cut.encode(*inputs)
+            cut, encoded = self.cut.hoist(encoded, self.jit_compile)
+            pipeline = dataclasses.replace(self, cut=cut)
+            pipeline, encoded, columns = pipeline.narrowed(
+                inputs, encoded, request
+            )
+            task = pipeline.task(inputs, encoded, request)
+            if columns is None:
+                found = self.search(task)
+            else:
+                found = columns.written(self.search(columns.task(task)))
+            if self.special.pad != 0:  # with which searches pad
+                real = tf.sequence_mask(found.lengths, found.tokens.shape[2])
+                tokens = tf.where(real, found.tokens, self.special.pad)
+                found = found._replace(tokens=tokens)
+            real_columns = ()
+            if self.sources.attended is None:
+                width = tf.shape(found.alignments)[3]
+                real_columns = pipeline.columns(inputs, encoded, width)
+            return Found(found, real_columns)
+
+    def narrowed(self, inputs: tuple, encoded, request: dict) -> tuple:
+        """Keeps to the shortlist, if there is one.
+
+        Returns:
+            A pipeline whose steps return logits of some columns, what its
+            models need for that, and these `Columns`. Without a shortlist,
+            the pipeline itself, `encoded`, and `None`.
+        """
+        if self.shortlist is None:
+            return self, encoded, None
+        leading: Any = self.sources.leading  # there is a text, as was checked
+        number, text = leading
+        columns = self.shortlist.columns(
+            inputs[number],
+            text,
+            self.target_text,
+            self.forbidden,
+            request.get("prefix"),
+        )
+        cut, encoded = self.cut.narrow(encoded, columns.ids, columns.costs)
+        return dataclasses.replace(self, cut=cut), encoded, columns
+
+    def task(self, inputs: tuple, encoded, request: dict) -> Task:
+        """Returns the search's `Task`."""
+        attended, nowhere = self.sources.attended, 0
+        if attended is not None:
+            nowhere = tf.shape(inputs[attended])[1]
+        lengths = self._source_lengths(inputs, encoded)
+        return self._task_over(nowhere, (inputs, encoded, request, lengths))
+
+    def _task_over(self, nowhere, given):
+        """Returns the `Task` of some rows, which `given` holds."""
+        inputs, encoded, request, lengths = given
+        in_graph = not tf.executing_eagerly()
+        rows_may_leave = (
+            in_graph
+            and not self.jit_compile
+            and not self.for_onnx  # no loop in a loop, nor rows that leave
+            and self.cut.is_ours
+            and inputs[0].shape[0] is None
+        )
+        return Task(
+            # `partial`, not a nested function: tracing stays shallow.
+            step=functools.partial(self.step, encoded=encoded, nowhere=nowhere),
+            start=functools.partial(self.start, inputs, encoded),
+            batch=tf.shape(inputs[0])[0],
+            start_token=self.special.start[-1],
+            end_token=self.special.end,
+            forbidden=(*self.special.never_written, *self.forbidden),
+            padding=self.special.pad,
+            source_mask=self.cut.source_mask(encoded),
+            source_lengths=lengths,
+            prefix=request.get("prefix"),
+            seed=request.get("seed"),
+            options=request.get("options"),
+            reorder=self.cut.reorder,
+            # Not eagerly: Keras warns of a softmax over a single position.
+            buffers=buffers.in_state if in_graph else None,
+            widened=buffers.widened if self.jit_compile else None,
+            given=given,
+            records_end=self.for_onnx,
+            over=(
+                functools.partial(self._task_over, nowhere)
+                if rows_may_leave
+                else None
+            ),
+        )
+
+    def start(self, inputs, encoded, beams, room=None):
+        """Returns the state in which the last start token is read.
+
+        If there are several, the models read the others here. Buffers of past
+        positions have places for `room` more steps, by default for all; with
+        0 each step adds one.
+        """
+        state = self.cut.start(encoded, beams, self.steps)
+        if room is not None:
+            read = len(self.special.start) - 1
+            state = buffers.with_room(state, room + read if room else 0)
+        rows = tf.shape(inputs[0])[0]
+        for token in self.special.start[:-1]:
+            tokens = tf.fill([rows, beams], token)
+            _, _, state = self.step(tokens, state, encoded)
+        return state
+
+    def step(self, tokens, state, encoded, nowhere=0, per_row_position=False):
+        """Runs a step of the models.
+
+        A model without attention gets alignments of zeros over `nowhere`
+        columns. See `Incremental.step` for `per_row_position`.
+        """
+        logits, alignments, state = self.cut.step(
+            tokens, state, encoded, per_row_position
+        )
+        if alignments is None:
+            alignments = tf.zeros([*tf.unstack(tf.shape(tokens)), nowhere])
+        return logits, alignments, state
+
+    def width(self, inputs, encoded):
+        """Returns the number of columns of the alignments."""
+        mask = self.cut.source_mask(encoded)
+        if mask is not None:
+            return tf.shape(mask)[1]
+        if self.sources.attended is not None:
+            return tf.shape(inputs[self.sources.attended])[1]
+        # Only the shape of this step is used.
+        rows = tf.shape(inputs[0])[0]
+        state = self.cut.start(encoded, 1, self.steps)
+        tokens = tf.fill([rows, 1], self.special.start[-1])
+        _, alignments, _ = self.step(tokens, state, encoded)
+        return tf.shape(alignments)[2]
+
+    def columns(self, inputs, encoded, width):
+        """Returns the number of columns up to each row's last real one."""
+        mask = self.cut.source_mask(encoded)
+        if mask is None:
+            return tf.fill([tf.shape(inputs[0])[0]], width)
+        return tf.reduce_max(tf.where(mask, tf.range(1, width + 1), 0), axis=1)
+
+    def _source_lengths(self, inputs, encoded):
+        """Returns the sources' lengths `(batch,)`, or None if not needed."""
+        search = self.search
+        if search.max_per_source is None and search.min_per_source is None:
+            return None
+        if self.sources.leading:  # the end token counted
+            number, text = self.sources.leading
+            real = inputs[number] != text.special.pad
+            real = real[:, len(text.special.source_start) :]
+        else:
+            real = self.cut.source_mask(encoded)
+        if real is None:
+            width = self.width(inputs, encoded)
+            return tf.fill([tf.shape(inputs[0])[0]], width)
+        return tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
+
+    def score(self, given: tuple, targets: tf.Tensor) -> Scored:
+        """Scores target strings `(batch,)` with the whole models."""
+        ids = self.target_text.ids(targets)
+        report = report_of(self.target_text, targets, ids)
+        return self.score_ids(given, (ids, report))
+
+    def score_ids(self, given: tuple, targets: tuple) -> Scored:
+        """Scores targets given as ids `(batch, time)`, padded.
+
+        The log-probability of an end token counts if there is one.
+
+        Args:
+            given: The tensors that `sources` takes.
+            targets: The ids and their `Report`.
+        """
+        ids, report = targets
+        real = ids != self.special.pad
+        inputs = self.sources.inputs(given)
+        report = self.sources.report(given, inputs).beside(report)
+        read = self.read_for(ids)
+        with self.scope():
+            outputs = [
+                model([*inputs, read], training=False) for model in self.models
+            ]
+        logp = self.log_probabilities(outputs, ids)
+        return Scored(
+            tokens=tf.where(real, self.target_text.lookup(ids), ""),
+            token_scores=logp,
+            lengths=tf.reduce_sum(tf.cast(real, tf.int32), axis=1),
+            scores=tf.reduce_sum(logp, axis=1),
+            report=report,
+        )
+
+    def read_for(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns what the models read to write target ids `(batch, time)`.
+
+        It is the start tokens and then the ids but for the last, so the end
+        token is never read.
+        """
+        rows, (*more, last) = tf.shape(ids)[0], self.special.start
+        read = tf.concat([tf.fill([rows, 1], last), ids[:, :-1]], axis=1)
+        read = tf.where(ids != self.special.pad, read, self.special.pad)
+        if more:
+            more = tf.tile([more], [rows, 1])
+            read = tf.concat([more, read], axis=1)
+        return read
+
+    def log_probabilities(self, outputs: list, ids: tf.Tensor) -> tf.Tensor:
+        """Returns log-probabilities of target ids `(batch, time)`.
+
+        Args:
+            outputs: The logits of each model for `read_for(ids)`.
+            ids: The ids; where they are padding the result is 0.
+        """
+        first = len(self.special.start) - 1
+        logits = [tf.cast(x, tf.float32)[:, first:] for x in outputs]
+        logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
+        if len(self.models) > 1:  # as in an `Ensemble`
+            logp = tf.nn.log_softmax(tf.reduce_mean(logp, axis=0))
+        else:
+            logp = logp[0]
+        logp = tf.gather(logp, ids, batch_dims=2)
+        return tf.where(ids != self.special.pad, logp, 0.0)
+
+
+def most_attended(
+    alignments, source_tokens, source_lengths, first=0, last=1, unknown="<unk>"
+):
+    """Returns the source token with most attention, for each target token.
+
+    [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3, uses
+    the pointers of its model; here attention takes their place. The special
+    tokens around the source are skipped, since they have no text.
+
+    Args:
+        alignments: Tensor of shape `(batch, N, time, source)`.
+        source_tokens: Strings `(batch, source)`.
+        source_lengths: Tensor of shape `(batch,)`.
+        first: Number of the source's first tokens that have no text.
+        last: Number of its last tokens that have none.
+        unknown: Token where a source has none with text.
+
+    Returns:
+        Strings `(batch, N, time)`.
+    """
+    width = tf.shape(source_tokens)[1]
+    words = tf.sequence_mask(source_lengths - last, width)
+    if first:
+        words &= tf.range(width) >= first
+    words = words[:, None, None]
+    best = tf.argmax(tf.where(words, alignments, -1.0), axis=-1)
+    found = tf.gather(
+        tf.repeat(source_tokens[:, None], tf.shape(best)[1], axis=1),
+        best,
+        batch_dims=2,
+    )
+    has_words = source_lengths[:, None, None] > first + last
+    return tf.where(has_words, found, unknown)

@@ -1,0 +1,731 @@
+"""`Translator`: trained models, their texts and a search, joined.
+
+It takes strings or features and returns strings, scores and alignments. An
+export holds the same pipeline.
+"""
+
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.decoding import BeamSearch
+from keras_attn.decoding import Hypotheses
+from keras_attn.decoding import Search
+from keras_attn.decoding import batching
+from keras_attn.decoding.search_trial import try_search
+from keras_attn.decoding.shortlist import Shortlist
+from keras_attn.decoding.translator import model_trial
+from keras_attn.decoding.translator import requests
+from keras_attn.decoding.translator import saving
+from keras_attn.decoding.translator.aligned import alignments_of
+from keras_attn.decoding.translator.model_changes import ModelChanges
+from keras_attn.decoding.translator.pipeline import Pipeline
+from keras_attn.decoding.translator.results import Scores
+from keras_attn.decoding.translator.results import Token
+from keras_attn.decoding.translator.results import Translation
+from keras_attn.decoding.translator.results import Translations
+from keras_attn.decoding.translator.results import strings
+from keras_attn.decoding.translator.results import translations
+from keras_attn.decoding.translator.stream import Stream
+from keras_attn.decoding.translator.stream import require_streamable
+from keras_attn.decoding.translator.stream import run
+from keras_attn.decoding.translator.targets import read as targets_of
+from keras_attn.incremental import Ensemble
+from keras_attn.incremental import Incremental
+from keras_attn.placement import anywhere
+from keras_attn.text.text import Text
+
+# Only one thread traces at a time: Keras's layers are not safe to trace from
+# two threads, and translators may share a model.
+_TRACING = threading.RLock()
+
+
+class Translator:
+    """Turns sources into target texts with a trained model, or with several.
+
+    The sources are lines of text, or arrays, such as spectrograms or images,
+    for all the model's inputs but the last. The constructor cuts the model
+    into an encoder and a step, and compares the cut with the whole model on
+    random inputs, which takes one to two seconds. Several threads may call
+    a translator at once.
+
+    Args:
+        model: The trained functional `keras.Model`. Its last input is the
+            target's ids, the inputs before are the source, and its output is
+            the logits. See `Incremental`. A list of models decodes as an
+            `Ensemble`.
+        source_text: `Text` of the source, or `None` if it is not text. For a
+            model with several source inputs a dictionary from the names of
+            those that read text to their `Text`s; the others take arrays.
+        target_text: `Text` of the target.
+        search: A `Search`: `GreedySearch`, `BeamSearch`, `Sampling` or one
+            of your own. Defaults to `BeamSearch()`.
+        jit_compile: Whether XLA compiles the search, once for each shape of
+            a batch. This pays for small models that see few shapes.
+        forbidden: List of target tokens that no output may contain, such as
+            `"<unk>"`.
+        replace_unknown: Whether the source token with most attention
+            replaces an `<unk>` in the output
+            ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
+        shortlist: `Shortlist` of the target tokens that a source could mean,
+            for large vocabularies.
+
+    Raises:
+        ValueError: If a model cannot be cut, or does not fit the texts.
+        RuntimeError: If Keras does not run on TensorFlow.
+
+    Example:
+        >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
+        >>> source = keras.Input((None,), dtype="int32")
+        >>> target = keras.Input((None,), dtype="int32")
+        >>> embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
+        >>> hidden = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+        ...     embed(target), embed(source))
+        >>> model = keras.Model(
+        ...     [source, target], keras.layers.Dense(text.size)(hidden))
+        >>> copy = keras_attn.Translator(
+        ...     model, text, text, keras_attn.GreedySearch(max_length=5))
+        >>> result = copy(["abba", "b"])
+        >>> len(result.text), result[0].alignment.shape[1]
+        (2, 5)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model | Sequence[keras.Model],
+        source_text: Text | Mapping[str, Text] | None,
+        target_text: Text,
+        search: Search | None = None,
+        jit_compile: bool = False,
+        forbidden: Sequence[str] = (),
+        replace_unknown: bool = False,
+        shortlist: Shortlist | None = None,
+    ):
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "`Translator` needs TensorFlow, with which it decodes and "
+                f"exports. Received: the Keras backend "
+                f"'{keras.backend.backend()}'. Load the saved model in a "
+                "process with KERAS_BACKEND=tensorflow; weights trained on "
+                "another backend work there."
+            )
+        self.models = (
+            tuple(model) if isinstance(model, (list, tuple)) else (model,)
+        )
+        model_trial.require_texts(source_text, target_text)
+        self.source_text = source_text
+        self.target_text = target_text
+        self.search = _search(search)
+        self.jit_compile = jit_compile
+        forbidden_ids = model_trial.forbidden_ids(forbidden, target_text)
+        self.forbidden = tuple(forbidden)
+        self.replace_unknown = replace_unknown
+        if replace_unknown:
+            model_trial.require_joining(source_text, target_text)
+        try_search(self.search, target_text.size)
+        cut = _cut(self.models)
+        if jit_compile:
+            model_trial.require_compilable(self.models)
+        sources = model_trial.sources_of(self.models, source_text)
+        model_trial.require_vocabulary(self.models, target_text)
+        examples = model_trial.Examples.make(
+            cut, sources, target_text, self.search
+        )
+        sources = model_trial.check(
+            self.models,
+            cut,
+            sources,
+            target_text,
+            examples,
+            replace_unknown,
+        )
+        self._scorable = False  # until `score` is called and checked
+        self.shortlist = shortlist
+        if shortlist is not None:
+            model_trial.require_listable(
+                shortlist, sources, target_text, self.search, jit_compile
+            )
+        self.pipeline = Pipeline(
+            models=self.models,
+            cut=cut,
+            sources=sources,
+            examples=examples,
+            target_text=target_text,
+            search=self.search,
+            forbidden=forbidden_ids,
+            replace_unknown=replace_unknown,
+            jit_compile=jit_compile,
+            shortlist=shortlist,
+        )
+        self._functions: dict = {}
+        self._changes = ModelChanges(self.models)
+
+    @classmethod
+    def from_keras_hub(
+        cls,
+        model: Any,
+        search: Search | None = None,
+        preprocessor: Any = None,
+        audio_converter: Any = None,
+        prompt: Sequence[str] = (),
+        **options: Any,
+    ) -> "Translator":
+        """Makes a translator from an encoder-decoder of KerasHub.
+
+        It shares the weights, so it follows the training of `model`. Its
+        sources are lines of text, or sound: an array `(batch, samples)`,
+        padded with zeros. The page `models/keras_hub` has examples,
+        and what differs from KerasHub's `generate`.
+
+        Args:
+            model: A `keras_hub.models.Seq2SeqLM`, such as `BartSeq2SeqLM`,
+                or its backbone. The page `models/keras_hub` lists the families.
+            search: As for `Translator`. Defaults to `BeamSearch()`, with the
+                longest targets that the model can write if these are
+                shorter.
+            preprocessor: How text becomes ids: a preprocessor of KerasHub, or
+                a tokenizer for backbones without a task, such as
+                `WhisperBackbone`. With the model's `SpecialTokens`, texts are
+                ids written as numbers; see `IntegerIds`. Defaults to the
+                preprocessor of the task.
+            audio_converter: For a model that reads features of sound, such as
+                Whisper, the `AudioConverter` that computes them; the
+                translator then takes sound. Defaults to that of the
+                preprocessor. Without one it takes the features.
+            prompt: List of tokens with which every target begins, after its
+                start token, such as Whisper's `["<|en|>", "<|transcribe|>",
+                "<|notimestamps|>"]`. Prefixes may have such tokens too.
+            **options: Further arguments of `Translator`.
+
+        Raises:
+            ValueError: If the model is no encoder-decoder, or if it is not
+                known how text becomes ids.
+
+        Example:
+            >>> import keras_hub
+            >>> special = keras_attn.SpecialTokens(
+            ...     pad=0, start=(1,), end=2, unknown=3)
+            >>> backbone = keras_hub.models.BartBackbone(
+            ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=8,
+            ...     intermediate_dim=8, max_sequence_length=12)
+            >>> translator = keras_attn.Translator.from_keras_hub(
+            ...     backbone, keras_attn.BeamSearch(3, max_length=5), special)
+            >>> len(translator(["7 4 5", "8"]).text)
+            2
+        """
+        from keras_attn.models.keras_hub.translator_arguments import (
+            arguments_of,
+        )
+
+        found = arguments_of(
+            model, search, preprocessor, audio_converter, prompt
+        )
+        twice = [name for name in found if name in options]
+        if twice:
+            raise ValueError(
+                "`from_keras_hub` makes the model and its texts itself. "
+                f"Received: {twice} among its arguments. Leave them out, or "
+                "call `Translator`."
+            )
+        return cls(**found, **options)
+
+    def __repr__(self) -> str:
+        if len(self.models) == 1:
+            shown = {"model": self.models[0]}
+        else:
+            shown = {"models": list(self.models)}
+        names = (
+            "source_text",
+            "target_text",
+            "search",
+            "jit_compile",
+            "forbidden",
+            "replace_unknown",
+            "shortlist",
+        )
+        shown |= {name: getattr(self, name) for name in names}
+        lines = [f"  {name}={value!r}" for name, value in shown.items()]
+        return "\n".join([f"<{type(self).__name__}", *lines]) + ">"
+
+    @property
+    def model(self) -> keras.Model:
+        """The model, if the translator has a single one."""
+        if len(self.models) > 1:
+            raise AttributeError(
+                "`translator.model` needs a translator of one model. "
+                f"Received: one that has {len(self.models)} models: "
+                "`translator.models` lists them."
+            )
+        return self.models[0]
+
+    def check(self) -> None:
+        """Compares decoding with the whole models again.
+
+        Training may make a layer mix positions, although it did not before.
+        So the comparison runs when a translator is made, saved or exported,
+        and in the first call after the weights changed. Call `check()`
+        yourself after any other change of a model, such as that of a layer's
+        attribute. All graphs are then traced again.
+
+        Raises:
+            ValueError: If the results differ. The message names the first
+                layer whose output differs.
+        """
+        with _TRACING:
+            self.pipeline.cut.forget()
+            self._functions.clear()
+            self.pipeline = dataclasses.replace(self.pipeline)
+            self._check_again()
+
+    def _check_again(self):
+        """Compares decoding with the models, without tracing again."""
+        sources, target = self.pipeline.examples
+        with _TRACING:
+            self._changes.unsettle()  # until the comparison succeeds
+            self.pipeline.cut.check(*sources, target)
+            self._changes.settle()
+
+    def __call__(
+        self,
+        sources: Any,
+        batch_size: int = 64,
+        prefixes: Sequence[str | None] | None = None,
+        seed: int | Sequence[int] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Translations:
+        """Translates sources.
+
+        Args:
+            sources: List of strings. Without a `source_text`: an array, batch
+                first. For models with several source inputs, a tuple of these
+                in the order of the inputs, or a dictionary by their names.
+            batch_size: Most sources that are decoded together. It changes
+                speed and memory, but not the results. Sources of similar
+                length are batched together, and where a batch's lengths still
+                differ much, it is split, unless XLA compiles the search.
+            prefixes: List with a string or `None` for each source, with which
+                its target begins, such as a token for the wanted language.
+            seed: Seed for searches that draw, such as `Sampling`. An integer
+                repeats the draws of a call: source number `i` has the same
+                seed again, and equal sources have different ones. A list has
+                a seed for each source, which then draws the same alone, in
+                any batch and in an export. Defaults to new seeds in each
+                call.
+            options: Dictionary of options that replace the search's own, such
+                as `{"length_penalty": 0.6}`. Each value is one number for all
+                sources, or a list with a number for each.
+                `search.request_options` has the names.
+
+        Returns:
+            `Translations`, one `Translation` for each source. They also
+            report which sources were cut, the number of their unknown tokens,
+            and which are empty. A model makes up a text for these too.
+        """
+        rows, request = self._read(
+            sources, batch_size, prefixes=prefixes, seed=seed, options=options
+        )
+        decode = self._compiled(
+            "decode", self.pipeline.decode, requests.specs(self.search, request)
+        )
+        found: list = [None] * self.pipeline.sources.count(rows)
+        for batch in self._batches(rows, batch_size):
+            given = self.pipeline.sources.take(rows, batch)
+            decoded = decode(given, requests.take(request, batch))
+            texts = translations(decoded, self.target_text)
+            for i, row in zip(batch, texts, strict=True):
+                found[i] = row
+        return Translations(found)
+
+    def score(
+        self,
+        sources: Any,
+        targets: Sequence[str] | Sequence[Translation],
+        batch_size: int = 64,
+    ) -> Scores:
+        """Scores given targets, for re-ranking or perplexity.
+
+        The whole model reads each target. Strings are split by the target
+        text, unknown tokens are read as `<unk>`, and each string ends with
+        the end token. A `Translation` is scored token by token, as its search
+        wrote it: without an end token if it was cut, and with the model's
+        `<unk>` where `replace_unknown` replaced it. So its score equals that
+        of a search with a length penalty of 0.
+
+        Args:
+            sources: As in a call.
+            targets: A string for each source; or a translator's results for
+                these sources, `Translations` or a list of `Translation`, such
+                as the alternatives of a source.
+            batch_size: Number of targets that are scored together.
+
+        Returns:
+            `Scores`, which also report cut targets, unknown tokens and empty
+            sources.
+
+        Raises:
+            ValueError: If the numbers of targets and sources differ, or
+                if strings and translations are mixed.
+        """
+        self._require_scorable()
+        rows, _ = self._read(sources, batch_size)
+        count = self.pipeline.sources.count(rows)
+        given = targets_of(targets, count, self.target_text)
+        score = self._compiled(
+            given.name, getattr(self.pipeline, given.name), given.specs
+        )
+        tokens: list = [None] * count
+        token_scores: list = [None] * count
+        scores = np.zeros(count, "float32")
+        truncated, unknown = [False] * count, [0] * count
+        empty = [False] * count
+        for batch in self._batches(rows, batch_size):
+            found = score(
+                self.pipeline.sources.take(rows, batch), given.take(batch)
+            )
+            arrays = tf.nest.map_structure(lambda x: x.numpy(), found)
+            for n, i in enumerate(batch):
+                length = arrays.lengths[n]
+                tokens[i] = strings(arrays.tokens[n, :length])
+                token_scores[i] = arrays.token_scores[n, :length]
+                scores[i] = arrays.scores[n]
+                truncated[i] = bool(arrays.report.truncated[n])
+                unknown[i] = int(arrays.report.unknown[n])
+                empty[i] = bool(arrays.report.empty[n])
+        return Scores(tokens, token_scores, scores, truncated, unknown, empty)
+
+    @property
+    def attended_text(self) -> Text:
+        """The source `Text` whose tokens are the columns of alignments."""
+        sources = self.pipeline.sources
+        if sources.attended is None:
+            raise ValueError(
+                "`attended_text` needs a model that attends to each token of "
+                "a source text. Received: one that reads features, or whose "
+                "encoder merges positions."
+            )
+        return dict(sources.texts)[sources.attended]
+
+    def alignments_of(
+        self,
+        sources: Any,
+        targets: Sequence[str],
+        batch_size: int = 64,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields how a model aligns given targets to their sources.
+
+        The pairs come in the order of their lengths, not in that of the
+        arguments.
+
+        Args:
+            sources: As in a call.
+            targets: A string for each source.
+            batch_size: Number of pairs that are aligned together.
+
+        Yields:
+            The ids of a source `(source,)`, those of its target `(target,)`,
+            both with the end token, and the weights `(target, source)`.
+        """
+        source_text = self.attended_text
+        rows, _ = self._read(sources, batch_size)
+        count = self.pipeline.sources.count(rows)
+        given = targets_of(targets, count, self.target_text)
+        if given.name != "score":
+            raise ValueError(
+                "`targets` must be strings. Received: `Translation`s. Pass "
+                "`result.text`."
+            )
+        batches = self._batches(rows, batch_size)
+        yield from alignments_of(
+            self.pipeline, source_text, rows, given, batches
+        )
+
+    def stream(
+        self,
+        source: Any,
+        prefix: str | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Iterator[Token]:
+        """Yields the tokens of one source's target as they are decoded.
+
+        The search must have `streams` set, as `GreedySearch` and `Sampling`
+        do: a beam search knows its first token only with its last. The
+        tokens' texts, joined, are the text that a call returns. If the source
+        is cut at its text's `max_length`, or is empty, the first token comes
+        with a warning.
+
+        Args:
+            source: A string, an array without a batch axis, or several as
+                in a call.
+            prefix: String with which the target begins; its tokens are
+                yielded too.
+            seed: As in a call.
+            options: As in a call.
+        """
+        require_streamable(self.search)
+        sources = self.pipeline.sources.batch_of_one(source)
+        rows, request = self._read(
+            sources,
+            batch_size=1,
+            prefixes=[prefix] if prefix else None,
+            seed=seed,
+            options=options,
+        )
+        specs = requests.specs(self.search, request)
+        key = "stream", str(specs)
+        with _TRACING:
+            if key not in self._functions:
+                self._functions[key] = Stream(self.pipeline, specs)
+        return run(
+            self._functions[key],
+            self.pipeline,
+            self.pipeline.sources.take(rows, [0]),
+            requests.take(request, [0]),
+        )
+
+    def _require_scorable(self):
+        if not self._scorable:
+            sources, target = self.pipeline.examples
+            with _TRACING:
+                self.pipeline.cut.check_in_graph(*sources, target)
+            self._scorable = True
+
+    def _read(self, sources, batch_size, **request):
+        """Checks a caller's sources and request; returns rows of both."""
+        if (
+            isinstance(batch_size, bool)
+            or not isinstance(batch_size, (int, np.integer))
+            or batch_size < 1
+        ):
+            raise ValueError(
+                "`batch_size` must be an integer, at least 1. Received: "
+                f"batch_size={batch_size!r}"
+            )
+        self._refresh()
+        rows = self.pipeline.sources.collect(sources)
+        if not request:
+            return rows, {}
+        count = self.pipeline.sources.count(rows)
+        return rows, requests.read(
+            self.search, self.target_text, count, **request
+        )
+
+    def _refresh(self, compare=True):
+        """Drops the graphs if a layer's variables were replaced.
+
+        Args:
+            compare: Whether to check the cut if the weights changed.
+        """
+        with _TRACING:
+            if self._changes.changed():
+                self._functions.clear()
+                self.pipeline = dataclasses.replace(self.pipeline)
+                self._changes.unsettle()
+            if compare and self._changes.moved():
+                self._check_again()
+
+    def _batches(self, rows, batch_size):
+        lengths = np.array(self.pipeline.sources.lengths(rows), "int32")
+        order = np.argsort(lengths, kind="stable")
+        for i in range(0, len(order), batch_size):
+            batch = order[i : i + batch_size]
+            steps = np.minimum(lengths[batch], self.search.max_length)
+            ends = [len(batch)]
+            # XLA would compile a search for the sizes of each part.
+            alike = batching.are_alike(steps[0], steps[-1])
+            if not self.jit_compile and not alike:
+                ends = batching.ends_of_buckets(steps).numpy()
+            for part in np.split(batch, ends[:-1]):
+                yield part.tolist()
+
+    def _compiled(self, name, function, specs):
+        """Returns the graph of a function of sources and a request."""
+        key = name, str(specs)
+        with _TRACING:
+            if key not in self._functions:
+                self._functions[key] = tf.function(
+                    function,
+                    input_signature=[self.pipeline.sources.specs, specs],
+                    autograph=False,
+                ).get_concrete_function()
+        return self._functions[key]
+
+    def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
+        """Decodes the model's source inputs, inside a caller's graph too."""
+        self._refresh(compare=False)  # a comparison cannot run in a graph
+        return self.pipeline.decode_inputs(inputs, {}).hypotheses
+
+    def module(self) -> tf.Module:
+        """Returns a `tf.Module` of this translator for one of your own.
+
+        It is for exports around the translator, with a tokenizer or
+        signatures of your own: it has `decode_ids`, `decode` and `strings`,
+        and holds all that a server needs. See `keras_attn.export`.
+
+        Example:
+            >>> import tensorflow as tf
+            >>> strings = tf.TensorSpec([None], tf.string, name="text")
+            >>> class Own(tf.Module):
+            ...     def __init__(self, translator):
+            ...         super().__init__()
+            ...         self.inner = translator.module()
+            ...     @tf.function(input_signature=[strings])
+            ...     def serve(self, text):
+            ...         return self.inner.decode(tf.strings.lower(text))
+        """
+        from keras_attn.export import Module
+
+        self._refresh(compare=False)
+        return Module(self)
+
+    def save(self, directory) -> None:
+        """Writes models, texts and search options, for `load()`.
+
+        The models are written without optimizer, loss and metrics, which
+        decoding does not need; `model.save()` keeps these. A translator saved
+        there before is replaced once all files are written.
+
+        Args:
+            directory: Path of a directory, created if missing.
+
+        Raises:
+            ValueError: If Keras could not load the models again.
+        """
+        self._refresh(compare=False)
+        self._check_again()
+        saving.save(self, saving.path_of(directory))
+
+    @classmethod
+    def load(cls, directory, custom_objects=None) -> "Translator":
+        """Reads what `save()` wrote.
+
+        No file may name one of another directory. Links in the directory are
+        followed, since caches of models consist of them.
+
+        Args:
+            directory: Path of the directory.
+            custom_objects: Dictionary from names to those classes and
+                functions in models, texts and search that are not registered
+                with Keras.
+
+        Raises:
+            FileNotFoundError: If there is no saved translator.
+            ValueError: If a file names one of another directory.
+        """
+        loaded = saving.load(saving.path_of(directory, True), custom_objects)
+        return cls(**loaded)
+
+    def export(
+        self,
+        directory,
+        version: int | None = None,
+        signatures: Sequence[str] | str = (),
+        jit_compile: bool | None = None,
+        weights: str = "float32",
+        lengths: bool | None = None,
+        buckets: int | None = None,
+        format: str = "tf_saved_model",
+        max_rows: int | None = 128,
+        max_source_length: int | Mapping[str, Any] | None = None,
+        verbose: str | int = "auto",
+    ) -> pathlib.Path:
+        """Writes a SavedModel for TF Serving; see `keras_attn.export`.
+
+        With `format="onnx"` it writes the signature `ids` as an ONNX model,
+        the vocabularies as JSON and a `README.txt`; see
+        `keras_attn.export.onnx`.
+
+        Args:
+            directory: Directory of the versions, a server's
+                `model_base_path`.
+            version: Number of the version. Defaults to the next one.
+            signatures: Names of further signatures, or `"all"`: `"options"`,
+                `"score"`, and `"step"`, which includes `"encode"` and
+                `"strings"`.
+            jit_compile: Whether XLA compiles the search on the server, which
+                then needs a flag: `--xla_cpu_compilation_enabled` or
+                `--xla_gpu_compilation_enabled`. Defaults to `False`, with a
+                warning if the translator itself compiles.
+            weights: How matrices are stored: `"float32"`, `"bfloat16"`, half
+                as large, or `"int8"`, a quarter as large. They are float32
+                again before a search begins.
+            lengths: Whether features of any size get an additional input
+                `lengths`; the export sets features past these to zero. A
+                server that joins requests of different sizes needs it. Pass
+                `False` if no server does that.
+            buckets: Most buckets into which a batch of texts is parted by
+                length; they are decoded one after another, which keeps a long
+                text from slowing short ones down. 1 decodes all together,
+                as GPUs may like better. Defaults to 4, and to 1 under XLA.
+            format: `"tf_saved_model"` or `"onnx"`. An ONNX model has none of
+                the other options but `verbose`.
+            max_rows: Most rows of a request. One with more is refused before
+                it takes memory, by TensorFlow Serving too, which has no such
+                limit itself. A server that joins requests may not join more.
+                `None` for any number.
+            max_source_length: Largest size of features of any size; a longer
+                row is cut before it is computed with, and has an `error`. An
+                integer for all axes of any size; or a dictionary from names
+                of inputs to an integer, or to a list with one for each such
+                axis. Texts and ids are limited by their `Text`.
+            verbose: Whether to print a line for each step: 0, 1, or `"auto"`,
+                which prints on a terminal.
+
+        Returns:
+            The path of the version, `directory/version`.
+        """
+        from keras_attn.export import export
+
+        directory = saving.path_of(directory)
+        if jit_compile:
+            model_trial.require_compilable(self.models)
+        self._refresh(compare=False)
+        self.check()
+        if signatures == "all" or "score" in signatures:
+            self._require_scorable()
+        with _TRACING, anywhere():
+            return export(
+                self,
+                directory,
+                version=version,
+                signatures=signatures,
+                jit_compile=jit_compile,
+                weights=weights,
+                lengths=lengths,
+                buckets=buckets,
+                format=format,
+                max_rows=max_rows,
+                max_source_length=max_source_length,
+                verbose=verbose,
+            )
+
+
+def _cut(models):
+    if not models:
+        raise ValueError(
+            "A `Translator` needs a model. Received: []. Pass a "
+            "`keras.Model`, or a list of some."
+        )
+    members = [Incremental(model) for model in models]
+    return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _search(search):
+    if search is None:
+        return BeamSearch()
+    if not isinstance(search, Search):
+        raise ValueError(
+            "`search` must be a `Search`, such as a `BeamSearch` or a "
+            f"`GreedySearch`. Received: search={search!r}. Pass for example "
+            "`BeamSearch(5)`."
+        )
+    return search

@@ -1,0 +1,154 @@
+"""Made-up inputs, to check a model without its data."""
+
+import numpy as np
+
+from keras_attn.text.special_tokens import PAD
+
+# Sizes to try in turn: rows, target positions, source positions without and
+# with padding. The first target is longer than usual windows. The longer source
+# is for convolutions with strides, the smaller sizes for models with limits.
+_SIZES = (
+    (16, 23, 13, 18),
+    (16, 23, 3, 5),
+    (16, 23, 37, 46),
+    (16, 7, 13, 18),
+    (16, 7, 3, 5),
+    (16, 4, 2, 3),
+    (16, 2, 1, 2),
+)
+
+
+class Examples:
+    """Random inputs of some sizes.
+
+    Args:
+        model: A functional model.
+        tables: For each input the number of ids that its embeddings know, or
+            `None`.
+        rows: Number of rows, unless the model fixes it.
+        target: Length of the targets, unless the model fixes it.
+        source: Length of the sources without padding.
+        padded: Length of the sources with padding.
+        random: A NumPy generator.
+        padding_id: Id of padding.
+    """
+
+    def __init__(
+        self,
+        model,
+        tables,
+        rows,
+        target,
+        source,
+        padded,
+        random,
+        padding_id=PAD,
+    ):
+        self.inputs = model.inputs
+        self._tables = tables
+        self.rows = self.inputs[-1].shape[0] or rows
+        self.target = self.inputs[-1].shape[1] or target
+        self.source, self.padded = source, padded
+        self._random = random
+        self._pad = padding_id
+
+    @property
+    def padding(self):
+        """Which inputs can be padded: ids, and features over time."""
+        return [
+            x.shape[1:2] == (None,)
+            and None not in x.shape[2:]
+            and (len(x.shape) > 2 or "int" in x.dtype)
+            for x in self.inputs[:-1]
+        ]
+
+    def draw(self):
+        """Returns an array for each input, without padding."""
+        return [self._array(i) for i in range(len(self.inputs))]
+
+    def pad(self, arrays):
+        """Returns the arrays with padding after the sources."""
+        more = self.padded - self.source
+        return [
+            self._padded(x, more) if padded else x
+            for x, padded in zip(arrays, [*self.padding, False], strict=True)
+        ]
+
+    def _padded(self, x, more):
+        widths = [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)
+        value = self._pad if x.dtype.kind in "iu" else 0
+        return np.pad(x, widths, constant_values=value)
+
+    def others(self, number):
+        """Yields other arrays for an input.
+
+        Integers may be ids, lengths or masks. Two examples may have the same
+        lengths, and masks change only with padding.
+        """
+        drawn = self._array(number)
+        yield drawn
+        if self._tables[number] is not None or drawn.dtype.kind not in "iub":
+            return
+        some = self._random.random(drawn.shape) < 0.5
+        yield np.where(some, drawn, np.array(self._pad, drawn.dtype))
+        for value in (0, 1, self.source, 1000):
+            yield np.full_like(drawn, value)
+
+    def _array(self, number):
+        symbol = self.inputs[number]
+        is_target = number == len(self.inputs) - 1
+        length = self.target if is_target else self.source
+        sizes = [size or length for size in symbol.shape[1:]]
+        shape = [self.rows, *sizes]
+        if symbol.dtype == "bool":
+            return np.ones(shape, "bool")
+        if symbol.dtype == "string":
+            return np.full(shape, "a")
+        if "int" not in symbol.dtype:
+            return self._random.normal(size=shape).astype("float32")
+        # If the number of ids is unknown, only small ids.
+        high = self._tables[number] or 3
+        ids = [x for x in range(high) if x != self._pad] or [0]
+        drawn = self._random.integers(0, len(ids), shape)
+        return np.array(ids, symbol.dtype)[drawn]
+
+
+def examples_for(model, tables, taken, works, random, padding_id=PAD):
+    """Returns the first examples that a model takes.
+
+    Args:
+        model: A functional model.
+        tables: For each input the number of ids that its embeddings know, or
+            `None`.
+        taken: Sizes of the model's tensors. The examples get other sizes, so
+            that an axis of theirs is known by its size.
+        works: Function of arrays that runs the model.
+        random: A NumPy generator.
+        padding_id: Id of padding.
+
+    Returns:
+        `Examples`, and `None`; or `None` and the first error.
+    """
+    first = None
+    for rows, target, source, padded in _SIZES:
+        target = _free(target, taken)
+        source = _free(source, taken | {target})
+        padded = _free(max(padded, source + 1), taken | {target, source})
+        rows = _free(rows, taken | {target, source, padded})
+        sizes = rows, target, source, padded
+        made = Examples(model, tables, *sizes, random, padding_id)
+        arrays = made.draw()
+        try:
+            works(arrays)
+            works(made.pad(arrays))
+        except Exception as error:  # any layer may raise anything
+            first = first or error
+            continue
+        return made, None
+    return None, first
+
+
+def _free(size, taken):
+    while size in taken:
+        size += 1
+    return size

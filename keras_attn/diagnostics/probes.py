@@ -1,0 +1,504 @@
+"""Checks the results of a model: leaks, neighbours, padding, and so on."""
+
+import functools
+
+import numpy as np
+from keras import layers
+
+from keras_attn.diagnostics import blame
+from keras_attn.graph.probabilities import are_probabilities
+
+
+class Probes:
+    """Runs a model on made-up inputs, and checks the results.
+
+    Args:
+        runs: `Runs` of the model.
+        examples: `Examples` for the model.
+        random: A NumPy generator.
+        findings: `Findings` to add to.
+    """
+
+    def __init__(self, runs, examples, random, findings):
+        self._runs = runs
+        self._graph = runs.graph
+        self._examples = examples
+        self._findings = findings
+        # Tensors of equal shape are summed in the same order.
+        self._alike = runs.rounding.apart_alike
+        self._apart = runs.rounding.apart
+        self._arrays = examples.draw()
+        # Its own weights, and disturbed ones, which open gates at zero.
+        self._weights = runs.weights(), runs.other_weights(random)
+        self._logits = {}
+
+    def look(self):
+        """Runs all checks; stops if results are not finite or are random."""
+        if self._is_not_finite() or self._is_random():
+            return
+        if not self._sees_neighbours():
+            self._leaks()
+        self._ignores()
+        self._minds_padding()
+        self._differs_in_a_graph()
+
+    def probabilities(self):
+        """Returns the call that makes the outputs probabilities, or `None`."""
+        logits = self._given(self._weights[1])
+        if not are_probabilities(logits):
+            return None
+        values = self._runs.trace(self._arrays, self._weights[1])
+        return self._first_like(values, are_probabilities)
+
+    @property
+    def last_name(self):
+        """Name of the layer that returns the output."""
+        return _name(self._graph.writer(self._graph.outputs[0]))
+
+    def range(self):
+        """Returns the least and the largest output."""
+        logits = self._given(self._weights[1])
+        return float(np.min(logits)), float(np.max(logits))
+
+    def _given(self, weights):
+        """Returns the outputs for the examples, computed once per weights."""
+        key = id(weights)
+        if key not in self._logits:
+            self._logits[key] = self._runs.logits(self._arrays, weights)
+        return self._logits[key]
+
+    def _is_not_finite(self):
+        own, other = self._weights
+        if not np.isfinite(self._given(other)).all():
+            # A weight may have to be positive: disturbed ones tell nothing.
+            self._weights = own, own
+        if np.isfinite(self._given(own)).all():
+            return False
+        values = self._runs.trace(self._arrays, own)
+        call = self._blame({k: blame.not_finite(x) for k, x in values.items()})
+        self._findings.wrong(
+            "finite",
+            _name(call),
+            f"The model returns NaN or infinity. The first is from {call}: "
+            "check its divisions, logarithms and initial weights. "
+            f"{self._runs.rounding.overflow}".rstrip(),
+        )
+        return True
+
+    def _is_random(self):
+        weights = self._weights[1]
+        others = self._runs.other_seeds(weights)
+        first = self._given(weights)
+        second = self._runs.logits(self._arrays, others)
+        if blame.differ(first, second, self._apart) == blame.CLEAN:
+            return False
+        first = self._runs.trace(self._arrays, weights)
+        second = self._runs.trace(self._arrays, others)
+        call = self._blame(
+            {k: blame.differ(first[k], second[k], self._alike) for k in first}
+        )
+        self._findings.doubtful(
+            "random",
+            _name(call),
+            f"The same input gives another output each time: {call} draws at "
+            "random with `training=False`. Let its `call` take `training`, "
+            "and draw only if it is true. The other checks of the model could "
+            "not be run.",
+        )
+        return True
+
+    def _sees_neighbours(self):
+        rows = self._examples.rows
+        if rows < 2:
+            return False
+        others = self._examples.draw()
+        for mine, other in zip(self._arrays, others, strict=True):
+            other[0] = mine[0]
+        for weights in self._weights:
+            old = self._given(weights)
+            new = self._runs.logits(others, weights)
+            tell = (rows, self._alike)
+            if blame.first_row_changes(old, new, *tell) != blame.WRONG:
+                continue
+            old = self._runs.trace(self._arrays, weights)
+            new = self._runs.trace(others, weights)
+            call = self._blame(
+                {
+                    key: blame.first_row_changes(old[key], new[key], *tell)
+                    for key in old
+                }
+            )
+            self._findings.wrong(
+                "neighbours",
+                _name(call),
+                f"The result of a row depends on the other rows of its batch: "
+                f"{call} mixes them. Let it work along other axes than the "
+                "first, which is the batch.",
+            )
+            return True
+        return False
+
+    def _leaks(self):
+        length = self._examples.target
+        felt = 0
+        for weights in self._weights:
+            old = self._given(weights)
+            if old.shape[1] != length:
+                self._report_length(old.shape)
+                return
+            for targets, changed in self._changes():
+                arrays = [*self._arrays[:-1], targets]
+                new = self._runs.logits(arrays, weights)
+                felt = max(felt, np.max(np.abs(new - old)))
+                tell = (changed, length, self._alike)
+                if blame.leaks(old, new, *tell) == blame.WRONG:
+                    self._report_leak(arrays, changed, weights)
+                    return
+        if not felt and length > 1:
+            self._findings.doubtful(
+                "ignored",
+                None,
+                "The output does not depend on the target's ids, the input "
+                f"'{self._examples.inputs[-1].name}'. So each token would be "
+                "chosen without regard to the tokens before it. Let the "
+                "decoder read them.",
+            )
+
+    def _report_length(self, shape):
+        *sources, target = self._examples.inputs
+        others = [
+            f"'{x.name}'"
+            for x, array in zip(sources, self._arrays, strict=False)
+            if array.shape[1:2] == shape[1:2]
+        ]
+        self._findings.wrong(
+            "inputs",
+            None,
+            "The output must have a position for each id of the model's last "
+            f"input, the target. Received: {self._examples.target} ids of "
+            f"'{target.name}', and an output of shape {shape}"
+            + (f", as long as {others[0]}" if others else "")
+            + ". Make the target the last input, and let each layer after it "
+            "keep its length.",
+        )
+
+    def _report_leak(self, arrays, changed, weights):
+        old = self._runs.trace(self._arrays, weights)
+        new = self._runs.trace(arrays, weights)
+        tell = (changed, self._examples.target, self._alike)
+        call = self._blame(
+            {key: blame.leaks(old[key], new[key], *tell) for key in old}
+        )
+        self._findings.wrong(
+            "leak",
+            _name(call),
+            f"{call} looks at later tokens of the target: its results before "
+            "a token change with that token. In training the model would see "
+            "the tokens that it has to predict, and it could not decode "
+            f"without them. {_causal_advice(call)}",
+        )
+
+    def _changes(self):
+        """Yields changed targets, and the first changed position per row."""
+        rows, length = self._arrays[-1].shape[:2]
+        target, other = self._arrays[-1], self._examples.draw()[-1]
+        ids = max(int(target.max()), int(other.max()))
+        # Every place of `other` must differ from `target`.
+        other = np.where(other == target, target % ids + 1, other)
+        other = np.where(other == target, 0, other)  # if there is only one id
+        places = np.arange(1, length)
+        # Changes one place per row, and each place in two rows.
+        for start in range(0, 2 * len(places), rows):
+            changed = places[(start + np.arange(rows)) % len(places)]
+            at = np.arange(length) == changed[:, None]
+            yield np.where(at, other, target).astype(target.dtype), changed
+        # Replaces the rest by padding: earlier positions must not see the end.
+        changed = places[np.linspace(0, len(places) - 1, rows).astype(int)]
+        after = np.arange(length) >= changed[:, None]
+        yield np.where(after, 0, target).astype(target.dtype), changed
+
+    def _ignores(self):
+        for number, symbol in enumerate(self._examples.inputs[:-1]):
+            if not self._reads(number):
+                self._findings.doubtful(
+                    "ignored",
+                    None,
+                    f"The output does not depend on the input '{symbol.name}'. "
+                    "Let the decoder attend to its encoding, or begin with "
+                    "its last state.",
+                )
+
+    def _reads(self, number):
+        """Whether any other value of an input changes the output."""
+        weights = self._weights[1]
+        old = self._given(weights)
+        for other in self._examples.others(number):
+            arrays = list(self._arrays)
+            arrays[number] = other
+            try:
+                new = self._runs.logits(arrays, weights)
+            except Exception:  # it takes no such values, so it reads them
+                return True
+            if not np.array_equal(old, new):
+                return True
+        return False
+
+    def _minds_padding(self):
+        if not any(self._examples.padding):
+            return
+        padded = self._examples.pad(self._arrays)
+        for weights in self._weights:
+            old = self._given(weights)
+            new = self._runs.logits(padded, weights)
+            if blame.differ(old, new, self._apart) == blame.CLEAN:
+                continue
+            noises = self._runs.noises(self._arrays, weights)
+            alone = self._runs.trace(self._arrays, weights)
+            beside = self._runs.trace(padded, weights)
+            verdicts = self._verdicts(
+                alone, beside, noises, blame.differ_where_both_are
+            )
+            if not self._is_wrong(verdicts):
+                continue
+            call = self._blame(verdicts)
+            grown = {
+                key for key in alone if alone[key].shape != beside[key].shape
+            }
+            layer, why = Lost(self._graph, self._runs.masks).why(call, grown)
+            self._findings.doubtful(
+                "mask",
+                layer,
+                "Padding of the source changes the results, so a source gets "
+                f"another result in a batch with a longer source: {why}",
+            )
+            return
+
+    def loses_target_mask(self):
+        """Returns the layer that loses the target's mask, and how."""
+        self._runs.trace(self._arrays, self._weights[0])
+        lost = Lost(self._graph, self._runs.masks)
+        (key, *_) = self._graph.outputs
+        length = self._examples.target
+        symbols = self._graph.symbols
+
+        def in_time(key):
+            return len(symbols[key].shape) > 1 and symbols[key].shape[1] in (
+                None,
+                length,
+            )
+
+        return lost.since(key, None, in_time)
+
+    def _differs_in_a_graph(self):
+        """Checks whether unknown sizes change the result, as some bugs do."""
+        weights, arrays = self._weights[1], self._arrays
+        if self._examples.inputs[-1].shape[1] is None:
+            # A few positions are enough, and each takes time.
+            arrays = [*arrays[:-1], arrays[-1][:, :5]]
+        eager = self._runs.eager(arrays, weights)
+        try:
+            graph = self._runs.logits(arrays, weights)
+        except Exception:  # the model takes no such length in a graph
+            arrays = self._arrays
+            eager = self._runs.eager(arrays, weights)
+            graph = self._runs.logits(arrays, weights)
+        if blame.differ(graph, eager, self._apart) == blame.CLEAN:
+            return
+        noises = self._runs.noises(arrays, weights)
+        graph = self._runs.trace(arrays, weights)
+        eager = self._runs.trace(arrays, weights, compiled=False)
+        verdicts = self._verdicts(eager, graph, noises, blame.differ)
+        if not self._is_wrong(verdicts):
+            return
+        call = self._blame(verdicts)
+        self._findings.wrong(
+            "graph",
+            _name(call),
+            f"{call} computes something else in a graph of unknown sizes, "
+            "which `fit` and decoding run, than when it is called directly. "
+            "Replace it"
+            + (
+                " by the layer inside it: a layer that treats each position "
+                "alone needs no `TimeDistributed`."
+                if isinstance(call.operation, layers.TimeDistributed)
+                else " by another layer, or let it take sizes from "
+                f"`keras.ops.shape`{self._runs.rounding.advice}."
+            ),
+        )
+
+    def _verdicts(self, old, new, noises, differ):
+        """Compares tensors, except for errors of rounding that grew."""
+        return {
+            key: differ(
+                old[key],
+                new[key],
+                functools.partial(self._apart, noise=noises.get(key, 0.0)),
+            )
+            for key in old
+        }
+
+    def _is_wrong(self, verdicts):
+        return verdicts[self._graph.outputs[0]] != blame.CLEAN
+
+    def _blame(self, verdicts):
+        return blame.culprit(self._graph, verdicts, self._graph.outputs[0])
+
+    def _first_like(self, values, is_like):
+        """Returns the earliest call from which on all outputs pass a test.
+
+        It goes back from the model's output.
+        """
+        key = self._graph.outputs[0]
+        call = self._graph.writer(key)
+        while True:
+            before = [
+                x
+                for x in call.reads
+                if self._graph.writer(x) is not None and is_like(values[x])
+            ]
+            if not before:
+                return call
+            call = self._graph.writer(before[0])
+
+
+class Lost:
+    """Finds out where a mask was lost.
+
+    Args:
+        graph: A `Graph`.
+        masks: `Masks` of a run of the graph.
+    """
+
+    def __init__(self, graph, masks):
+        self._graph = graph
+        self._masks = masks
+
+    def why(self, victim, padded):
+        """Returns the layer that makes a call see padding, and an explanation.
+
+        Args:
+            victim: The first call whose result padding changes.
+            padded: Keys of the tensors that padding makes longer.
+        """
+        reads = [key for key in victim.reads if key in padded]
+        masks = [x for x in reads if self._graph.symbols[x].dtype == "bool"]
+        if masks:
+            return victim.name, (
+                f"{victim} gets a mask as an argument, from "
+                f"{self._graph.writer(masks[0])}, that is true at padding. "
+                "Make it from the ids, `keras.ops.not_equal(ids, 0)`."
+            )
+        for key in reads:
+            if not self._masks.read[id(victim), key]:
+                return self.since(key, victim, padded.__contains__)
+        return victim.name, f"{victim} {_ignores_mask(victim)}"
+
+    def since(self, key, reader, is_padded):
+        """Returns the layer that lost a tensor's mask, and an explanation.
+
+        Args:
+            key: Key of a tensor that has no mask when it is read.
+            reader: The call that reads it, or `None` for an output.
+            is_padded: Function of a key that tells whether its tensor has
+                padding.
+        """
+        sees = f"{reader} reads padding as tokens" if reader else ""
+        while True:
+            taker = self._masks.takers.get(key)
+            if taker is not None:
+                return taker.name, (
+                    f"{taker} removes the mask of its input, so {sees}. Give "
+                    "it a tensor of its own, by "
+                    "`keras.layers.LayerNormalization()` or "
+                    "`keras.layers.Rescaling(1.0)` before it, or use "
+                    "`keras_attn.Attention`, which keeps masks."
+                )
+            writer = self._graph.writer(key)
+            if writer is None:
+                return self._never_made(key, reader)
+            before = [x for x in writer.reads if is_padded(x)]
+            if any(self._masks.read[id(writer), x] for x in before):
+                return writer.name, (
+                    f"{writer} drops the mask"
+                    + (f", so {sees}" if reader else "")
+                    + ". Use a layer that passes masks on (operations of "
+                    "`keras.ops`, `Reshape` and `Lambda` do not; your own "
+                    "layer does with `supports_masking = True`), or pass the "
+                    "mask as an argument, `mask=` or `value_mask=`."
+                )
+            if not before:
+                return writer.name, (
+                    f"{writer} makes a sequence without a mask"
+                    + (f", so {sees}" if reader else "")
+                    + ". Pass the mask as an argument, `mask=` or "
+                    "`value_mask=`."
+                )
+            if self._graph.writer(before[0]) is None:
+                return self._never_made(before[0], writer)
+            key = before[0]
+
+    def _never_made(self, key, reader):
+        symbol = self._graph.symbols[key]
+        if reader is None:
+            return None, f"the input '{symbol.name}' has no mask."
+        if isinstance(reader.operation, layers.Embedding):
+            return reader.name, (
+                f"{reader} makes no mask. Pass `mask_zero=True` to it."
+            )
+        if "float" in symbol.dtype:
+            return reader.name, (
+                f"{reader} reads the input '{symbol.name}', which has no "
+                "mask. Put `keras.layers.Masking()` between: it takes frames "
+                "that are all zero for padding. If all sources have one "
+                "length, ignore this warning."
+            )
+        return reader.name, (
+            f"{reader} reads the ids of '{symbol.name}' and makes no mask. "
+            "Pass the mask `keras.ops.not_equal(ids, 0)` to the layers that "
+            "read the sequence."
+        )
+
+
+def _name(call):
+    return None if call is None else call.name
+
+
+def _is_recurrent(operation):
+    return isinstance(operation, (layers.RNN, layers.Bidirectional))
+
+
+def _ignores_mask(call):
+    if _is_recurrent(call.operation) and len(call.reads) > 1:
+        return (
+            "ignores the mask of its input, because Keras passes no mask to a "
+            "layer that is called with `initial_state`. Pass it as an "
+            "argument: `mask=keras.ops.not_equal(ids, 0)`."
+        )
+    kind = type(call.operation).__name__
+    if "Conv" in kind or "Pool" in kind:
+        return (
+            "takes no mask, and reads the padding next to the last tokens. "
+            "Multiply its input by the mask, so that padding is zero, as it "
+            "is beyond the end of the longest source. Or replace the layer by "
+            "a recurrent layer or attention. A small difference at the end "
+            "may do no harm."
+        )
+    return (
+        "gets a mask and does not use it. Let its `call` take `mask`, or give "
+        "padding no weight in another way."
+    )
+
+
+def _causal_advice(call):
+    operation = call.operation
+    if isinstance(operation, layers.Bidirectional):
+        return "Use a recurrent layer that runs forwards."
+    if "Attention" in type(operation).__name__:
+        return "Call it with `use_causal_mask=True`."
+    if "Conv" in type(operation).__name__:
+        return 'Give it `padding="causal"`.'
+    return (
+        "Between the target's ids and the logits, use only layers that look "
+        "back: recurrent layers, attention with `use_causal_mask=True`, and "
+        "layers that treat each position alone."
+    )

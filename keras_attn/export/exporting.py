@@ -1,0 +1,269 @@
+"""`export`: writes a version of a SavedModel, or of an ONNX model."""
+
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Mapping
+
+from keras_attn import arguments
+from keras_attn.caller import warn
+from keras_attn.export.onnx import Onnx
+from keras_attn.export.progress import Progress
+from keras_attn.export.progress import require_verbose
+from keras_attn.export.tf_saved_model.archive import Archive
+from keras_attn.export.tf_saved_model.guards import OfLengths
+from keras_attn.export.tf_saved_model.guards import OfSizes
+from keras_attn.export.tf_saved_model.lengths import Measured
+from keras_attn.export.tf_saved_model.lengths import longest_of
+from keras_attn.export.tf_saved_model.lengths import open_axes
+from keras_attn.export.tf_saved_model.lengths import warn_of_padding
+from keras_attn.export.tf_saved_model.rows import MAX_ROWS
+from keras_attn.export.tf_saved_model.signatures import Signatures
+from keras_attn.export.tf_saved_model.warm_up import write_warm_up
+from keras_attn.export.tf_saved_model.weights import StoredWeights
+from keras_attn.export.tf_saved_model.weights import require_stored
+from keras_attn.export.tracing import without_cudnn
+from keras_attn.export.versions import write_version
+from keras_attn.text.files import files_of_sources
+
+FORMATS = ("tf_saved_model", "onnx")
+
+
+def export(
+    translator,
+    directory,
+    version: int | None = None,
+    signatures=(),
+    jit_compile: bool | None = None,
+    weights: str = "float32",
+    lengths: bool | None = None,
+    buckets: int | None = None,
+    format: str = "tf_saved_model",
+    max_rows: int | None = MAX_ROWS,
+    max_source_length=None,
+    verbose: str | int = "auto",
+) -> pathlib.Path:
+    """Writes a version of a SavedModel, or of an ONNX model.
+
+    The version is written under a temporary name and renamed when complete,
+    so that a server polling the directory never loads half of it. Weights are
+    stored once, vocabularies as assets. By default XLA compiles nothing, since
+    TF Serving has it switched off. Recurrent layers run without cuDNN
+    kernels, so that the export loads on CPU and GPU, wherever it was written.
+
+    An ONNX model has the signature `ids` alone and none of the options
+    further down; `keras_attn.export.onnx` says what is written.
+
+    Args:
+        translator: A `Translator`.
+        directory: Directory of the versions, a server's `model_base_path`.
+        version: Number of the version. Defaults to the next one.
+        signatures: Names of signatures beside the plain ones, or `"all"`.
+        jit_compile: Whether XLA compiles the search. Defaults to `False`,
+            with a warning if the translator itself compiles.
+        weights: How float32 matrices are stored: `"float32"`, `"bfloat16"`
+            or `"int8"`. They are float32 again before they are used.
+        lengths: Whether features of any size get an additional input
+            `lengths`; the export sets features past these to zero. Pass
+            `False` if all requests are unpadded and of one size. The default,
+            `None`, means the same but warns.
+        buckets: Most buckets into which a batch of texts is parted by length.
+            They are decoded one after another, each padded to its own longest
+            text, which keeps a long text from slowing short ones down. 1
+            decodes all together. Defaults to 4, and under XLA to 1, as XLA
+            compiles a search for the sizes of each bucket.
+        format: `"tf_saved_model"` or `"onnx"`.
+        max_rows: Most rows of a request; one with more is refused before it
+            takes memory. `None` for any number. A server that joins requests
+            may not join more.
+        max_source_length: Largest size of features of any size, an integer;
+            or, by name of the input, an integer or a list with one for each
+            axis that may have any size. A longer row is cut before it is
+            computed with, and has an error. Texts and ids are limited by
+            their `Text`.
+        verbose: Whether to print a line for each step: 0, 1, or `"auto"`, the
+            default, which prints on a terminal.
+
+    Returns:
+        The path of the version, `directory/version`.
+
+    Raises:
+        FileExistsError: If this version exists already.
+        ImportError: If packages for ONNX are not installed.
+        ValueError: If an argument is invalid, or does not fit the model.
+    """
+    require_format(format)
+    require_verbose(verbose)
+    names = Signatures.names(signatures)
+    if jit_compile is None and translator.jit_compile and format != "onnx":
+        warn(
+            "The translator compiles its search by XLA, this export does not: "
+            "TensorFlow Serving has XLA switched off, unless a flag switches "
+            "it on. `export(jit_compile=True)` exports a compiled search, for "
+            "such a server; `jit_compile=False` exports without XLA and "
+            "without this warning."
+        )
+    jit_compile = bool(jit_compile)
+    if format == "onnx":
+        Onnx.require_options(
+            names,
+            jit_compile=jit_compile,
+            weights=weights,
+            lengths=lengths,
+            buckets=buckets,
+            max_rows=max_rows,
+            max_source_length=max_source_length,
+        )
+        progress = Progress(verbose, Onnx.STEPS)
+        onnx = Onnx(translator, progress)
+        return write_version(directory, version, onnx.write)
+    if jit_compile and translator.shortlist is not None:
+        raise ValueError(
+            "XLA cannot compile a search with a shortlist, whose number of "
+            "tokens varies. Received: jit_compile=True. Leave it out."
+        )
+    require_stored(weights)
+    if max_rows is not None:
+        arguments.positive(max_rows, "max_rows", "`None` is for any number.")
+    longest = longest_of(translator.pipeline.sources.specs, max_source_length)
+    _check_lengths(translator, lengths)
+    _check_buckets(translator, buckets)
+    pipeline = translator.pipeline.for_export(jit_compile, buckets)
+
+    def write(unfinished):
+        options = weights, max_rows, lengths, longest, verbose
+        _write(translator, unfinished, pipeline, names, *options)
+
+    return write_version(directory, version, write)
+
+
+def require_format(format):
+    """Raises `ValueError` unless there is such a format."""
+    if format == "saved_model":
+        raise ValueError(
+            'The format "saved_model" is called "tf_saved_model" since '
+            'version 0.4. Pass `format="tf_saved_model"`, or leave it out.'
+        )
+    if format not in FORMATS:
+        raise ValueError(
+            f"`format` must be one of {FORMATS}. Received: format={format!r}. "
+            "TensorFlow Serving reads the first, ONNX Runtime the second."
+        )
+
+
+def _check_lengths(translator, lengths):
+    """Checks `lengths`, and warns of features that a server may pad."""
+    sources = translator.pipeline.sources
+    varies = not sources.reads_text and open_axes(sources.specs)
+    if lengths and not varies:
+        raise ValueError(
+            "`lengths=True` needs a model of features that may have any size. "
+            "Received: lengths=True and a model that reads "
+            + (
+                "text, whose lengths an export knows itself."
+                if sources.reads_text
+                else f"{[tuple(x.shape) for x in sources.specs]}."
+            )
+            + " Leave `lengths` out."
+        )
+    if lengths:
+        warn_of_padding(
+            translator.models, sources.specs, translator.pipeline.examples
+        )
+    if lengths is None and varies:
+        warn(
+            "This model reads features of any size. A server that joins the "
+            "requests of several clients pads the shorter ones with copies "
+            "of their first element, and would answer them wrongly, without "
+            "an error. `export(lengths=True)` adds an input `lengths` and "
+            "sets features past these to zero, for the model to mask. If all "
+            "requests have one size, or the server does not join them, pass "
+            "`lengths=False`.",
+        )
+
+
+def _check_buckets(translator, buckets):
+    """Checks `buckets`, into which only sources of text can be split."""
+    if buckets is None:
+        return
+    arguments.positive(buckets, "buckets")
+    if buckets > 1 and not translator.pipeline.sources.texts:
+        raise ValueError(
+            "`buckets` needs sources of text, which have different lengths. "
+            f"Received: buckets={buckets} and a model that reads features. "
+            "Leave it out."
+        )
+
+
+def _write(
+    translator,
+    directory,
+    pipeline,
+    names,
+    weights,
+    max_rows,
+    lengths,
+    longest,
+    verbose,
+):
+    progress = Progress(verbose, len(names) + 2)
+    with tempfile.TemporaryDirectory() as assets:
+        archive = Archive()
+        read = _reading(translator, pipeline, pathlib.Path(assets), archive)
+        if weights != "float32":
+            stored = StoredWeights(translator.models, weights)
+            read = dataclasses.replace(read, scope=stored.scope)
+        signatures = _signatures(read, max_rows, lengths, longest)
+        with without_cudnn(translator.models):
+            for name in names:  # `step` takes what `encode` returns
+                function = signatures.function(name)
+                with progress.step(f"tracing {name}"):
+                    archive.add(name, function, signatures.specs(name))
+            with progress.step("writing the SavedModel"):
+                archive.write(directory)
+        with progress.step("writing the warm-up"):
+            write_warm_up(
+                directory,
+                archive.functions,
+                signatures,
+                rows=min(2, max_rows or 2),
+                longest=longest,
+            )
+
+
+def _reading(translator, pipeline, folder, archive):
+    """Returns a pipeline whose texts read files of a folder, for assets."""
+    files = {"target.txt": translator.target_text}
+    files |= files_of_sources(translator.source_text)
+    read = {}
+    for name, text in files.items():
+        read[name] = text.reading(folder / name)
+        archive.track_resources(read[name].resources())
+    texts: dict = {"target_text": read.pop("target.txt")}
+    if isinstance(translator.source_text, Mapping):
+        names_of = translator.source_text
+        texts["source_text"] = dict(zip(names_of, read.values(), strict=True))
+    elif read:
+        (texts["source_text"],) = read.values()
+    return pipeline.with_texts(**texts)
+
+
+def _signatures(pipeline, max_rows, lengths, longest) -> Signatures:
+    """Returns the signatures, with guards of what a request may ask.
+
+    Args:
+        pipeline: The `Pipeline`.
+        max_rows, lengths: Arguments of the export.
+        longest: The result of `longest_of()`.
+    """
+    sources = pipeline.sources
+    sizes = [text.longest_source for _, text in sources.texts]
+    sizes += longest.values()
+    if len(longest) < len(open_axes(sources.specs)):
+        sizes = []  # features of any size
+    guard: OfSizes | OfLengths = OfSizes(sources.specs, longest)
+    if lengths:
+        sources = Measured(sources)
+        pipeline = dataclasses.replace(pipeline, sources=sources)
+        guard = OfLengths(sources, longest)
+    return Signatures(pipeline, max_rows, [guard], max(sizes, default=None))

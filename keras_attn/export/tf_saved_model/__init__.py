@@ -1,0 +1,1 @@
+"""A translator as a SavedModel: signatures, weights, warm-up requests."""

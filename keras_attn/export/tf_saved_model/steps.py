@@ -1,0 +1,224 @@
+"""The step of a model, for clients that run a search of their own.
+
+The encoded tensors and the state are structures; in a signature they are
+flat, tensors by name. The rows of a step may come from several clients. Each
+row has its own position, and the padding that wider neighbours add does not
+affect it.
+"""
+
+import tensorflow as tf
+
+from keras_attn.export.tf_saved_model import rows
+from keras_attn.export.tf_saved_model.border import Border
+from keras_attn.export.tf_saved_model.lengths import cut
+from keras_attn.export.tf_saved_model.lengths import open_axes
+from keras_attn.incremental import steps_left
+from keras_attn.incremental import with_masks
+from keras_attn.incremental import with_positions
+
+# Hypotheses that a step takes for each row of `max_rows`: clients often search
+# with four or five. A step's memory grows with their number as with the rows'.
+_HYPOTHESES = 8
+
+
+class Steps:
+    """The functions behind `encode`, `step` and `strings`.
+
+    `encode` must be traced before `step`, whose inputs are its outputs.
+
+    Args:
+        pipeline: `Pipeline` of a translator.
+        max_rows: Most rows of a request, or `None` for any number.
+        longest: Largest size of a source, or `None` if there is none.
+    """
+
+    def __init__(self, pipeline, max_rows=None, longest=None):
+        self.pipeline = pipeline
+        self._max_rows, self._longest = max_rows, longest
+        self._encoded = self._state = None  # `Border`s
+        self._widest = None  # largest size of an open axis of `_encoded`
+
+    def specs(self, name) -> tuple[tf.TensorSpec, ...]:
+        """Returns the specs of the inputs of `step` or `strings`."""
+        if name == "strings":
+            return (
+                tf.TensorSpec([None, None], tf.int32, name="ids"),
+                tf.TensorSpec([None], tf.int32, name="lengths"),
+            )
+        widths = []
+        if self._open:
+            shape = [None, len(self._open)]
+            widths = [tf.TensorSpec(shape, tf.int32, name="widths")]
+        return (
+            tf.TensorSpec([None, None], tf.int32, name="tokens"),
+            *widths,
+            *self._state.specs,
+            *self._encoded.specs,
+        )
+
+    def encode(self, given, error):
+        """Returns the inputs of the first step.
+
+        Args:
+            given: The sources' tensors, with bad rows replaced.
+            error: Errors of the rows `(batch,)`.
+        """
+        pipeline = self.pipeline
+        inputs = pipeline.sources.inputs(given)
+        with pipeline.scope():
+            found = pipeline.cut.encode(*inputs)
+            width = pipeline.width(inputs, found)
+            encoded = with_masks(found)
+            state = pipeline.start(inputs, encoded, 1)
+        self._encoded = Border("encoded", encoded, arranged=1)
+        self._state = Border("state", state, arranged=2)
+        self._widest = self._width_of_longest()
+        columns = pipeline.columns(inputs, found, width)
+        tokens, lengths = pipeline.sources.tokens(given, columns, width)
+        batch = tf.shape(inputs[0])[0]
+        widths = {}
+        if self._open:
+            row = [
+                *self._state.widths(state),
+                *self._encoded.widths(encoded),
+            ]
+            widths = {"widths": tf.tile(tf.stack(row)[None], [batch, 1])}
+        bad = rows.is_bad(error)
+        return {
+            "source_tokens": tf.where(bad[:, None], "", tokens),
+            "source_length": tf.where(bad, 0, lengths),
+            "error": error,
+            "tokens": tf.fill([batch, 1], pipeline.special.start[-1]),
+            **widths,
+            **self._state.named(state),
+            **self._encoded.named(encoded),
+        }
+
+    def _width_of_longest(self):
+        """Returns the largest size of an open axis of what is encoded.
+
+        An encoder may make fewer positions of a source, or some more. How many
+        is seen on the examples.
+        """
+        if self._longest is None:
+            return None
+        given = self.pipeline.examples.sources
+        with tf.init_scope(), self.pipeline.scope():
+            encoded = with_masks(
+                self.pipeline.cut.encode(*map(tf.constant, given))
+            )
+            widths = [int(x) for x in self._encoded.widths(encoded)]
+        axes = open_axes(self.pipeline.sources.input_specs)
+        size = max(given[i].shape[axis] for i, axis in axes)
+        return self._longest * -(-max(widths, default=1) // size)
+
+    def step(self, tokens, *tensors):
+        if self._max_rows is not None:
+            most = self._max_rows * _HYPOTHESES
+            count = tf.size(tokens, tf.int64)
+            few = rows.at_most(count, most, "hypotheses together")
+            with tf.control_dependencies([few]):
+                tokens, *tensors = map(tf.identity, (tokens, *tensors))
+        error, state, encoded = self._received(tokens, tensors)
+        error = rows.first(self._errors(tokens, state), error[:, None])
+        bad = rows.is_bad(error)
+        tokens = tf.where(bad, self.pipeline.special.pad, tokens)
+        state = with_positions(state, lambda x: tf.where(bad, 0, x))
+        with self.pipeline.scope():
+            logits, alignments, state = self.pipeline.step(
+                tokens, state, encoded, per_row_position=True
+            )
+        logp = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+        error = rows.first(
+            error,
+            rows.wrong(
+                tf.reduce_any(tf.math.is_nan(logp), axis=2),
+                "The model's logits must be finite. Received: NaN. Inputs or "
+                "weights that are not finite cause this.",
+            ),
+        )
+        never = [*self.pipeline.special.never_written, *self.pipeline.forbidden]
+        never = tf.reduce_any(
+            tf.one_hot(never, logp.shape[-1], True, False), axis=0
+        )
+        never |= rows.is_bad(error)[..., None]
+        return {
+            "log_probabilities": tf.where(never, float("-inf"), logp),
+            "alignments": alignments,
+            "error": error,
+            **self._state.named(state),
+        }
+
+    def strings(self, ids, lengths):
+        text, columns = self.pipeline.target_text, tf.shape(ids)[1]
+        longest = max(text.max_length + 1, self.pipeline.steps)
+        # `of_ids` needs at least one column.
+        ids = tf.pad(ids[:, :longest], [[0, 0], [0, 1]])
+        real = tf.sequence_mask(lengths, tf.shape(ids)[1])
+        # Ids after the end token do not belong to the text.
+        ended = tf.cast(ids == text.special.end, tf.int32)
+        ended = tf.cumsum(ended, axis=1) > 0
+        real &= ~ended
+        error = rows.first(
+            rows.of_lengths(lengths, columns),
+            rows.too_long(lengths, longest, "ids"),
+            rows.of_ids(ids, real, text, "ids"),
+        )
+        real &= ~rows.is_bad(error)[:, None]
+        ids = tf.where(real, ids, text.special.pad)
+        return {"text": text.strings(ids), "error": error}
+
+    @property
+    def _open(self):
+        return [*self._state.open, *self._encoded.open]
+
+    def _received(self, tokens, tensors):
+        """Returns state and encoded structure, cut to the rows' widths.
+
+        Before them come errors `(batch,)` of rows that are too wide.
+        """
+        tensors, widths = list(tensors), []
+        error = tf.fill([tf.shape(tokens)[0]], "")
+        if self._open:
+            widths = tf.unstack(tensors.pop(0), axis=1)
+        states, opens = len(self._state.names), len(self._state.open)
+        if self._widest is not None:
+            most = dict.fromkeys(self._encoded.open, self._widest)
+            tensors[states:] = cut(tensors[states:], most)
+            for (i, _), width in zip(
+                self._encoded.open, widths[opens:], strict=True
+            ):
+                name = self._encoded.names[i]
+                found = rows.too_long(width, self._widest, name)
+                error = rows.first(error, found)
+        encoded = self._encoded.packed(tensors[states:], widths[opens:])
+        state = self._state.packed(tensors[:states], widths[:opens])
+        with self.pipeline.scope():
+            like = self.pipeline.cut.start(
+                encoded, tf.shape(tokens)[1], self.pipeline.steps
+            )
+        return error, self._state.cut(state, like), encoded
+
+    def _errors(self, tokens, state):
+        """Returns the errors of hypotheses, strings `(batch, beams)`."""
+        size = self.pipeline.target_text.size
+        error = rows.wrong(
+            (tokens < 0) | (tokens >= size),
+            f"`tokens` must be ids of the target's vocabulary, between 0 and "
+            f"{size - 1}. Received: ",
+            tokens,
+            ".",
+        )
+        longest = self.pipeline.search.max_length
+        left = steps_left(state, self.pipeline.steps)
+        if left is None:
+            return error
+        return rows.first(
+            error,
+            rows.wrong(
+                left <= 0,
+                f"This export allows {longest} steps, the `max_length` of its "
+                "search. Received: one step more. Stop there, or export with "
+                "a larger `max_length`.",
+            ),
+        )

@@ -1,0 +1,88 @@
+"""Functions that walk through the graph of a functional model."""
+
+import keras
+
+from keras_attn.graph.calls import Call
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import producer
+
+
+def calls_between(entries, outputs) -> list[Call]:
+    """Returns the calls that depend on some tensors, each after its inputs.
+
+    Args:
+        entries: Symbolic tensors.
+        outputs: Symbolic tensors that may depend on them.
+    """
+    found = _nodes_after(entries, outputs)
+    tensors = [*entries, *(x for node in found for x in node.outputs)]
+    inside = {id(x) for x in tensors}
+    masks = {id(get_keras_mask(x)) for x in tensors} & inside
+
+    def depends(structure):
+        return any(id(x) in inside for x in keras.tree.flatten(structure))
+
+    calls = []
+    for node in found:
+        args, kwargs = keras.tree.map_structure(
+            lambda x: None if id(x) in masks else x,
+            (node.arguments.args, node.arguments.kwargs),
+        )
+        calls.append(Call(node.operation, args, kwargs, node.outputs, depends))
+    # Drops the calls that made only masks.
+    used = {id(x) for x in outputs}
+    kept = []
+    for call in reversed(calls):
+        if any(id(x) in used for x in call.outputs):
+            kept.append(call)
+            used.update(id(x) for x in call.input_tensors)
+    return kept[::-1]
+
+
+def all_nodes(model) -> list:
+    """Returns Keras's nodes of a functional model, each after its inputs."""
+    return [node for node in _ordered(model.outputs) if not node.is_input]
+
+
+def _nodes_after(tensors, outputs):
+    after = {}  # id of a node -> whether it or a node before made a tensor
+    found = []
+    for node in _ordered(outputs):
+        behind = any(after[id(parent)] for parent in node.parent_nodes)
+        if behind:
+            found.append(node)
+        after[id(node)] = behind or any(
+            x is y for x in node.outputs for y in tensors
+        )
+    return found
+
+
+def _ordered(outputs):
+    """Returns all nodes that lead to some tensors, each after its inputs."""
+    ordered, seen = [], set()
+    waiting = [producer(x) for x in outputs]
+    while waiting:
+        node = waiting[-1]
+        unseen = [x for x in node.parent_nodes if id(x) not in seen]
+        if unseen:
+            waiting += unseen
+            continue
+        waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            ordered.append(node)
+    return ordered
+
+
+def given_to(model, args, kwargs) -> list:
+    """Returns the inputs in a call of a nested model, in the model's order.
+
+    Args:
+        model: The nested model.
+        args: Positional arguments of the call.
+        kwargs: Named arguments of the call.
+    """
+    given = args[0] if args else kwargs["inputs"]
+    if isinstance(given, dict) and not isinstance(model.input, dict):
+        return [given[x.name] for x in model.inputs]
+    return keras.tree.flatten(given)

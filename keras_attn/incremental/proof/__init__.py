@@ -1,0 +1,1 @@
+"""Compares a model that was cut with the whole model, number by number."""

@@ -1,0 +1,1 @@
+"""Layers, scores and alignments: what you put into a model."""

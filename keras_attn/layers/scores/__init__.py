@@ -1,0 +1,20 @@
+"""How well a query matches each key: one small class per mechanism.
+
+A score compares every query with every key and does not normalize: that is
+the work of an alignment (`alignments/`). To add a mechanism, subclass `Score`
+and write `call`. It then works as a layer, in the decoder, in beam search, in
+the export and in the plots.
+"""
+
+from keras_attn.layers.scores.additive import AdditiveScore as AdditiveScore
+from keras_attn.layers.scores.additive import ConcatScore as ConcatScore
+from keras_attn.layers.scores.coverage import CoverageScore as CoverageScore
+from keras_attn.layers.scores.dot import CosineScore as CosineScore
+from keras_attn.layers.scores.dot import DotScore as DotScore
+from keras_attn.layers.scores.dot import GeneralScore as GeneralScore
+from keras_attn.layers.scores.dot import ScaledDotScore as ScaledDotScore
+from keras_attn.layers.scores.location import LocationScore as LocationScore
+from keras_attn.layers.scores.location import (
+    LocationSensitiveScore as LocationSensitiveScore,
+)
+from keras_attn.layers.scores.score import Score as Score

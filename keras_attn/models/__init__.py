@@ -1,0 +1,1 @@
+"""Models from elsewhere: KerasHub, TensorFlow Addons."""

@@ -1,0 +1,13 @@
+"""Models of KerasHub as arguments of a `Translator`.
+
+A task or a backbone becomes a functional model with list inputs. Its tokenizer
+becomes `Text`s with the same ids, and its preprocessor tells the special
+tokens. `Translator.from_keras_hub` uses it.
+
+The layers and the model here are Keras's alone, so that they are registered
+whenever `keras_attn` is imported; the other files need TensorFlow.
+"""
+
+from keras_attn.models.keras_hub.models import TiedModel as TiedModel
+from keras_attn.models.keras_hub.sound import SoundFeatures as SoundFeatures
+from keras_attn.models.keras_hub.sound import Waveform as Waveform

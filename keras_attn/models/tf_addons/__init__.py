@@ -1,0 +1,1 @@
+"""Weights of models that were made with TensorFlow Addons."""

@@ -1,8 +1,0 @@
-"""Plots of attention: which source tokens each target token attended to.
-
-The plots use Matplotlib's objects and not `pyplot`. So they keep no global
-list of figures, need no display and may run in several threads, as in a
-server.
-"""
-
-from keras_attn.plots.base import plot_attention as plot_attention

@@ -1,0 +1,141 @@
+"""The special tokens: their strings, and the ids that they have.
+
+Losses and checks use them on every backend, so this module imports no
+framework.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from collections.abc import Mapping
+from numbers import Integral
+
+PAD, START, END, UNKNOWN = range(4)
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of a vocabulary's special tokens.
+
+    A `Text` that counts its tokens has the ids below as defaults. A
+    pretrained vocabulary has others, which a `Splitter` tells:
+    `SentencePiece(file, special=SpecialTokens(...))`.
+
+    Args:
+        pad: Id of padding.
+        start: Ids with which a decoder begins, in this order. They may be
+            padding or the end token, as in T5 and BART.
+        end: Id with which a text ends.
+        unknown: Id of unknown tokens, or -1 if there are none.
+        source_start: Ids with which an encoder's input begins. In most
+            models there are none.
+        source_end: Ids with which an encoder's input ends. Defaults to
+            `None`: the end token.
+        by_prefix: Ids that stand for no text and that only a prefix writes,
+            such as those of Whisper for a language and a task. A text is
+            split around their tokens.
+
+    Raises:
+        ValueError: If an id is negative, or two of padding, end and unknown
+            are the same.
+
+    Example:
+        >>> t5 = keras_attn.SpecialTokens(pad=0, start=(0,), end=1, unknown=2)
+        >>> bart = keras_attn.SpecialTokens(
+        ...     pad=1, start=(2, 0), end=2, unknown=3, source_start=(0,))
+        >>> bart.source_start, bart.ends_source
+        ((0,), (2,))
+    """
+
+    pad: int = PAD
+    start: tuple[int, ...] = (START,)
+    end: int = END
+    unknown: int = UNKNOWN
+    source_start: tuple[int, ...] = ()
+    source_end: tuple[int, ...] | None = None
+    by_prefix: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        several = ("start", "source_start", "source_end", "by_prefix")
+        for name, given in vars(self).copy().items():
+            if given is None:
+                continue
+            found = _as_tuple(given) if name in several else _as_integer(given)
+            object.__setattr__(self, name, found)
+        apart = [self.pad, self.end, self.unknown]
+        ids = [self.pad, self.end, *self.framing, *self.by_prefix]
+        whole = all(
+            isinstance(x, int) and not isinstance(x, bool)
+            for x in (*apart, *ids)
+        )
+        if not whole or min(ids) < 0 or self.unknown < -1 or not self.start:
+            raise ValueError(
+                "`pad`, `start`, `end`, `source_start`, `source_end` and "
+                "`by_prefix` must be ids, integers of at least 0, with one "
+                f"`start` at least; `unknown` may be -1. Received: {self}"
+            )
+        if len(set(apart)) < len(apart) or self.unknown in ids:
+            raise ValueError(
+                "Padding, end and unknown must be different tokens, and no "
+                f"text begins with unknown. Received: {self}"
+            )
+        if {*self.by_prefix} & {*self.non_text_ids}:
+            raise ValueError(
+                "`by_prefix` has tokens that only a prefix writes, so none of "
+                "them may be padding, start, end or around a source. "
+                f"Received: {self}"
+            )
+
+    @classmethod
+    def of(cls, given) -> "SpecialTokens | None":
+        """Returns an argument, which may be a dictionary of a config."""
+        if given is None or isinstance(given, cls):
+            return given
+        if isinstance(given, Mapping):
+            return cls(**given)
+        raise ValueError(
+            "`special` must be a `SpecialTokens`, or None. Received: "
+            f"special={given!r:.80}"
+        )
+
+    @property
+    def ends_source(self) -> tuple[int, ...]:
+        """The ids with which an encoder's input ends."""
+        return (self.end,) if self.source_end is None else self.source_end
+
+    @property
+    def framing(self) -> tuple[int, ...]:
+        """The ids with which targets begin, and sources begin and end."""
+        return (*self.start, *self.source_start, *self.ends_source)
+
+    @property
+    def non_text_ids(self) -> tuple[int, ...]:
+        """The ids that no text is split into, in ascending order."""
+        return tuple(sorted({self.pad, self.end, *self.framing}))
+
+    @property
+    def without_text(self) -> tuple[int, ...]:
+        """The ids that stand for no text, in ascending order."""
+        return tuple(sorted({*self.non_text_ids, *self.by_prefix}))
+
+    @property
+    def never_written(self) -> tuple[int, ...]:
+        """The ids that no output writes by itself, in ascending order."""
+        return tuple(x for x in self.without_text if x != self.end)
+
+    def of_text(self, size: int) -> list[int]:
+        """Returns the ids below `size` that stand for text, unknown first."""
+        apart = {*self.without_text, self.unknown}
+        first = [] if self.unknown < 0 else [self.unknown]
+        return [*first, *(x for x in range(size) if x not in apart)]
+
+
+def _as_tuple(ids):
+    several = isinstance(ids, Iterable) and not isinstance(ids, str)
+    return tuple(map(_as_integer, ids if several else (ids,)))
+
+
+def _as_integer(given):
+    """Returns a number of numpy as Python's, anything else as it is."""
+    is_bool = isinstance(given, bool)
+    return int(given) if isinstance(given, Integral) and not is_bool else given

@@ -1,0 +1,652 @@
+"""`Text`: a vocabulary, and how text is turned into its ids."""
+
+import collections
+import copy
+import numbers
+import pathlib
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from keras_attn import arguments
+from keras_attn.text import built_in
+from keras_attn.text import files
+from keras_attn.text import subwords
+from keras_attn.text.coding import ByOwnIds
+from keras_attn.text.coding import ByVocabulary
+from keras_attn.text.coding import by_rows
+from keras_attn.text.lines import batch_of
+from keras_attn.text.lines import encode_lines
+from keras_attn.text.normalization import Normalization
+from keras_attn.text.special_tokens import SPECIAL_TOKENS
+from keras_attn.text.special_tokens import SpecialTokens
+from keras_attn.text.splitter import Splitter
+from keras_attn.text.splitter_trial import Trial
+from keras_attn.text.vocabulary import Vocabulary
+from keras_attn.text.vocabulary import require_tokens
+
+_BATCH = 10_000  # lines per batch when a vocabulary is counted
+_TRIED = 1_000  # lines of the data on which a user's own splitter is tried
+
+
+class Text:
+    """A vocabulary, and how text is turned into its ids.
+
+    Ids 0 to 3 are padding, start, end and unknown. The rest are the tokens,
+    the most frequent first. Only a splitter of a pretrained vocabulary uses
+    other ids; see `special`.
+
+    Args:
+        vocabulary: Tokens without the special ones, in the order of ids, or
+            a mapping of tokens to their counts in the data. Leave it out if
+            `split` is a `Splitter` with ids of its own.
+        split: `"characters"`, `"whitespace"`, or a `Splitter`:
+            `SentencePiece`, `WordPiece`, `Bytes` or one of your own.
+        lowercase: Whether text is lower-cased.
+        max_length: Most tokens of a row, the end token not counted.
+        too_long: How to treat a longer row. `"truncate"` cuts it; then
+            `is_truncated()` and the results of a `Translator` report it.
+            `"error"` refuses the row's whole batch; an export refuses only
+            the row.
+        normalization: Unicode normal form of the text. `"NFC"` keeps every
+            letter and sign as written and only makes equal accented letters
+            equal code points. It is the default, unless the splitter
+            normalizes text itself. `"NFKC"` also replaces signs by plain ones:
+            `kʰ` by `kh`, `½` by `1⁄2`, full-width and half-width letters by
+            the usual ones. That loses the original spelling. `None` leaves
+            code points alone.
+
+    Raises:
+        ValueError: If the split can never produce one of the tokens, or if a
+            trial on a few lines shows that a `Splitter` breaks a rule.
+
+    Example:
+        >>> text = keras_attn.Text.from_lines(["ab", "b"], split="characters")
+        >>> text.size
+        6
+        >>> text.ids(["ab", "?"]).numpy().tolist()
+        [[5, 4, 2], [3, 2, 0]]
+        >>> text.strings([[5, 4, 2], [4, 2, 0]]).numpy().tolist()
+        [b'ab', b'b']
+    """
+
+    def __init__(
+        self,
+        vocabulary: Iterable[str] | None = None,
+        split: str | Splitter | None = None,
+        lowercase: bool = False,
+        max_length: int = 1000,
+        too_long: str = "truncate",
+        normalization: str | None = "auto",
+    ):
+        self.splitter = built_in.get(split)
+        if normalization == "auto":
+            normalization = None if self.splitter.normalizes else "NFC"
+        elif normalization is not None and self.splitter.normalizes:
+            raise ValueError(
+                f"`{type(self.splitter).__name__}` normalizes text itself, "
+                "and text is normalized once. Received: "
+                f"normalization={normalization!r}. Leave it out."
+            )
+        if too_long not in ("truncate", "error"):
+            raise ValueError(
+                '`too_long` must be "truncate" or "error". Received: '
+                f"too_long={too_long!r}"
+            )
+        whole = isinstance(max_length, numbers.Integral)
+        whole = whole and not isinstance(max_length, bool)
+        if not whole or max_length < 1:
+            raise ValueError(
+                "`max_length` counts the tokens of a row and must be an "
+                f"integer, at least 1. Received: max_length={max_length!r}"
+            )
+        # The ids of padding, start, end and unknown.
+        self.special = self.splitter.special or SpecialTokens()
+        self._without_sampling: Text | None = None
+        self._normalize = Normalization(normalization, lowercase)
+        self.lowercase = lowercase
+        self.max_length = int(max_length)
+        self.too_long = too_long
+        self.normalization = normalization
+        if self._is_of_your_own and not self.splitter.draws:
+            Trial(self.splitter, self._normalize).run()
+        self._learn(*self._tokens_of(vocabulary))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Text size={self.size}, split={self.split!r}, "
+            f"lowercase={self.lowercase}, max_length={self.max_length}, "
+            f"too_long={self.too_long!r}, "
+            f"normalization={self.normalization!r}>"
+        )
+
+    @property
+    def split(self) -> str | Splitter:
+        """The short name of the way of splitting, or the `Splitter`."""
+        return built_in.name_of(self.splitter) or self.splitter
+
+    @property
+    def _is_of_your_own(self):
+        return isinstance(self.split, Splitter)
+
+    def _tokens_of(self, vocabulary):
+        """Returns the tokens, and their counts where these are known."""
+        own = self.splitter.tokens
+        if own is not None and vocabulary is not None:
+            raise ValueError(
+                f"`{type(self.splitter).__name__}` has {len(own)} tokens of "
+                "its own, so `vocabulary` must be left out. Received: "
+                f"vocabulary={vocabulary!r:.80}. Call `Text(split=...)`."
+            )
+        if own is None and vocabulary is None:
+            raise ValueError(
+                "`vocabulary` must be a list of tokens. Received: "
+                f"vocabulary=None with split={self.split!r}, which has no "
+                "tokens of its own. `Text.from_lines(lines, split=...)` "
+                "counts the tokens of the data."
+            )
+        counts = dict(vocabulary) if hasattr(vocabulary, "keys") else {}
+        return list(vocabulary if own is None else own), counts
+
+    def _learn(self, tokens, counts):
+        """Checks tokens and makes them the vocabulary."""
+        require_tokens(tokens, self.splitter)
+        self.counts = counts
+        if self.splitter.special is None:
+            tokens = [*SPECIAL_TOKENS, *tokens]
+        self._use(Vocabulary(tokens, self.special))
+        if self.splitter.tokens is None and self.splitter.splits_alone:
+            self._require_splittable(tokens[len(SPECIAL_TOKENS) :])
+
+    def _use(self, vocabulary):
+        own = self.splitter.tokens is not None
+        kind = ByOwnIds if own else ByVocabulary
+        self._vocabulary = vocabulary
+        self._coding = kind(self.splitter, vocabulary)
+
+    @classmethod
+    def from_lines(
+        cls,
+        lines: Iterable[str],
+        split: str | Splitter,
+        lowercase: bool = False,
+        max_size: int | None = None,
+        min_count: int = 1,
+        **kwargs,
+    ) -> "Text":
+        """Counts the tokens of lines and keeps the frequent ones.
+
+        Args:
+            lines: The data, strings.
+            split: As for `Text`.
+            lowercase: As for `Text`.
+            max_size: Largest `size`, the special tokens counted.
+            min_count: Fewest occurrences of a token that is kept.
+            **kwargs: `max_length`, `too_long` and `normalization`, as for
+                `Text`. Lines are counted whole, beyond `max_length` too.
+        """
+        if isinstance(lines, (str, bytes)):
+            raise ValueError(
+                "`lines` must be a list of strings. Received: the string "
+                f"{lines[:40]!r}. For one line pass a list of one."
+            )
+        if max_size is not None and max_size <= len(SPECIAL_TOKENS):
+            raise ValueError(
+                f"`max_size` counts the {len(SPECIAL_TOKENS)} special tokens "
+                f"and must be larger. Received: max_size={max_size!r}"
+            )
+        if not isinstance(min_count, int):
+            raise ValueError(
+                "`min_count` must be an integer. Received: "
+                f"min_count={min_count!r}"
+            )
+        own = getattr(split, "tokens", None)
+        if own is not None:
+            raise ValueError(
+                "`Text.from_lines` needs a `split` without tokens of its own, "
+                f"since it counts tokens. Received: `{type(split).__name__}`, "
+                f"which has {len(own)} tokens of its own. Call "
+                "`Text(split=...)`, without lines."
+            )
+        text = cls([], split, lowercase, **kwargs)
+        counter: collections.Counter = collections.Counter()
+        data = encode_lines(lines, "lines")
+        if text._is_of_your_own:
+            Trial(text.splitter, text._normalize).read(data[:_TRIED])
+        for i in range(0, len(data), _BATCH):
+            pieces = text.pieces(tf.constant(data[i : i + _BATCH]))
+            counter.update(pieces.flat_values.numpy().tolist())
+        counts = [
+            (token.decode(), count)
+            for token, count in counter.items()
+            if count >= min_count and token.decode() not in SPECIAL_TOKENS
+        ]
+        # Frequent tokens first; equally frequent ones by code point, so that
+        # the order of the data does not matter.
+        counts.sort(key=lambda pair: (-pair[1], pair[0]))
+        if max_size is not None:
+            counts = counts[: max_size - len(SPECIAL_TOKENS)]
+        text._learn([token for token, _ in counts], dict(counts))
+        return text
+
+    @classmethod
+    def train(
+        cls,
+        lines: Iterable[str],
+        size: int = 8000,
+        kind: str = "unigram",
+        byte_fallback: bool = True,
+        trainer: dict | None = None,
+        **kwargs,
+    ) -> "Text":
+        """Trains subwords on lines, by SentencePiece.
+
+        The same lines give the same subwords. A source and a target may share
+        a text that was trained on the lines of both.
+
+        Args:
+            lines: The data, strings.
+            size: Largest `size`, the special tokens counted.
+            kind: `"unigram"` or `"bpe"`.
+            byte_fallback: Whether a character without a subword of its own is
+                written in bytes. If `False` it is unknown.
+            trainer: Further options of SentencePiece's trainer, by name.
+            **kwargs: `lowercase`, `max_length`, `too_long` and
+                `normalization`, as for `Text`.
+
+        Raises:
+            ImportError: If the package `sentencepiece` is not installed.
+            ValueError: If the lines are too few for the options.
+
+        References:
+            - [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
+            - [Kudo, 2018](https://arxiv.org/abs/1804.10959), section 3.2, for
+              `"unigram"`
+            - [Sennrich et al., 2016](https://arxiv.org/abs/1508.07909) for
+              `"bpe"`
+
+        Example:
+            >>> lines = ["to be or not to be", "to see or not to see"]
+            >>> text = keras_attn.Text.train(lines, size=30, kind="bpe",
+            ...     byte_fallback=False)
+            >>> text.tokens_of(["to be"]).to_list()
+            [[b'\xe2\x96\x81to', b'\xe2\x96\x81be', b'</s>']]
+            >>> text.strings(text.ids(["not to see"])).numpy().tolist()
+            [b'not to see']
+        """
+        if isinstance(lines, (str, bytes)):
+            raise ValueError(
+                "`lines` must be a list of strings. Received: the string "
+                f"{lines[:40]!r}. For one line pass a list of one."
+            )
+        if kind not in ("unigram", "bpe"):
+            raise ValueError(
+                f'`kind` must be "unigram" or "bpe". Received: kind={kind!r}'
+            )
+        arguments.positive(size, "size")
+        ruled = any(x.startswith("normalization_rule") for x in trainer or {})
+        if ruled and kwargs.get("normalization", "auto") not in ("auto", None):
+            raise ValueError(
+                "Text is normalized once. Received: a rule in `trainer`, by "
+                "which SentencePiece normalizes, and "
+                f"normalization={kwargs['normalization']!r}. Leave out one."
+            )
+        plain = cls([], "characters", **kwargs)
+        data = encode_lines(lines, "lines")
+        if not any(data):
+            raise ValueError(
+                "`Text.train` needs lines of text. Received: "
+                f"{len(data)} lines, and none has a character."
+            )
+        read: list[bytes] = []
+        for i in range(0, len(data), _BATCH):
+            batch = tf.constant(data[i : i + _BATCH])
+            read += plain._normalize(batch).numpy().tolist()
+        content = subwords.train(read, size, kind, byte_fallback, trainer or {})
+        return cls(split=subwords.SentencePiece(content), **kwargs)
+
+    def sampled(self, nbest: int = -1, alpha: float = 0.1) -> "Text":
+        """Returns a text for training that draws how a string is split.
+
+        The ids are those of this text, so a model trained on draws is used
+        with this text. `keras_attn.pairs` draws anew in each epoch. No seed
+        repeats the draws. If a draw has more than `max_length` tokens, the
+        likeliest split is used.
+
+        Args:
+            nbest: Number of the likeliest ways to split from which one is
+                drawn; -1 for all.
+            alpha: How much likelier ways are preferred, at least 0. For BPE
+                the probability with which a merge is dropped.
+
+        Raises:
+            ValueError: If the splitter cannot draw.
+
+        References:
+            - [Kudo, 2018](https://arxiv.org/abs/1804.10959), section 3.3
+            - [Provilkov et al., 2020](https://arxiv.org/abs/1910.13267), for
+              BPE
+        """
+        if not isinstance(self.splitter, subwords.SentencePiece):
+            raise ValueError(
+                "Only subwords of SentencePiece are drawn. Received: a text "
+                f"with split={self.split!r}. `Text.train(lines)` trains them."
+            )
+        whole = isinstance(nbest, int) and not isinstance(nbest, bool)
+        if not whole or not (nbest == -1 or nbest >= 2) or not alpha >= 0:
+            raise ValueError(
+                "`nbest` must be -1 or an integer of at least 2, and `alpha` "
+                f"at least 0. Received: nbest={nbest!r}, alpha={alpha!r}"
+            )
+        other = copy.copy(self)
+        other.splitter = self.splitter.drawing(nbest, alpha)
+        other._use(self._vocabulary)
+        other._without_sampling = self.without_sampling
+        return other
+
+    def __getattr__(self, name):
+        message = f"'Text' object has no attribute {name!r}"
+        if name == "likeliest":
+            message += ". It is called 'without_sampling' since version 0.4"
+        raise AttributeError(message)
+
+    @property
+    def without_sampling(self) -> "Text":
+        """The text that this one was `sampled()` from, or itself."""
+        return self._without_sampling or self
+
+    def _require_splittable(self, tokens):
+        """Raises if a token can never be a piece of a text."""
+        for i in range(0, len(tokens), _BATCH):
+            batch = tokens[i : i + _BATCH]
+            pieces = self.pieces(tf.constant(batch)).to_list()
+            for token, found in zip(batch, pieces, strict=True):
+                if found != [token.encode()]:
+                    raise ValueError(
+                        "A token of a vocabulary must be a piece that the "
+                        f"text is split into. Received: {token!r}, which is "
+                        "split into "
+                        f"{[piece.decode() for piece in found]} with "
+                        f"split={self.split!r}, lowercase={self.lowercase}, "
+                        f"normalization={self.normalization!r}."
+                        + self._normalize.advice(token)
+                        + self._advice_on_splitting()
+                    )
+
+    def _advice_on_splitting(self):
+        if not self._is_of_your_own:
+            return ""
+        return (
+            " If pieces depend on their neighbours, as `##ing` does, set "
+            f"`splits_alone = False` in `{type(self.splitter).__name__}`."
+        )
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens in the order of their ids, the special ones included."""
+        return self._vocabulary.tokens
+
+    @property
+    def size(self) -> int:
+        """Number of ids, the special ones counted."""
+        return len(self.tokens)
+
+    @property
+    def longest_source(self) -> int:
+        """Most ids of `source_ids()`, the special ones counted."""
+        special = self.special
+        more = len(special.source_start) + len(special.ends_source)
+        return self.max_length + more
+
+    def pieces(self, strings) -> tf.RaggedTensor:
+        """Splits strings `(batch,)` into tokens `(batch, ragged)`.
+
+        The vocabulary plays no role, and rows are not cut to `max_length`.
+        """
+        return self._coding.pieces(self._normalize(batch_of(strings)))
+
+    def uncut_ids(self, strings) -> tf.RaggedTensor:
+        """Turns strings `(batch,)` into ids `(batch, ragged)`.
+
+        Rows have no start or end token and are not cut to `max_length`.
+        """
+        return self._coding.ids(self._read(strings))
+
+    def lengths(self, strings) -> tf.Tensor:
+        """Counts the tokens of strings `(batch,)` before any cut, int64."""
+        return self._read(strings).row_lengths()
+
+    def _read(self, strings):
+        """Returns pieces or ids, ragged, as `_coding.ids` takes them."""
+        strings = self._normalize(batch_of(strings))
+        read = self._coding.read(strings)
+        if self._without_sampling is None:
+            return read
+        # If a sampled split is too long, the best split is used.
+        long = read.row_lengths() > self.max_length
+        both = tf.concat(
+            [read, self._without_sampling._coding.read(strings)], axis=0
+        )
+        rows = tf.range(read.nrows())
+        return tf.gather(both, tf.where(long, rows + read.nrows(), rows))
+
+    def ids(self, strings, start: bool = False, end: bool = True) -> tf.Tensor:
+        """Turns strings into ids.
+
+        Args:
+            strings: Tensor or list of strings, of shape `(batch,)`.
+            start: Whether each row begins with the start tokens.
+            end: Whether each row ends with the end token.
+
+        Returns:
+            int32 tensor of shape `(batch, longest)`, padded with
+            `special.pad`, which is 0 unless the splitter tells otherwise.
+        """
+        return self._padded(self.ragged_ids(strings, start, end))
+
+    def ragged_ids(
+        self, strings, start: bool = False, end: bool = True
+    ) -> tf.RaggedTensor:
+        """Like `ids()`, but ragged instead of padded."""
+        first = self.special.start if start else ()
+        last = (self.special.end,) if end else ()
+        return self._between(first, strings, last)
+
+    def source_ids(self, strings) -> tf.Tensor:
+        """Turns strings into ids as an encoder reads them.
+
+        They are those of `ids()`, between the tokens with which the inputs
+        of a pretrained encoder begin and end.
+        """
+        return self._padded(self.ragged_source_ids(strings))
+
+    def ragged_source_ids(self, strings) -> tf.RaggedTensor:
+        """Like `source_ids()`, but ragged instead of padded."""
+        special = self.special
+        return self._between(special.source_start, strings, special.ends_source)
+
+    def _between(self, first, strings, last):
+        """Returns the ragged ids of strings between some special ones."""
+        ids = self._coding.ids(self._cut(self._read(strings)))
+        parts = [ids]
+        if first:
+            parts.insert(0, tf.tile([first], [ids.nrows(), 1]))
+        if last:
+            parts.append(tf.tile([last], [ids.nrows(), 1]))
+        return tf.concat(parts, axis=1)
+
+    def _padded(self, ids):
+        pad = self.special.pad
+        ids = ids.to_tensor(pad)
+        # At least one column, even for no rows: RNNs refuse a length of 0.
+        missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
+        return tf.pad(ids, [[0, 0], [0, missing]], constant_values=pad)
+
+    def token_ids(self, tokens) -> tf.Tensor:
+        """Looks up tokens of any shape; returns int32 ids of that shape.
+
+        Nothing is normalized or split. A token spelled like a special one is
+        unknown. Without an unknown token, unknown ones have the id -1.
+        """
+        return self._vocabulary.ids(tokens)
+
+    def is_truncated(self, strings) -> tf.Tensor:
+        """Returns which strings `(batch,)` have more than `max_length` tokens.
+
+        `ids()` and `tokens_of()` keep their first `max_length` tokens.
+        """
+        return self.lengths(tf.convert_to_tensor(strings)) > self.max_length
+
+    def tokens_of(self, strings) -> tf.RaggedTensor:
+        """Returns the tokens behind `ids()`, unknown ones as written.
+
+        Each row ends with the end token, `</s>`.
+        """
+        return self._named_between((), strings, (self.special.end,))
+
+    def source_tokens(self, strings) -> tf.RaggedTensor:
+        """Returns the tokens behind `source_ids()`, unknown ones as written."""
+        special = self.special
+        first, last = special.source_start, special.ends_source
+        return self._named_between(first, strings, last)
+
+    def _named_between(self, first, strings, last):
+        """Returns the ragged tokens of strings between some special ones."""
+        pieces = self._cut(self.pieces(strings))
+        parts = [pieces]
+        if first:
+            parts.insert(0, self._repeated(first, pieces))
+        if last:
+            parts.append(self._repeated(last, pieces))
+        return tf.concat(parts, axis=1)
+
+    def _repeated(self, ids, pieces):
+        """Returns the tokens of some ids for each row of pieces."""
+        names = [self.tokens[i] for i in ids]
+        return tf.tile([names], [pieces.nrows(), 1])
+
+    def _cut(self, pieces):
+        """Cuts rows to `max_length`, or refuses the batch."""
+        if self.too_long == "error":
+            longest = tf.reduce_max(
+                tf.concat([pieces.row_lengths(), [0]], axis=0)
+            )
+            fits, needed = longest <= self.max_length, self._too_long()
+            if tf.executing_eagerly():
+                if not fits:
+                    raise ValueError(f"{needed} {int(longest)}")
+                return pieces
+            check = tf.debugging.Assert(fits, [needed, longest])
+            with tf.control_dependencies([check]):
+                pieces = tf.identity(pieces)
+        return pieces[:, : self.max_length]
+
+    def _too_long(self):
+        return (
+            f"A text may have at most {self.max_length} tokens. Split it, or "
+            "make the `Text` with a larger `max_length`, or with "
+            '`too_long="truncate"`. Received: a text with this number of '
+            "tokens:"
+        )
+
+    def require_short(self, strings) -> None:
+        """Raises `ValueError` for a row that `too_long="error"` refuses."""
+        if self.too_long == "error":
+            self._cut(self._read(strings))
+
+    def strings(self, ids, tokens=None) -> tf.Tensor:
+        """Turns ids `(..., time)` into strings `(...)`.
+
+        Padding, start and end are left out; unknown reads `<unk>`.
+
+        Args:
+            ids: Integers.
+            tokens: The result of `lookup(ids)`, if the caller has it already.
+        """
+        ids = tf.convert_to_tensor(ids)
+        if not ids.dtype.is_integer or ids.shape.rank == 0:
+            raise ValueError(
+                "`ids` must be integers of shape (..., time). Received: a "
+                f"tensor of dtype {ids.dtype.name}, shape {ids.shape}. To "
+                "turn strings into ids call `text.ids(strings)`."
+            )
+        return self._coding.strings(ids, tokens)
+
+    def join(self, tokens, ids) -> tf.Tensor:
+        """Joins tokens `(..., time)` to strings `(...)`.
+
+        Tokens whose ids are padding, start or end are left out. The other
+        ids play no role.
+        """
+        return by_rows(tokens, ids, self.splitter.join, self.special)
+
+    @property
+    def separator(self) -> str | None:
+        """The string that joins tokens, `None` if joining takes more."""
+        return self.splitter.separator
+
+    def lookup(self, ids) -> tf.Tensor:
+        """Turns ids of any shape into tokens, special ones included."""
+        return self._vocabulary.lookup(ids)
+
+    def tables(self):
+        """Returns the two lookup tables, made once, outside any graph."""
+        return self._vocabulary.tables()
+
+    def resources(self) -> list:
+        """Returns the objects that an export must track: tables, splitter."""
+        return [*self.tables(), self.splitter]
+
+    def reading(self, path) -> "Text":
+        """Writes the vocabulary to a file, and returns a `Text` that reads it.
+
+        An export copies the file as an asset.
+        """
+        files.write_vocabulary(self, pathlib.Path(path))
+        other = copy.copy(self)
+        other._use(Vocabulary(self.tokens, self.special, path))
+        return other
+
+    def save(self, path) -> None:
+        """Writes the vocabulary to a file, and the options beside it.
+
+        The file has a line for each id, `token<TAB>count`. The options are
+        written to `path` with `.json` appended. Each file that a `Splitter`
+        needs is copied to `path` with `.split.` and the argument's name
+        appended.
+
+        Raises:
+            ValueError: If the `Splitter` could not be loaded again.
+        """
+        if self.splitter.draws:
+            raise ValueError(
+                "A text of `Text.sampled()` is for training and not saved. "
+                "Received: such a text. Save `text.without_sampling`, the text "
+                "that it was made from."
+            )
+        files.write(self, pathlib.Path(path))
+
+    @classmethod
+    def load(cls, path, custom_objects=None) -> "Text":
+        """Reads what `save()` wrote.
+
+        Args:
+            path: Path of the vocabulary.
+            custom_objects: Dictionary from names to classes. A `Splitter`
+                that is not registered with Keras must be in it.
+        """
+        path = pathlib.Path(path)
+        lines, options = files.read(path, custom_objects)
+        own = getattr(options["split"], "tokens", None)
+        counts = None if own is not None else files.counts(lines)
+        text = cls(counts, **options)
+        if own is not None and files.lines(text) != lines:
+            raise ValueError(
+                f"The tokens in {path} must be those of its splitter, "
+                f"`{type(options['split']).__name__}`. Received: "
+                f"{len(lines)} tokens in the file and {text.size} in the "
+                "splitter. Load it with the class and the files that it was "
+                "saved with."
+            )
+        text._use(Vocabulary(text.tokens, text.special, path))
+        return text

@@ -1,0 +1,1 @@
+"""What trains a model and measures it: batches, losses, metrics, callbacks."""

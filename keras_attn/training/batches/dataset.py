@@ -1,0 +1,115 @@
+"""`Pairs`: batches that know which epoch they are for."""
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+class Epochs:
+    """Numbers the epochs of a data set: one each time it is read."""
+
+    def __init__(self):
+        self.next = 0
+        self._lock = threading.Lock()
+
+    def numbers(self) -> tf.data.Dataset:
+        """Returns a data set of one number, that of the epoch."""
+        return tf.data.Dataset.range(1).map(
+            lambda _: tf.ensure_shape(
+                tf.numpy_function(self._take, [], tf.int64), []
+            )
+        )
+
+    def _take(self):
+        with self._lock:
+            number = self.next
+            self.next += 1
+        return np.int64(number)
+
+
+class Order(NamedTuple):
+    """How the rows of an epoch are shuffled: a function of its number."""
+
+    seed: int
+
+    def permutation(self, count: int, epoch) -> tf.Tensor:
+        """Returns the numbers below `count` in the order of an epoch."""
+        numbers = tf.range(count, dtype=tf.int64)
+        return tf.random.experimental.stateless_shuffle(
+            numbers, seed=self._seeds(epoch)
+        )
+
+    def seed_of(self, epoch) -> tf.Tensor:
+        """Returns a seed for an epoch, an int64 scalar."""
+        return tf.random.stateless_uniform(
+            [], self._seeds(epoch), maxval=2**31 - 1, dtype=tf.int64
+        )
+
+    def _seeds(self, epoch):
+        return tf.stack([tf.constant(self.seed, tf.int64), epoch])
+
+
+class Pairs(tf.data.Dataset):
+    """A `tf.data.Dataset` of batches, as `pairs()` returns it.
+
+    Each time it is read it is another epoch, 0, 1 and so on, and the number of
+    an epoch decides its order. So a training that goes on where another
+    process ended needs to set the number: the callback `ResumeTraining` does
+    so at the beginning of each epoch, as does Keras's
+
+    `LambdaCallback(on_epoch_begin=lambda epoch, _: data.set_epoch(epoch))`
+
+    What is made of it, such as `data.take(10)`, follows it.
+
+    Args:
+        data: The data set.
+        epochs: `Epochs` that number it.
+        padding: Padding ids of the inputs, `None` for features, then that of
+            the targets.
+    """
+
+    def __init__(self, data: tf.data.Dataset, epochs: Epochs, padding):
+        self._data = data
+        self._epochs = epochs
+        self._padding = padding
+        super().__init__(tf.data.experimental.to_variant(data))
+
+    def _inputs(self):
+        return [self._data]
+
+    @property
+    def element_spec(self):
+        """The shapes and dtypes of `((source, target_in), target_out)`."""
+        return self._data.element_spec
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the epoch that is read next."""
+        return self._epochs.next
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the number of the epoch that is read next, from 0."""
+        self._epochs.next = int(epoch)
+
+    def padding_share(self) -> float:
+        """Returns which share of all ids of an epoch's batches is padding.
+
+        It reads the epoch that comes next, and does not count as one. Sources
+        and targets count together, targets once as input and once as output.
+        Features do not count. Fewer rows in a batch and more `buckets` leave
+        less padding.
+        """
+        epoch, padding, total = self._epochs.next, 0, 0
+        try:
+            for inputs, outputs in self:
+                columns = (*inputs, outputs)
+                for ids, pad in zip(columns, self._padding, strict=True):
+                    if pad is None:
+                        continue
+                    padding += int(np.sum(ids.numpy() == pad))
+                    total += int(tf.size(ids))
+        finally:
+            self.set_epoch(epoch)
+        return padding / total

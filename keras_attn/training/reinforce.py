@@ -1,0 +1,171 @@
+"""Training hard attention by REINFORCE: a model that rewards good draws.
+
+A drawn position has no gradient, but a draw that helped can be made more
+likely. The gradient of the expected `log p(y | s)` over draws `s` is the mean
+over draws of the gradient of
+
+    log p(y | s) + (log p(y | s) - b) · log p(s)
+
+where the factor in brackets is held fixed. This holds for any baseline `b`
+that does not depend on the draws.
+"""
+
+import keras
+from keras import ops
+
+from keras_attn import arguments
+from keras_attn.backend import over_replicas
+from keras_attn.text.special_tokens import PAD
+from keras_attn.training.functional_model import FunctionalModel
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ReinforceModel(FunctionalModel):
+    """A functional model that teaches a `ReinforceAlignment` what to draw.
+
+    In training it adds Xu et al.'s estimator to its compiled loss. For the
+    sentences `n` of a batch with `N` real target tokens the estimator is
+
+        -1 / N · Σ_n λ_r · (log p(y_n | s_n) - b) · log p(s_n) + λ_e · H_n
+
+    The baseline `b` is a moving average of `log p(y | s)`, and `H` is the
+    entropy of the distribution of the draws. Together with the loss
+    `SequenceCrossentropy`, which is `-1 / N · Σ_n log p(y_n | s_n)`, the mean
+    gradient is that of the expected log-likelihood. The estimator's value
+    means nothing, but it is part of the loss that `fit` shows. So watch a
+    metric, or the validation loss, which leaves the estimator out.
+
+    Compile the model with one loss and metrics of the logits. They do not see
+    the other outputs. To decode, use a model of the logits alone:
+    `keras.Model(model.inputs, model.outputs[0])` shares all weights.
+
+    Args:
+        inputs: The model's inputs, as for `keras.Model`.
+        outputs: A list of three tensors: the logits, of shape `(batch,
+            target, vocabulary)`, and the log-probabilities and entropies of
+            an attention with `return_samples=True`, each of shape `(batch,
+            target)`.
+        reward_weight: The paper's `λ_r`. Defaults to `1.0`, with which the
+            estimator is unbiased.
+        entropy_weight: The paper's `λ_e`, which rewards uncertain draws.
+            Defaults to `0.01`.
+        decay: Share of the old baseline in the new one, from 0 to below 1.
+            Defaults to `0.9`.
+        padding_id: Id of padding, as in the loss. Defaults to `0`.
+
+    Targets are integer ids of shape `(batch, target)`, padded, as long as the
+    logits.
+
+    Reference:
+        - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
+
+    Example:
+        >>> source = keras.Input((None, 4))
+        >>> target = keras.Input((None, 4))
+        >>> attention = keras_attn.Attention(
+        ...     keras_attn.DotScore(), keras_attn.ReinforceAlignment())
+        >>> context, *evidence = attention(target, source, return_samples=True)
+        >>> logits = keras.layers.Dense(7)(context)
+        >>> model = keras_attn.ReinforceModel(
+        ...     [source, target], [logits, *evidence])
+        >>> model.compile("adam", keras_attn.SequenceCrossentropy())
+        >>> inputs = [np.ones((2, 5, 4)), np.ones((2, 3, 4))]
+        >>> history = model.fit(inputs, np.ones((2, 3), "int32"), verbose=0)
+    """
+
+    def __init__(
+        self,
+        inputs,
+        outputs,
+        reward_weight=1.0,
+        entropy_weight=0.01,
+        decay=0.9,
+        padding_id=PAD,
+        **kwargs,
+    ):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        shapes = [tuple(x.shape) for x in self.outputs]
+        if [len(shape) for shape in shapes] != [3, 2, 2]:
+            raise ValueError(
+                "`outputs` must be the logits (batch, target, vocabulary) "
+                "and the log-probabilities and entropies of the draws, each "
+                f"(batch, target). Received: outputs of shape {shapes}. Get "
+                "the last two from an attention with a `ReinforceAlignment`, "
+                "called with `return_samples=True`."
+            )
+        if reward_weight < 0 or entropy_weight < 0 or not 0 <= decay < 1:
+            raise ValueError(
+                "`reward_weight` and `entropy_weight` must be at least 0, and "
+                "`decay` at least 0 and below 1. Received: "
+                f"reward_weight={reward_weight!r}, "
+                f"entropy_weight={entropy_weight!r}, decay={decay!r}. Leave "
+                "them out for the defaults."
+            )
+        self.reward_weight = reward_weight
+        self.entropy_weight = entropy_weight
+        self.decay = decay
+        self.padding_id = arguments.index(padding_id, "padding_id")
+        self.baseline = self.add_weight(
+            name="baseline",
+            shape=(),
+            initializer="zeros",
+            dtype="float32",
+            trainable=False,
+        )
+
+    def compute_loss(
+        self,
+        x=None,
+        y=None,
+        y_pred=None,
+        sample_weight=None,
+        training=True,
+    ):
+        if sample_weight is not None:
+            raise ValueError(
+                "A `ReinforceModel` rewards whole sentences and takes no "
+                "sample weights. Received: `sample_weight` or `class_weight` "
+                "in `fit` or `evaluate`. Remove rows from the data instead."
+            )
+        logits, log_probability, entropy = y_pred
+        loss = super().compute_loss(x, y, logits, training=training)
+        if not training:
+            return loss
+        return loss + self._estimator(y, logits, log_probability, entropy)
+
+    def _estimator(self, y, logits, log_probability, entropy):
+        y = ops.convert_to_tensor(y)
+        real = ops.not_equal(y, self.padding_id)
+
+        def by_sentence(x):  # (batch, target) -> (batch,)
+            return ops.sum(
+                ops.where(real, ops.cast(x, "float32"), 0.0), axis=-1
+            )
+
+        likelihood = by_sentence(
+            -ops.sparse_categorical_crossentropy(
+                y, ops.cast(ops.stop_gradient(logits), "float32"), True
+            )
+        )
+        # Uses the old baseline, because it must not depend on these draws.
+        reward = likelihood - self.baseline
+        self.baseline.assign(
+            self.decay * self.baseline + (1 - self.decay) * ops.mean(likelihood)
+        )
+        gain = self.reward_weight * ops.sum(
+            reward * by_sentence(log_probability)
+        ) + self.entropy_weight * ops.sum(by_sentence(entropy))
+        tokens = over_replicas(ops.sum(ops.cast(real, "float32")))
+        return -gain / ops.maximum(tokens, 1.0)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, y, y_pred[0], sample_weight)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "reward_weight": self.reward_weight,
+            "entropy_weight": self.entropy_weight,
+            "decay": self.decay,
+            "padding_id": self.padding_id,
+        }

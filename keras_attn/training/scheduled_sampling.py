@@ -1,0 +1,207 @@
+"""Training on the model's own tokens: a model that draws some of its inputs.
+
+A token that is drawn has no gradient. So the tokens of a batch are drawn
+first, step by step, and the batch is then trained on as any other, with the
+drawn tokens in the place of the right ones.
+"""
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from keras_attn import arguments
+from keras_attn.incremental import Incremental
+from keras_attn.layers import loops
+from keras_attn.text.special_tokens import PAD
+from keras_attn.training.functional_model import FunctionalModel
+
+
+class _Chances(NamedTuple):
+    """The inputs of a step, `(batch,)` each."""
+
+    right: object  # id of the right token
+    keeps: object  # whether to keep it
+    number: object  # between 0 and 1, chooses the token that is drawn
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ScheduledSamplingModel(FunctionalModel):
+    """A functional model that reads some tokens of its own in training.
+
+    A model that is trained sees the right tokens before each prediction, but
+    a model that decodes sees its own, with their errors. In training this
+    model replaces each token of its target input, but the start token and
+    padding, with probability `1 - probability` by one that it has drawn
+    itself. Each is drawn from its prediction after the tokens before, which
+    may have been drawn too. Then it trains with them as with any others; the
+    right outputs stay as they are. Otherwise, as in `evaluate` and when
+    decoding, it is the plain model, and with the probability 1 in training
+    too.
+
+    Drawing runs the model step by step like a greedy search, without dropout
+    and without a gradient, so a training step takes longer. It works for
+    every model that `Incremental` can cut: with `AttentionDecoder`, recurrent
+    layers or a Transformer.
+
+    Args:
+        inputs: The model's inputs, the target's ids last, as for
+            `keras.Model`.
+        outputs: The logits, of shape `(batch, target, vocabulary)`.
+        probability: Of the right token, from 0 to 1: a number, or a function
+            of the number of training steps so far, such as a
+            `keras.optimizers.schedules.LearningRateSchedule`. The paper's
+            linear decay is `PolynomialDecay(1.0, steps, end)`, its
+            exponential decay `ExponentialDecay(1.0, 1, k)`, and its inverse
+            sigmoid decay `keras_attn.InverseSigmoidDecay(k)`.
+        draw: `"sample"` draws a token by its probability, `"argmax"` takes
+            the likeliest.
+        padding_id: Id of padding, which is neither replaced nor drawn.
+            Defaults to `0`.
+        start_tokens: Number of first tokens that are never replaced.
+            Defaults to `1`, the start token; a pretrained vocabulary may
+            begin with several, `len(text.special.start)`.
+        seed: Seed of the draws, an integer.
+
+    Raises:
+        ValueError: If the model cannot be run step by step. The message
+            names the layer that prevents it.
+
+    Reference:
+        - [Bengio et al., 2015](https://arxiv.org/abs/1506.03099), section 2.4
+
+    Example:
+        >>> source = keras.Input((None,), dtype="int32")
+        >>> target = keras.Input((None,), dtype="int32")
+        >>> embed = keras.layers.Embedding(9, 8, mask_zero=True)
+        >>> hidden = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+        ...     embed(target), embed(source))
+        >>> logits = keras.layers.Dense(9)(hidden)
+        >>> model = keras_attn.ScheduledSamplingModel(
+        ...     [source, target], logits, keras_attn.InverseSigmoidDecay(1000))
+        >>> model.compile("adam", keras_attn.SequenceCrossentropy())
+        >>> inputs = [np.array([[4, 5, 2]]), np.array([[1, 6, 7]])]
+        >>> history = model.fit(inputs, np.array([[6, 7, 2]]), verbose=0)
+    """
+
+    def __init__(
+        self,
+        inputs,
+        outputs,
+        probability,
+        draw="sample",
+        padding_id=PAD,
+        start_tokens=1,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        if not callable(probability) and not (
+            isinstance(probability, (int, float)) and 0 <= probability <= 1
+        ):
+            raise ValueError(
+                "`probability` is that of the right token: a number from 0 to "
+                "1, or a function of the number of training steps. Received: "
+                f"probability={probability!r}. Pass for example 0.9, or "
+                "`keras_attn.InverseSigmoidDecay(1000)`."
+            )
+        if draw not in ("sample", "argmax"):
+            raise ValueError(
+                "`draw` must be 'sample' or 'argmax'. Received: "
+                f"draw={draw!r}. Leave it out to draw by probability."
+            )
+        self.probability = probability
+        self.draw = draw
+        self.padding_id = arguments.index(padding_id, "padding_id")
+        self.start_tokens = arguments.positive(start_tokens, "start_tokens")
+        self.seed = seed
+        self._cut = Incremental(self)
+        self._seeds = keras.random.SeedGenerator(seed)
+        self.updates = self.add_weight(
+            name="updates",
+            shape=(),
+            initializer="zeros",
+            dtype="int32",
+            trainable=False,
+            aggregation="only_first_replica",
+        )
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        if training:
+            *sources, target = keras.tree.flatten(inputs)
+            inputs = [*sources, self.mixed(*sources, target)]
+            self.updates.assign_add(1)
+        return super().call(inputs, training=training, mask=mask, **kwargs)
+
+    def mixed(self, *inputs):
+        """Returns the target's ids, some of them drawn from the model.
+
+        Args:
+            *inputs: All the model's inputs, the target's ids last.
+        """
+        *sources, target = map(ops.convert_to_tensor, inputs)
+        batch, time = ops.shape(target)
+        right = ops.cast(target, "int32")
+        real = ops.not_equal(right, self.padding_id)
+        numbers = keras.random.uniform((2, batch, time), seed=self._seeds)
+        encoded = self._cut.encode(*sources)
+        keeps = ops.logical_or(
+            numbers[0] < self._share(), ops.arange(time) < self.start_tokens
+        )
+
+        def step(chances, state):
+            drawn, state = state
+            tokens = ops.where(chances.keeps, chances.right, drawn)
+            logits, _, state = self._cut.step(tokens[:, None], state, encoded)
+            return tokens, (self._drawn(logits[:, 0], chances.number), state)
+
+        none = ops.zeros((batch,), dtype="int32")  # the first token is kept
+        tokens = loops.unroll(
+            step,
+            _Chances(right, keeps, numbers[1]),
+            (none, self._cut.start(encoded, 1, time)),
+            "int32",
+            real,
+        )
+        return ops.cast(ops.where(real, tokens, right), target.dtype)
+
+    def _share(self):
+        if callable(self.probability):
+            return ops.cast(self.probability(self.updates), "float32")
+        return self.probability
+
+    def _drawn(self, logits, number):
+        """Returns the tokens that the numbers choose, `(batch,)`."""
+        logits = ops.cast(logits, "float32")
+        ids = ops.arange(logits.shape[-1], dtype="int32")
+        logits = ops.where(ids == self.padding_id, -float("inf"), logits)
+        if self.draw == "argmax":
+            return ops.cast(ops.argmax(logits, axis=-1), "int32")
+        below = ops.cumsum(ops.softmax(logits, axis=-1), axis=-1)
+        # Rounding must not lead beyond the last token that may be drawn.
+        number = number[:, None] * below[:, -1:] * (1 - 1e-6)
+        return ops.sum(ops.cast(below <= number, "int32"), axis=-1)
+
+    def get_config(self):
+        probability = self.probability
+        if callable(probability):
+            probability = keras.saving.serialize_keras_object(probability)
+        return {
+            **super().get_config(),
+            "probability": probability,
+            "draw": self.draw,
+            "padding_id": self.padding_id,
+            "start_tokens": self.start_tokens,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        probability = config["probability"]
+        if isinstance(probability, dict):
+            probability = keras.saving.deserialize_keras_object(
+                probability, custom_objects
+            )
+        config = config | {"probability": probability}
+        return super().from_config(config, custom_objects)

@@ -1,0 +1,1 @@
+"""Attention can be seen: pictures, pages, saliency."""

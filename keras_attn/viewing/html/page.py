@@ -1,0 +1,138 @@
+"""`attention_html`: results as one page that needs nothing else.
+
+The page is made of the files beside this one. The results stand in it as
+JSON, in which no character can end an element, and the script writes them as
+text alone. Its policy allows the browser this very script, by its hash, and
+no request to anywhere.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import pathlib
+import string
+
+import numpy as np
+
+from keras_attn.viewing.shown import Shown
+from keras_attn.viewing.shown import are_several
+from keras_attn.viewing.shown import score_of
+
+_HERE = pathlib.Path(__file__).parent
+
+# Characters that could end a script, or a line of one in older browsers.
+_ESCAPES = {ord(x): f"\\u{ord(x):04x}" for x in "<>&\u2028\u2029"}
+
+
+def attention_html(
+    results, title="Attention", words=False, ask=None, message=None
+) -> str:
+    """Returns a page of HTML that shows what results attended to.
+
+    The page is one file of about 20 kB beside the results, and works without
+    a network. Hypotheses of a source stand beside each other with their
+    scores. Hover over or focus a token to see what it attended to, in
+    numbers and bars: a target token shows its weights over the source, a
+    source token those that target tokens gave to it. It follows the
+    browser's light or dark theme, works by keyboard and describes itself to
+    screen readers.
+
+    Args:
+        results: What a `Translator` returned, one result of it, or a list of
+            objects with `text`, `score`, `tokens`, `source_tokens`,
+            `alignment` and, if there are others, `alternatives`. An
+            alternative may lack all but `text` and `score`.
+        title: Title of the page.
+        words: Whether subwords are joined to words, as in `plot_attention`.
+        ask: If not None, the page has a field with this text, whose form asks
+            the page's own address again, with `?text=...`. It is for
+            programs that answer, as `examples/live.py` does.
+        message: Text above the results, such as that of an error.
+
+    Returns:
+        The page. Write it to a file in UTF-8.
+
+    Raises:
+        ValueError: If a result has no attention whose shape fits its tokens.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> result = SimpleNamespace(
+        ...     text="Katze", score=-0.2, tokens=["Katze", "</s>"],
+        ...     source_tokens=["black", "cat", "</s>"],
+        ...     alignment=[[0.2, 0.8, 0.0], [0.0, 0.2, 0.8]])
+        >>> page = keras_attn.attention_html(result)
+        >>> page.startswith("<!doctype html>"), len(page.encode()) < 40_000
+        (True, True)
+    """
+    if not are_several(results):
+        results = [results]
+    data = {"results": [_record(x, words) for x in results]}
+    script = _text("page.js")
+    digest = hashlib.sha256(script.encode()).digest()
+    page = string.Template(_text("page.html")).substitute(
+        title=html.escape(title),
+        style=_text("page.css"),
+        form="" if ask is None else _form(ask),
+        message="" if message is None else _message(message),
+        data=_json(data),
+        script=script,
+        hash=base64.b64encode(digest).decode(),
+    )
+    # Half a pair of UTF-16 is no character and could not be written.
+    return page.encode("utf-8", "replace").decode()
+
+
+def _record(result, words):
+    """Returns what the page needs of a result."""
+    best = _hypothesis(result, words, required=True)
+    others = getattr(result, "alternatives", None) or []
+    return {
+        "source": best.pop("source"),
+        "hypotheses": [
+            best,
+            *(_hypothesis(x, words, required=False) for x in others),
+        ],
+    }
+
+
+def _hypothesis(result, words, required):
+    found = {"text": getattr(result, "text", ""), "score": score_of(result)}
+    if not required and not np.size(getattr(result, "alignment", ())):
+        return found
+    # A model without attention may have no columns, a cut row no tokens.
+    if required and hasattr(result, "alignment"):
+        if not np.size(result.alignment):
+            source = list(result.source_tokens)
+            return found | {"source": source, "tokens": [], "weights": []}
+    shown = Shown.of("attention_html", result, words)
+    found |= {"tokens": shown.rows, "weights": _thousandths(shown.alignment)}
+    return found | ({"source": shown.columns} if required else {})
+
+
+def _thousandths(weights):
+    """Returns weights as integers, which are short, or None for NaN."""
+    return [
+        [int(x) if np.isfinite(x) else None for x in row]
+        for row in np.round(weights * 1000)
+    ]
+
+
+def _json(data):
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
+
+
+def _form(text):
+    return string.Template(_text("form.html")).substitute(
+        text=html.escape(text)
+    )
+
+
+def _message(text):
+    return f'<p class="message" role="status">{html.escape(text)}</p>'
+
+
+def _text(name):
+    return (_HERE / name).read_text(encoding="utf-8")

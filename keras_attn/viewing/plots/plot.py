@@ -1,0 +1,315 @@
+"""`plot_attention`: results as heat maps, or over pictures."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from keras_attn.viewing.plots.fonts import font_of
+from keras_attn.viewing.plots.heat_map import HeatMap
+from keras_attn.viewing.plots.marks import names_of
+from keras_attn.viewing.plots.over_picture import LEFT
+from keras_attn.viewing.plots.over_picture import OverPicture
+from keras_attn.viewing.shown import Shown
+from keras_attn.viewing.shown import are_several
+from keras_attn.viewing.shown import score_of
+
+_WIDEST = 15.0  # inches of heat maps beside each other, if one is not wider
+_REST = 0.5  # inches: panels that are smaller by more get their own size
+_MOST = 50  # results in a figure
+_PIXELS = 30000  # most along a side: Matplotlib's limit is 65,535
+
+
+def plot_attention(
+    translation=None,
+    ax=None,
+    *,
+    alignment=None,
+    source_tokens=None,
+    tokens=None,
+    title=None,
+    words=False,
+    mark=None,
+    saliency=None,
+    picture=None,
+    grid=None,
+):
+    """Draws the attention of decoded sequences as heat maps.
+
+    A row of a plot is a target token, a column a source token. The darker
+    their cell, the more the decoder attended to the source token when it
+    wrote the target token. The colours always run from 0 to 1, so that plots
+    can be compared. An end token appears as `⏎`, a space as `␣`. Characters
+    that Matplotlib's default font lacks are taken from another installed
+    font. The columns of a source that is written from right to left run from
+    right to left.
+
+    Args:
+        translation: One result of a `Translator`, as `result[0]`: an object
+            with `alignment`, `source_tokens` and `tokens`. If it has `text`
+            and `score`, they become the title. Or several, at most 50, which
+            are drawn in one figure.
+        ax: Matplotlib axes to draw one heat map into. Defaults to those of a
+            new figure, whose size follows the number of tokens.
+        alignment: Array of shape `(target, source)` with values in `[0, 1]`.
+            Pass this and the next two in the place of `translation`.
+        source_tokens: List of `source` strings.
+        tokens: List of `target` strings.
+        title: Title of the plot, in the place of text and score; of several
+            results a title of the figure.
+        words: Whether subwords are joined to words: the attention to those of
+            a source word is summed, that of those of a target word averaged.
+            Where words begin is told from the marks of SentencePiece (`▁`),
+            WordPiece (`##`) and subword-nmt (`@@`), and from bytes. Pieces
+            without such marks stay apart: a single word of `BytePair` has
+            none.
+        mark: What is marked in each row, one or a list of `"choice"`, a box
+            around the largest weight; `"path"`, a line through the largest
+            weights, as for monotonic attention; and `"window"`, a dashed box
+            around all weights that are not 0, as for local attention.
+        saliency: What `saliency` returned for the result, to be drawn beside
+            the attention; a list of these for several results.
+        picture: Array of shape `(height, width)` or `(height, width,
+            channels)`, uint8 or with values from 0 to 1, if the source is a
+            picture. The attention is then laid over it, a panel for each
+            target token. A list of these for several results.
+        grid: `(rows, columns)` of the feature map of a picture. Defaults to
+            the numbers whose product is that of the weights, and whose ratio
+            is about that of the picture.
+
+    Returns:
+        The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+        ValueError: If the shapes of weights, tokens and pictures do not fit,
+            or if an argument would have no effect: `grid` without `picture`,
+            or `words`, `mark` or `saliency` with it.
+
+    Example:
+        >>> figure = keras_attn.plot_attention(
+        ...     alignment=[[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]],
+        ...     source_tokens=["black", "cat", "</s>"],
+        ...     tokens=["Katze", "</s>"],
+        ...     mark="choice",
+        ... )
+        >>> figure.savefig("attention.png")
+    """
+    if alignment is None and source_tokens is None and tokens is None:
+        several = are_several(translation)
+        results = list(translation) if several else [translation]
+    else:
+        _require_alone(translation, alignment, source_tokens, tokens)
+        several = False
+        results = [
+            SimpleNamespace(
+                alignment=alignment, source_tokens=source_tokens, tokens=tokens
+            )
+        ]
+    _require_count(results, ax, saliency, picture)
+    _require_used(words, mark, saliency, picture, grid)
+    titles = [
+        title if title is not None and not several else _title(x)
+        for x in results
+    ]
+    marks = names_of(mark)
+    saliencies = _for_each(saliency, results, several, "saliency")
+    pictures = _for_each(picture, results, several, "picture")
+    groups = [
+        _panels(*one, words, marks, grid)
+        for one in zip(results, titles, saliencies, pictures, strict=True)
+    ]
+    text = "".join(x.text for group in groups for x in group)
+    heading = title if several and title else ""
+    if ax is not None:
+        require_matplotlib()
+        ((panel,),) = groups
+        panel.fit_axes(ax)
+        panel.draw(ax, font_of(text))
+        return ax.get_figure(root=True)
+    return _drawn(groups, heading, text)
+
+
+def _require_alone(translation, alignment, source_tokens, tokens):
+    if translation is not None:
+        raise ValueError(
+            "`plot_attention` takes either results, or `alignment`, "
+            "`source_tokens` and `tokens`. Received: both. Leave one of them "
+            "out."
+        )
+    if alignment is None or source_tokens is None or tokens is None:
+        raise ValueError(
+            "`alignment`, `source_tokens` and `tokens` go together. Received: "
+            f"alignment={alignment}, source_tokens={source_tokens}, "
+            f"tokens={tokens}. Pass all three."
+        )
+
+
+def _require_count(results, ax, saliency, picture):
+    if not 1 <= len(results) <= _MOST:
+        raise ValueError(
+            f"`plot_attention` draws 1 to {_MOST} results in a figure. "
+            f"Received: {len(results)}. Pass some of them, such as "
+            "`results[:9]`; `attention_html` shows any number."
+        )
+    single = len(results) == 1 and saliency is None and picture is None
+    if ax is not None and not single:
+        raise ValueError(
+            "Given axes take one heat map. Received: `ax` with several "
+            "results, `saliency` or `picture`. Leave `ax` out for a new "
+            "figure, or draw one after the other."
+        )
+
+
+def _require_used(words, mark, saliency, picture, grid):
+    """Refuses arguments that would have no effect."""
+    if picture is None:
+        given = {"grid": grid}
+        remedy = "`grid` is the feature map of a picture: pass `picture` too."
+    else:
+        given = {"words": words or None, "mark": mark, "saliency": saliency}
+        remedy = "Heat maps have them: leave `picture` out."
+    unused = [f"`{name}`" for name, x in given.items() if x is not None]
+    if unused:
+        shown = "with" if picture is not None else "without"
+        raise ValueError(
+            f"{' and '.join(unused)} would have no effect {shown} `picture`. "
+            f"{remedy}"
+        )
+
+
+def _for_each(given, results, several, name):
+    """Returns an argument's value for each result."""
+    if given is None:
+        return [None] * len(results)
+    if not several:
+        return [given]
+    if len(given) != len(results):
+        raise ValueError(
+            f"`{name}` must be a list with one for each result. Received: "
+            f"{len(given)} for {len(results)} results. Pass as many."
+        )
+    return list(given)
+
+
+def _panels(result, title, saliency, picture, words, marks, grid):
+    """Returns what is drawn of one result, from left to right."""
+    shown = Shown.of("plot_attention", result)
+    if picture is not None:
+        return [OverPicture(shown, title, picture, grid)]
+    panels = [HeatMap(shown.joined(words), title, marks=marks)]
+    if saliency is not None:
+        weights = np.asarray(saliency, "float32")
+        if weights.shape != shown.alignment.shape:
+            raise ValueError(
+                "`saliency` must have the shape of the alignment, (target, "
+                f"source). Received: {weights.shape} for "
+                f"{shown.alignment.shape}. Pass the same result to both: "
+                "`saliency(translator, source, result)`."
+            )
+        beside = shown._replace(alignment=weights).joined(words)
+        panels.append(HeatMap(beside, "saliency", name="saliency"))
+    return panels
+
+
+def _drawn(groups, heading, text):
+    """Returns a figure with panels, those of a group beside each other."""
+    figure_type, canvas_type = require_matplotlib()
+    cell = min(
+        (x.cell for group in groups for x in group if isinstance(x, HeatMap)),
+        default=0,
+    )
+    for panel in (x for group in groups for x in group):
+        if isinstance(panel, HeatMap):
+            panel.fit(cell)
+    lines = _lines(groups)
+    widths = [sum(x.inches[0] for x in line) for line in lines]
+    heights = [max(x.inches[1] for x in line) for line in lines]
+    size = max(widths), sum(heights) + (0.4 if heading else 0)
+    figure = figure_type(
+        figsize=size,
+        dpi=min(150, _PIXELS / max(size)),
+        layout="constrained",
+        facecolor="white",
+    )
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # inches
+    canvas_type(figure)
+    font = font_of(text + heading)
+    if heading:
+        place = dict(x=LEFT / size[0], ha="left")
+        figure.suptitle(heading, size=13, **place, **font)
+    if len(lines) == 1 and len(lines[0]) == 1:
+        parts = [figure]
+    else:
+        parts = figure.subfigures(
+            len(lines), 1, height_ratios=heights, squeeze=False
+        ).ravel()
+    for part, line, height in zip(parts, lines, heights, strict=True):
+        _draw_line(part, line, (size[0], height), font)
+    return figure
+
+
+def _lines(groups):
+    """Returns lists of panels that fit beside each other."""
+    lines: list[list] = []
+    width = _WIDEST
+    for group in groups:
+        own = sum(x.inches[0] for x in group)
+        if width + own > _WIDEST or isinstance(group[0], OverPicture):
+            lines.append([])
+            width = 0.0
+        lines[-1] += group
+        width += own
+    return lines
+
+
+def _draw_line(part, line, size, font):
+    """Draws panels beside each other, from the left, each in its own size.
+
+    Args:
+        part: A figure, or a part of one.
+        line: The panels.
+        size: Width and height of the part in inches.
+        font: Properties of texts.
+    """
+    rest = size[0] - sum(x.inches[0] for x in line)
+    if isinstance(line[0], OverPicture):
+        if rest > _REST:
+            ratios = [line[0].inches[0], rest]
+            part, _ = part.subfigures(1, 2, width_ratios=ratios)
+        line[0].draw(part, font)
+        return
+    ratios = [x.inches[0] for x in line]
+    if rest > _REST:
+        ratios.append(rest)
+    places = part.add_gridspec(1, len(ratios), width_ratios=ratios)
+    for number, panel in enumerate(line):
+        place, below = places[number], size[1] - panel.inches[1]
+        if below > _REST:
+            heights = [panel.inches[1], below]
+            place = place.subgridspec(2, 1, height_ratios=heights)[0]
+        ax = part.add_subplot(place)
+        if len(line) > 1 or rest > _REST:
+            ax.set_anchor("NW")
+        panel.draw(ax, font)
+
+
+def require_matplotlib():
+    """Returns the types of a figure and its canvas."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "`plot_attention` draws with Matplotlib, which is not installed. "
+            "Install it with `pip install matplotlib`; it is also keras-attn's "
+            "extra `plot`."
+        ) from error
+    return Figure, FigureCanvasAgg
+
+
+def _title(result):
+    text = getattr(result, "text", None) or ""
+    score = score_of(result)
+    if score:
+        text += f"   (score {score})"
+    return text.strip()

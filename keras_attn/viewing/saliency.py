@@ -1,0 +1,254 @@
+"""Saliency: how much each source token bears on each target token.
+
+Attention tells where a decoder looked. Gradients tell which tokens change
+its output, through every path in the model, which complements attention.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.decoding.translator import Translation
+from keras_attn.decoding.translator import Translator
+from keras_attn.decoding.translator.targets import read as targets_of
+from keras_attn.graph.flat_graph import Graph
+
+_ROWS = 64  # target tokens that are differentiated together: bounds memory
+
+
+def saliency(
+    translator: Translator,
+    source: Any,
+    target: str | Translation | None = None,
+) -> np.ndarray:
+    """Returns the saliency of source tokens for each target token.
+
+    The saliency of source token `s` for target token `t` is gradient times
+    input: the derivative of `t`'s log-probability by the embedding of `s`,
+    times that embedding, summed over its axis. It is how fast the
+    log-probability changes when the embedding of `s` shrinks. Its absolute
+    value is divided by the sum over the source, so a row sums to 1 as
+    attention does. A row without any gradient is 0.
+
+    It runs the whole model as often as there are target tokens, with the
+    target tokens before given.
+
+    Args:
+        translator: `Translator` of a model that reads text.
+        source: A string, or several inputs as `Translator.stream` takes them.
+            Of several texts the saliency is that of the one whose tokens are
+            the columns of the alignments, or of the first.
+        target: A string, or a result of the translator, whose tokens are
+            kept as they are. Defaults to what the translator writes.
+
+    Returns:
+        Array of shape `(target, source)`, float32, with a row for each token
+        of a `Translation`, and a column for each of its source tokens. The
+        rows of a string are its tokens and the end token.
+
+    Raises:
+        ValueError: If the model reads no text, or has no layer that embeds
+            it.
+
+    References:
+        - [Shrikumar et al., 2017](https://arxiv.org/abs/1605.01713), gradient
+          times input
+        - [Jain & Wallace, 2019](https://arxiv.org/abs/1902.10186), gradients
+          beside attention
+
+    Example:
+        >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
+        >>> source = keras.Input((None,), dtype="int32")
+        >>> target = keras.Input((None,), dtype="int32")
+        >>> embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
+        >>> hidden = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+        ...     embed(target), embed(source))
+        >>> model = keras.Model(
+        ...     [source, target], keras.layers.Dense(text.size)(hidden))
+        >>> copy = keras_attn.Translator(
+        ...     model, text, text, keras_attn.GreedySearch(max_length=5))
+        >>> result = copy(["abba"])[0]
+        >>> gradients = keras_attn.saliency(copy, "abba", result)
+        >>> gradients.shape == result.alignment.shape
+        True
+    """
+    pipeline = translator.pipeline
+    sources = pipeline.sources
+    if sources.leading is None:
+        raise ValueError(
+            "`saliency` needs a translator whose source is text, which has "
+            "embeddings. Received: one that reads features. Its alignments "
+            "are drawn by `plot_attention(result, picture=...)`."
+        )
+    batch = sources.batch_of_one(source)
+    if target is None:
+        target = translator(batch)[0]
+    elif not isinstance(target, (str, Translation)):
+        raise ValueError(
+            "`target` must be a string or a `Translation`. Received: "
+            f"target={target!r:.200} (of type {type(target).__name__}). Pass "
+            "one result of several, as in `results[0]`."
+        )
+    ids = _ids_of(target, translator.target_text)
+    number, text = sources.leading
+    if sources.attended is not None:
+        number, text = sources.attended, dict(sources.texts)[sources.attended]
+    inputs = sources.inputs(sources.take(sources.collect(batch), [0]))
+    length = int(tf.math.count_nonzero(inputs[number] != text.special.pad))
+    found = np.zeros((ids.shape[1], length), "float32")
+    graphs = [_Embedded(model, number) for model in pipeline.models]
+    for first in range(0, len(found), _ROWS):
+        rows = slice(first, first + _ROWS)
+        found[rows] = _signed(pipeline, graphs, inputs, ids, rows)[:, :length]
+    found = np.abs(found)
+    total = found.sum(axis=1, keepdims=True)
+    return np.divide(found, total, out=np.zeros_like(found), where=total != 0)
+
+
+def rank_correlation(
+    alignments: Iterable[np.ndarray], saliencies: Iterable[np.ndarray]
+) -> float:
+    """Returns how well two kinds of weights agree on the order of tokens.
+
+    It is Kendall's tau-b between the weights of each target token over the
+    source, averaged over all target tokens: 1 where both order the source
+    tokens alike, 0 without relation, -1 in opposite order. Rows in which all
+    weights are equal have no order and do not count.
+
+    Args:
+        alignments: Arrays of shape `(target, source)`, such as
+            `results.alignments`.
+        saliencies: As many arrays of the same shapes, such as results of
+            `saliency`.
+
+    Returns:
+        The mean, or NaN if no row has an order.
+
+    Reference:
+        - [Jain & Wallace, 2019](https://arxiv.org/abs/1902.10186), section
+          4.1, which reports this number for classifiers
+
+    Example:
+        >>> attention, gradients = [[0.7, 0.2, 0.1]], [[0.6, 0.1, 0.3]]
+        >>> keras_attn.rank_correlation([attention], [gradients])
+        0.3333333333333333
+    """
+    found: list[float] = []
+    for one, other in zip(alignments, saliencies, strict=True):
+        one, other = (np.asarray(x, "float64") for x in (one, other))
+        if one.shape != other.shape or one.ndim != 2:
+            raise ValueError(
+                "`rank_correlation` needs arrays of the same shape, (target, "
+                f"source). Received: {one.shape} and {other.shape}. Pass the "
+                "result to `saliency`, and not its text, so that both have "
+                "the same tokens."
+            )
+        for x, y in zip(one, other, strict=True):
+            x, y = (np.sign(w[:, None] - w).ravel() for w in (x, y))
+            scale = np.sqrt((x @ x) * (y @ y))
+            if scale:
+                found.append(float(x @ y / scale))
+    return float(np.mean(found)) if found else float("nan")
+
+
+class _Embedded:
+    """A model whose source embeddings can be differentiated by.
+
+    Args:
+        model: A functional model.
+        number: Number of the input with the source's ids.
+    """
+
+    def __init__(self, model, number):
+        self.inputs = model.inputs
+        self._graph = Graph(model)
+        self._tables = _tables(self._graph, self._graph.inputs[number])
+
+    def run(self, inputs, tape):
+        """Returns logits, and the embeddings that a tape watches."""
+        watched = []
+
+        def watch(key, value):
+            if key in self._tables:
+                tape.watch(value)
+                watched.append(value)
+
+        values = self._graph.run(inputs, watch=watch)
+        return values[self._graph.outputs[0]], watched
+
+
+def _tables(graph, source):
+    """Returns the keys of the tensors that embed ids.
+
+    They are the vectors, `(batch, source, dim)`, that layers make of these
+    ids and of nothing else. What operations make of ids are masks.
+    """
+    of_ids, found = {source}, set()
+    for call in graph.calls:
+        if not call.reads or not of_ids.issuperset(call.reads):
+            continue
+        for key in call.writes:
+            symbol = graph.symbols[key]
+            vectors = len(symbol.shape) == 3 and "float" in symbol.dtype
+            if vectors and isinstance(call.operation, keras.Layer):
+                found.add(key)
+            else:
+                of_ids.add(key)
+    if not found:
+        raise ValueError(
+            "`saliency` needs a model that embeds its source: a layer that "
+            "makes a vector of each id, such as `Embedding`. Received: a "
+            f"model without one behind its input '{graph.symbols[source].name}'"
+            ". Put the operations that make vectors into a layer."
+        )
+    return found
+
+
+def _signed(pipeline, graphs, inputs, ids, rows):
+    """Returns gradient times input for some target tokens.
+
+    Each target token has a row of the batch to itself, so that one backward
+    pass is enough for all.
+    """
+    numbers = tf.range(ids.shape[1])[rows]
+    count = len(numbers)
+    repeated = [tf.repeat(x, count, axis=0) for x in inputs]
+    target = tf.repeat(ids, count, axis=0)
+    read = pipeline.read_for(target)
+    outputs, embeddings = [], []
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        for graph in graphs:
+            given = [
+                tf.cast(x, symbol.dtype)
+                for x, symbol in zip(
+                    [*repeated, read], graph.inputs, strict=True
+                )
+            ]
+            logits, watched = graph.run(given, tape)
+            outputs.append(logits)
+            embeddings += watched
+        logp = pipeline.log_probabilities(outputs, target)
+        logp = tf.gather(logp, numbers, batch_dims=1)  # (rows,)
+    gradients = tape.gradient(
+        logp, embeddings, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    return sum(
+        tf.reduce_sum(
+            tf.cast(x, tf.float32) * tf.cast(gradient, tf.float32), axis=2
+        ).numpy()
+        for x, gradient in zip(embeddings, gradients, strict=True)
+    )
+
+
+def _ids_of(target, text):
+    """Returns the ids of a target, `(1, target)`."""
+    given = targets_of([target], 1, text)
+    if isinstance(target, str):
+        return text.ids(given.take([0]))
+    if not target.tokens:
+        return tf.zeros([1, 0], tf.int32)
+    return given.take([0])[0]

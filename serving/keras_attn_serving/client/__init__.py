@@ -1,0 +1,1 @@
+"""Clients: texts in, texts and arrays out, by gRPC or REST."""

@@ -1,0 +1,174 @@
+"""The inputs of a call, as a user gives them, as arrays by name."""
+
+import operator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attn_serving.wire import protocol
+from keras_attn_serving.wire.results import TensorSpec
+from keras_attn_serving.wire.transport import ModelSpec
+
+
+def model_spec(model: str | None, version: int | str | None) -> ModelSpec:
+    """Returns the model that a call is for.
+
+    Raises:
+        ValueError: If it has no name, or the version can be none.
+    """
+    if model is None:
+        raise ValueError(
+            "A call needs the name of a model. Received: model=None. Name it "
+            "once, `Client(address, model=...)`, or in each call, "
+            "`predict(inputs, model=...)`."
+        )
+    if not isinstance(model, str):
+        raise ValueError(
+            f"`model` must be a string. Received: model={model!r:.200}"
+        )
+    if version is not None and not isinstance(version, str):
+        try:
+            version = operator.index(version)
+        except TypeError:
+            raise ValueError(
+                "`version` must be a whole number such as 3, a label such as "
+                '"stable", or None for the newest. Received: '
+                f"version={version!r:.200}"
+            ) from None
+    return ModelSpec(model, version)
+
+
+def by_name(inputs: Any) -> dict[str, np.ndarray]:
+    """Returns inputs as arrays by name; a list of texts is named `text`."""
+    if isinstance(inputs, str | bytes):
+        raise ValueError(
+            "`inputs` must be a batch. Received: the text "
+            f"{inputs!r:.80}. For one text pass a list of one."
+        )
+    if isinstance(inputs, Mapping):
+        return {name: protocol.as_array(x) for name, x in inputs.items()}
+    array = protocol.as_array(inputs)
+    if array.dtype != object:
+        raise ValueError(
+            "`inputs` without names must be a list of texts. Received: an "
+            f"array of dtype {array.dtype}, shape {array.shape}. Pass numbers "
+            "by the name of an input, as in `{'ids': ids}`; "
+            "`client.metadata()` has the names."
+        )
+    return {"text": array}
+
+
+def wrong_dtypes(
+    arrays: Mapping[str, np.ndarray], wanted: Mapping[str, TensorSpec]
+) -> str:
+    """Returns advice on inputs of the wrong dtype, "" if there are none."""
+    wrong = []
+    for name, array in arrays.items():
+        sent = "string" if array.dtype == object else array.dtype.name
+        if name in wanted and wanted[name].dtype != sent:
+            dtype = wanted[name].dtype
+            wrong.append(
+                f"The input {name!r} must be {dtype}. Received: an array of "
+                f"{sent}. Pass `array.astype({dtype!r})`."
+            )
+    return " ".join(wrong)
+
+
+class Options:
+    """The inputs of the signature `options` beside the sources.
+
+    Args:
+        wanted: All inputs of the signature, by name.
+        sources: The names of the sources.
+    """
+
+    def __init__(
+        self, wanted: Mapping[str, TensorSpec], sources: Mapping[str, Any]
+    ):
+        self._draws = "seed" in wanted
+        self._dtypes = {
+            name: spec.dtype
+            for name, spec in wanted.items()
+            if name not in {"prefix", "seed", *sources}
+        }
+
+    def _on_the_wire(self, name):
+        """Returns the name of an option's input; either name is taken."""
+        other = {"num_beams": "width", "width": "num_beams"}.get(name)
+        return other if other in self._dtypes else name
+
+    def arrays(
+        self,
+        rows: int,
+        prefixes: Sequence[str | None] | None,
+        seed: int | Sequence[int] | None,
+        options: Mapping[str, Any] | None,
+    ) -> dict[str, np.ndarray]:
+        """Returns the inputs; -1 stands for what is left out.
+
+        Raises:
+            ValueError: If the model does not take an option or a seed.
+        """
+        options = {
+            self._on_the_wire(name): x for name, x in (options or {}).items()
+        }
+        if unknown := set(options) - set(self._dtypes):
+            raise ValueError(
+                f"`options` may hold {sorted(self._dtypes)} for this model. "
+                f"Received: {sorted(unknown)}"
+            )
+        if isinstance(prefixes, str | bytes):
+            raise ValueError(
+                "`prefixes` must be a list with one for each source. Received: "
+                f"the text {prefixes!r:.80}"
+            )
+        given = [""] * rows if prefixes is None else prefixes
+        prefixes = [x or "" for x in given]
+        return {
+            **self._seeds(rows, seed),
+            "prefix": _per_row("prefixes", prefixes, rows, "object"),
+            **{
+                name: _per_row(name, options.get(name, -1), rows, dtype)
+                for name, dtype in self._dtypes.items()
+            },
+        }
+
+    def _seeds(self, rows, seed):
+        if seed is not None and not self._draws:
+            raise ValueError(
+                "`seed` needs a model that samples; this one draws nothing at "
+                f"random. Received: seed={seed!r}. Leave it out."
+            )
+        if not self._draws:
+            return {}
+        if seed is None:
+            return {"seed": _per_row("seed", -1, rows, "int32")}
+        seeds = np.asarray(seed)
+        if seeds.dtype.kind not in "iu" or np.any(seeds < 0):
+            raise ValueError(
+                "`seed` must be at least 0, a whole number or a list with one "
+                "for each source, or None for a new seed in each call. "
+                f"Received: seed={seed!r:.200}"
+            )
+        if not seeds.ndim:
+            seeds = seeds.astype(np.int64) + np.arange(rows)
+        return {"seed": _per_row("seed", seeds, rows, "int32")}
+
+
+def _per_row(name, value, rows, dtype):
+    """Returns one value, or one for each row, as an array `(rows,)`."""
+    array = np.asarray(value)
+    if array.shape not in ((), (rows,)):
+        raise ValueError(
+            f"`{name}` must be one value, or one for each of the {rows} "
+            f"row(s). Received: {value!r:.200}"
+        )
+    sent = array.astype(dtype)
+    if sent.dtype.kind == "i" and not np.array_equal(sent, array):
+        raise ValueError(
+            f"`{name}` is sent as {dtype}, which must hold its value exactly. "
+            f"Received: {value!r:.200}"
+        )
+    return np.broadcast_to(sent, (rows,))

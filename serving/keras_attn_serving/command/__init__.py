@@ -1,0 +1,1 @@
+"""The commands: `keras-attn query`, `keras-attn serve` and their flags."""

@@ -1,0 +1,58 @@
+"""How large an answer is, told before it is written.
+
+To write numbers as JSON takes far more time and memory than to count them.
+"""
+
+import math
+from collections.abc import Callable
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn_serving.server.calls import Job
+
+Width = Callable[[np.dtype], int]
+
+
+def least(job: Job, width: Width) -> int:
+    """Returns the bytes that an answer has at least, before it is computed.
+
+    An output whose first size is open counts as having a row for each of the
+    request's, and one element wherever else its size is open.
+
+    Args:
+        job: What the call asks for.
+        width: Returns the most bytes of a number of a dtype.
+    """
+    signature = job.model.signatures[job.signature]
+    arrays = [x for x in job.plan.feeds.values() if x.ndim]
+    rows = min(map(len, arrays), default=1)
+    total = 0
+    for alias in job.plan.outputs:
+        output = signature.outputs[alias]
+        if output.shape is None or output.dtype is None:
+            continue
+        if output.dtype == tf.string:
+            continue
+        dtype = np.dtype(output.dtype.as_numpy_dtype)
+        first = [rows if x is None else x for x in output.shape[:1]]
+        others = [1 if x is None else x for x in output.shape[1:]]
+        total += math.prod(first + others) * width(dtype)
+    return total
+
+
+def most(values: Mapping[str, np.ndarray], width: Width) -> int:
+    """Returns the bytes that an answer has at most.
+
+    Args:
+        values: Arrays by the names of the outputs.
+        width: Returns the most bytes of a number of a dtype.
+    """
+    total = 0
+    for array in values.values():
+        if array.dtype == object:
+            total += sum(map(len, array.reshape(-1))) + 4 * array.size
+        else:
+            total += array.size * width(array.dtype)
+    return total

@@ -1,0 +1,134 @@
+"""`Call`: a request for a run of a model, whatever protocol it came by."""
+
+import abc
+import asyncio
+import contextlib
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_attn_serving.server.model import Model
+from keras_attn_serving.server.room import Room
+from keras_attn_serving.server.validation import Plan
+from keras_attn_serving.server.workers import Workers
+
+
+class Job(NamedTuple):
+    """What a call asks for: a plan, and the loaded model that runs it."""
+
+    model: Model
+    signature: str
+    plan: Plan
+
+
+SMALL = 64 * 1024  # bytes of a message
+
+
+class Call(abc.ABC):
+    """A request, and how its answer is written.
+
+    Attributes:
+        size: Bytes of the request.
+    """
+
+    size: int
+
+    @property
+    def small(self) -> bool:
+        """Whether to read it takes no longer than to pass it to a thread."""
+        return self.size <= SMALL
+
+    @abc.abstractmethod
+    def open(self) -> contextlib.AbstractContextManager[Job]:
+        """Reads and checks the request; holds the model until it is closed.
+
+        Raises:
+            StatusError: If the request is at fault.
+        """
+
+    @abc.abstractmethod
+    def answer(self, job: Job, values: Mapping[str, np.ndarray]) -> bytes:
+        """Returns the message of an answer.
+
+        Args:
+            job: What `open` returned.
+            values: Arrays by the names of the outputs.
+
+        Raises:
+            StatusError: If it has too many bytes, or an output cannot be sent.
+        """
+
+    def run(self, room: Room, timeout: float | None = None) -> bytes:
+        """Runs the call alone, in this thread, as soon as there is room."""
+        with (
+            self.open() as job,
+            room.taken(job.plan.elements, timeout) as left,
+        ):
+            return self.answer(job, job.model.execute(job.plan, left))
+
+
+class Executor(abc.ABC):
+    """Decides when calls run, and in which thread.
+
+    All methods but `close()` are called in one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def answer(self, call: Call, remaining: float | None) -> bytes:
+        """Answers a call.
+
+        Args:
+            call: The call.
+            remaining: Seconds until its deadline, or `None`.
+
+        Raises:
+            StatusError: If it cannot be answered.
+        """
+        self._active += 1
+        self._idle.clear()
+        try:
+            return await self._answer(call, remaining)
+        finally:
+            self._active -= 1
+            if not self._active:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Returns when no call is being answered."""
+        await self._idle.wait()
+
+    @abc.abstractmethod
+    async def _answer(self, call: Call, remaining: float | None) -> bytes: ...
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Waits for the runs, and ends the threads."""
+
+
+class Alone(Executor):
+    """Runs each call by itself, in one of a few threads.
+
+    A thread reads and writes the messages too, so that large ones keep no
+    other call from an answer.
+
+    Args:
+        workers: The threads.
+        room: Room for the elements of the calls that run.
+    """
+
+    def __init__(self, workers: Workers, room: Room):
+        super().__init__()
+        self._workers, self._room = workers, room
+
+    async def _answer(self, call, remaining):
+        run = functools.partial(call.run, self._room)
+        return await self._workers.run(run, remaining, call.size)
+
+    def close(self) -> None:
+        self._workers.close()

@@ -1,0 +1,187 @@
+"""`Workers`: the threads that run the model, and the calls that wait for one.
+
+The server answers in an event loop. Only runs of the model take a thread, so
+no number of open streams or waiting calls keeps health checks from an answer.
+"""
+
+import asyncio
+import collections
+import contextlib
+import math
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any
+
+from keras_attn_serving.server.errors import Code
+from keras_attn_serving.server.errors import StatusError
+
+_SHARE = 0.2  # how much the last run counts for the mean time of one
+_CAUTION = 3.0  # spreads that a call may take longer than the mean
+
+
+class Workers:
+    """Runs functions in a few threads, in the order in which they came.
+
+    All methods but `close()` are called in one event loop. A call that is
+    cancelled while it waits never runs. A call that would be answered after
+    its deadline is refused at once, so that under overload the time goes to
+    calls that can still be answered.
+
+    Args:
+        threads: Number of functions that run at a time.
+        queued: Number of calls that may wait; further ones are refused.
+        run_seconds: Time limit of each run.
+        queued_bytes: Bytes of the requests that may wait.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        queued: int,
+        run_seconds: float,
+        queued_bytes: float = math.inf,
+    ):
+        self._pool = futures.ThreadPoolExecutor(
+            threads, thread_name_prefix="keras_attn_serving"
+        )
+        self._threads = self._free = threads
+        self._queued, self._run_seconds = queued, run_seconds
+        self._queued_bytes, self._bytes = queued_bytes, 0
+        self._waiting: collections.deque = collections.deque()
+        # Seconds of a run and how far runs are from that, moving means.
+        self._mean = self._spread = 0.0
+
+    async def run(
+        self,
+        function: Callable[[float], Any],
+        remaining: float | None,
+        size: int = 0,
+    ) -> Any:
+        """Runs a function in a thread.
+
+        Args:
+            function: It takes the seconds that it may use.
+            remaining: Seconds until the call's deadline, or `None`.
+            size: Bytes of the request.
+
+        Raises:
+            StatusError: UNAVAILABLE if too many calls wait, or too many for
+                this one's deadline.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if remaining is None else loop.time() + remaining
+        await self._turn(deadline, size)
+        started = loop.time()
+        seconds = self._run_seconds
+        if deadline is not None:
+            seconds = min(seconds, deadline - started)
+        try:
+            job = self._pool.submit(function, seconds)
+        except BaseException:
+            self._give()
+            raise
+        job.add_done_callback(
+            lambda done: loop.call_soon_threadsafe(
+                self._ended,
+                started,
+                done.cancelled() or done.exception() is not None,
+            )
+        )
+        # If this is cancelled the thread goes on, and is free when it ends.
+        try:
+            return await asyncio.wrap_future(job)
+        except StatusError as error:
+            raise named(error, seconds, self._run_seconds) from error
+
+    def close(self) -> None:
+        """Waits for the runs, and ends the threads."""
+        self._pool.shutdown()
+
+    async def _turn(self, deadline, size):
+        """Returns when a thread is free for this call."""
+        if self._free:
+            self._free -= 1
+            return
+        full = self._bytes + size > self._queued_bytes
+        if len(self._waiting) >= self._queued or full:
+            raise _unavailable(
+                f"its queue of {len(self._waiting)} calls is full"
+            )
+        before = len(self._waiting) + 1
+        expected = self._mean * (1 + before / self._threads)
+        self._require_time(deadline, expected + _CAUTION * self._spread)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._bytes += size
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                with contextlib.suppress(ValueError):  # `_give` was faster
+                    self._waiting.remove(turn)
+            else:  # its turn had just come
+                self._give()
+            raise
+        finally:
+            self._bytes -= size
+        try:  # not even a short run would end in time
+            self._require_time(deadline, self._mean - self._spread)
+        except StatusError:
+            self._give()
+            raise
+
+    def _require_time(self, deadline, expected):
+        """Raises unless a call is expected to end in time."""
+        if deadline is None:
+            return
+        if asyncio.get_running_loop().time() + expected > deadline:
+            raise _unavailable(
+                "it would be answered after its deadline, as a run takes up "
+                f"to {self._mean + _CAUTION * self._spread:.2g} s and "
+                f"{len(self._waiting)} calls are in the queue"
+            )
+
+    def _ended(self, started, failed):
+        seconds = asyncio.get_running_loop().time() - started
+        if failed and seconds < self._mean:  # refused before it ran
+            self._give()
+            return
+        share = _SHARE if self._mean else 1.0
+        away = abs(seconds - self._mean) if self._mean else 0.0
+        self._mean += share * (seconds - self._mean)
+        self._spread += share * (away - self._spread)
+        self._give()
+
+    def _give(self):
+        """Gives a thread to the call that waits longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+def named(error: StatusError, seconds: float, most: float) -> StatusError:
+    """Returns an error that names the limit of a run, if that ended it.
+
+    Args:
+        error: The error of the run.
+        seconds: How long it could have taken.
+        most: How long a run may take.
+    """
+    if error.code is not Code.DEADLINE_EXCEEDED or seconds < most:
+        return error
+    return StatusError(
+        error.code,
+        f"A run may take at most {most:g} seconds. Send fewer texts a request, "
+        "or start the server with a larger --max_run_seconds.",
+    )
+
+
+def _unavailable(why):
+    return StatusError(
+        Code.UNAVAILABLE,
+        f"The server has too much to do for this call: {why}. Send it again "
+        "later, or with a longer deadline.",
+    )

@@ -1,0 +1,1 @@
+"""What goes over the wire: messages and JSON, written, read and carried."""
