@@ -59,7 +59,7 @@ FURTHER = {
     "Decoder and cells": "layers.decoder: DecoderState Source",
     "Decoding": "decoding: Step Task Hypotheses Option Choice Integer Real "
     "PerSource",
-    "Text": "text.built_in: Characters Whitespace",
+    "Text": "text: Characters Whitespace",
     "Translator": "decoding.translator: Token",
     "Export": "export: export",
     "Checks": "diagnostics: Finding",

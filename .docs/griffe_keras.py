@@ -55,9 +55,10 @@ class KerasDocstrings(griffe.Extension):
     def on_package(self, *, pkg, loader, **kwargs):
         if pkg.name not in PACKAGES:
             return
-        for name, module in lazy_names(pkg).items():
-            path = f"{pkg.name}.{module}.{name}"
-            pkg.set_member(name, griffe.Alias(name, path))
+        for room in (pkg, *pkg.modules.values()):
+            for name, module in lazy_names(room).items():
+                path = f"{room.path}.{module}.{name}"
+                room.set_member(name, griffe.Alias(name, path))
         own = {x: f"{pkg.name}.{x}" for x in public_names(pkg)}
         own |= {path: path for path in own.values()}
         own |= {f"{pkg.name}.{x}": f"{pkg.name}.{x}" for x in DESCRIBED}

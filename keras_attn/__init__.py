@@ -70,26 +70,27 @@ __version__ = "0.3.0"
 
 _NEED_TENSORFLOW = {
     "BeamSearch": "decoding",
-    "BytePair": "text.byte_pair",
-    "Bytes": "text.subwords",
+    "BytePair": "text",
+    "Bytes": "text",
     "GreedySearch": "decoding",
-    "IntegerIds": "text.integer_ids",
+    "IntegerIds": "text",
     "pairs": "training.batches",
     "rank_correlation": "viewing.saliency",
     "saliency": "viewing.saliency",
     "Sampling": "decoding",
     "Scores": "decoding.translator",
     "Search": "decoding",
-    "SentencePiece": "text.subwords",
+    "SentencePiece": "text",
     "Shortlist": "decoding.shortlist",
-    "Splitter": "text.splitter",
-    "Text": "text.text",
+    "Splitter": "text",
+    "Text": "text",
     "Translation": "decoding.translator",
     "Translations": "decoding.translator",
     "Translator": "decoding.translator",
-    "WordPiece": "text.subwords",
+    "WordPiece": "text",
 }
 
+# What needs TensorFlow is left out: `*` works without it.
 __all__ = [
     "AdditiveScore",
     "Alignment",
@@ -147,7 +148,6 @@ __all__ = [
     "on_device",
     "plot_attention",
     "stepper_for",
-    *_NEED_TENSORFLOW,
 ]
 
 
@@ -160,6 +160,7 @@ def __getattr__(name):
         )
     try:
         module = importlib.import_module(f"keras_attn.{_NEED_TENSORFLOW[name]}")
+        return getattr(module, name)
     except ModuleNotFoundError as error:
         if error.name not in ("tensorflow", "tensorflow_text"):
             raise
@@ -170,8 +171,7 @@ def __getattr__(name):
             "layers work without them on JAX and PyTorch.",
             name=error.name,
         ) from error
-    return getattr(module, name)
 
 
 def __dir__():
-    return sorted(__all__)
+    return sorted([*__all__, *_NEED_TENSORFLOW])

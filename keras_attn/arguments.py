@@ -44,9 +44,40 @@ def refuse_old_names(given, **new_names):
             )
 
 
-def with_new_names(config, **new_names):
-    """Returns a config, maybe of an earlier version, with the new names."""
-    return {new_names.get(name, name): x for name, x in config.items()}
+def with_new_names(kind, config, **new_names):
+    """Returns a config, maybe of an earlier version, with the new names.
+
+    Args:
+        kind: The class that the config is for. An argument of its own that
+            has an old name keeps it.
+        config: The dictionary.
+        **new_names: The new names by the old ones.
+    """
+    own = {old for old in new_names if takes(kind.__init__, old)}
+    return {
+        name if name in own else new_names.get(name, name): x
+        for name, x in config.items()
+    }
+
+
+class Former:
+    """The former name of an attribute: an error says the new one.
+
+    Args:
+        new: The attribute's name today.
+    """
+
+    def __init__(self, new: str):
+        self._new = new
+
+    def __set_name__(self, owner, name):
+        self._name = name
+
+    def __get__(self, instance, owner):
+        raise AttributeError(
+            f"`{owner.__name__}.{self._name}` is called `{self._new}` since "
+            "version 0.4."
+        )
 
 
 def positive(value, name, remedy=""):

@@ -18,6 +18,7 @@ MODULES = {
     "marginal": "layers.marginal",
     "metrics": "training.metrics",
     "migration": "models.tf_addons",
+    "parts": "layers.parts",
     "plots": "viewing.plots",
     "positions": "layers.positions",
     "regularizers": "training.regularizers",
@@ -59,18 +60,21 @@ def new_name(name: str) -> str | None:
     return NAMES.get(name) or MODULES.get(name)
 
 
-class _OldModules(importlib.abc.MetaPathFinder):
-    """Finds no module, but says where a module of ours went."""
+class _OldNames(importlib.abc.MetaPathFinder):
+    """Finds no module, but says where a module or a name of ours went.
+
+    `from keras_attn import Decode` comes here too, since Python looks for a
+    module of that name. It ignores an error that bears this very name.
+    """
 
     def find_spec(self, fullname, path, target=None):
         package, _, name = fullname.partition(".")
-        if package == "keras_attn" and name in MODULES:
+        if package == "keras_attn" and (now := new_name(name)):
             raise ModuleNotFoundError(
-                f"`{fullname}` is `keras_attn.{MODULES[name]}` since version "
-                "0.4.",
-                name=fullname,
+                f"`{fullname}` is `keras_attn.{now}` since version 0.4.",
+                name=package,
             )
         return None
 
 
-sys.meta_path.append(_OldModules())
+sys.meta_path.append(_OldNames())

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from keras_attn.arguments import Former
 from keras_attn.decoding.candidates import size_of
 from keras_attn.decoding.group import Beams
 from keras_attn.decoding.options import Choice
@@ -145,6 +146,7 @@ class BeamSearch(Search):
     groups: int = Integer(default=1, last=True)
     diversity: float = Real(default=0.0, last=True)
 
+    width, normalise = Former("num_beams"), Former("normalize")
     streams = False  # the first token is known only when the last one is
 
     def check(self):

@@ -34,16 +34,26 @@ def require(cls, own, common, reserved) -> None:
             for name, x in fields.items()
             if "option" in x.metadata
         }
+    former = {x.former_name: name for name, x in known.items()}
     for name, option in own.items():
         _require_name(cls, name, reserved)
         _require_kind(cls, name, option, common)
         limit = option.limited_by
+        for used in name, limit:
+            if used is not None and used in former:
+                raise TypeError(
+                    f"The option {used!r} is called {former[used]!r} since "
+                    f"version 0.4. Received: {cls.__name__}.{name} of the old "
+                    "name, or limited by it. Write the new one."
+                )
         if limit is not None and limit not in known:
             raise TypeError(
                 "An option is limited by a number, or by an option declared "
                 f"before it. Received: {cls.__name__}.{name} with "
                 f"high={limit!r}, which is none of {sorted(known)}."
             )
+        if name in known:  # declared anew, with another default or range
+            option.former_name = option.former_name or known[name].former_name
         known[name] = option
 
 

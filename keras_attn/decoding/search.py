@@ -159,6 +159,7 @@ class Search(_Record, kw_only=True):
 
     num_hypotheses = 1
     draws = False
+    asked = arguments.Former("with_request")
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -197,22 +198,12 @@ class Search(_Record, kw_only=True):
             object.__setattr__(self, name, option.read(name, self))
         self.check()
 
-    def __getattr__(self, name):
-        message = f"{type(self).__name__!r} object has no attribute {name!r}"
-        former = type(self)._former_names() | {"normalise": "normalize"}
-        if (now := former.get(name)) and hasattr(type(self), now):
-            message += f". It is called {now!r} since version 0.4"
-        raise AttributeError(message)
-
     @classmethod
     def _former_names(cls):
         """Returns the names of options by those that they had before."""
         options = cls._options() if dataclasses.is_dataclass(cls) else {}
-        return {
-            x.former_name: name
-            for name, x in options.items()
-            if x.former_name and x.former_name not in options
-        }
+        found = {x.former_name: name for name, x in options.items()}
+        return {old: new for old, new in found.items() if old}
 
     @classmethod
     def _options(cls):
@@ -304,7 +295,8 @@ class Search(_Record, kw_only=True):
     @classmethod
     def from_config(cls, config: dict) -> "Search":
         """Returns the search that `get_config()` describes."""
-        return cls(**arguments.with_new_names(config, **cls._former_names()))
+        former = cls._former_names()
+        return cls(**arguments.with_new_names(cls, config, **former))
 
     def run(self, task: Task):
         """Returns the run of this search over a task.

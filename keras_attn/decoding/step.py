@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_attn.arguments import Former
 from keras_attn.decoding import candidates
 from keras_attn.decoding import draws
 from keras_attn.decoding.described import described
@@ -29,6 +30,8 @@ class Step:
         allowed: The logits after masking, or None where they are `logits`.
         banned: `(id, penalty)` pairs of tokens forbidden in every row.
     """
+
+    likeliest = Former("argmax")
 
     def __init__(
         self,
@@ -66,12 +69,6 @@ class Step:
         return candidates.log_probabilities(
             self.logits, self.banned, self.allowed
         )
-
-    def __getattr__(self, name):
-        message = f"'Step' object has no attribute {name!r}"
-        if name == "likeliest":
-            message += ". It is called 'argmax' since version 0.4"
-        raise AttributeError(message)
 
     def scores_with(self, tokens):
         """Returns the scores `(batch, N)` of hypotheses with these tokens.

@@ -15,3 +15,26 @@ leave the other rows alone:
    refused, as configured. Then the end token is added, so that even an empty
    string has one token.
 """
+
+import importlib
+
+_NEED_TENSORFLOW = {
+    "BytePair": "byte_pair",
+    "Bytes": "subwords",
+    "Characters": "built_in",
+    "IntegerIds": "integer_ids",
+    "SentencePiece": "subwords",
+    "Splitter": "splitter",
+    "Text": "text",
+    "Whitespace": "built_in",
+    "WordPiece": "subwords",
+}
+
+__all__ = [*_NEED_TENSORFLOW]
+
+
+def __getattr__(name):
+    if name not in _NEED_TENSORFLOW:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_NEED_TENSORFLOW[name]}")
+    return getattr(module, name)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from numbers import Integral
 
+from keras_attn import arguments
+
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
@@ -107,6 +109,8 @@ class SpecialTokens:
     def framing(self) -> tuple[int, ...]:
         """The ids with which targets begin, and sources begin and end."""
         return (*self.start, *self.source_start, *self.ends_source)
+
+    silent = arguments.Former("non_text_ids")
 
     @property
     def non_text_ids(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ import os
 
 import tensorflow as tf
 
+from keras_attn import arguments
 from keras_attn.caller import warn
 from keras_attn.text.special_tokens import SPECIAL_TOKENS
 from keras_attn.text.special_tokens import SpecialTokens
@@ -83,10 +84,8 @@ class Trial:
     def _require_methods(self):
         part, own = self._splitter, self._splitter.tokens is not None
         if hasattr(part, "normalises"):
-            raise ValueError(
-                "`normalises` is called `normalizes` since version 0.4. "
-                f"Received: {self._name}.normalises={part.normalises!r}. Set "
-                f"`normalizes = {part.normalises!r}`."
+            arguments.refuse_old_names(
+                {"normalises": part.normalises}, normalises="normalizes"
             )
         if not own and (part.writes("ids") or part.writes("strings")):
             raise ValueError(

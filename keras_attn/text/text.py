@@ -344,11 +344,7 @@ class Text:
         other._without_sampling = self.without_sampling
         return other
 
-    def __getattr__(self, name):
-        message = f"'Text' object has no attribute {name!r}"
-        if name == "likeliest":
-            message += ". It is called 'without_sampling' since version 0.4"
-        raise AttributeError(message)
+    likeliest = arguments.Former("without_sampling")
 
     @property
     def without_sampling(self) -> "Text":

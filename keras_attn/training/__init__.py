@@ -1,1 +1,1 @@
-"""What trains a model and measures it: batches, losses, metrics, callbacks."""
+"""Training and its measures: batches, losses, metrics, callbacks."""

@@ -4,9 +4,9 @@ The clients speak TensorFlow Serving's protocols and need no TensorFlow. The
 development server needs the extra `server`: `python -m keras_attn_serving`.
 """
 
-from keras_attn_serving.client.async_client import AsyncClient as AsyncClient
-from keras_attn_serving.client.client import Client as Client
-from keras_attn_serving.client.rest_client import RestClient as RestClient
+from keras_attn_serving.client import AsyncClient as AsyncClient
+from keras_attn_serving.client import Client as Client
+from keras_attn_serving.client import RestClient as RestClient
 from keras_attn_serving.wire.results import Alignment as Alignment
 from keras_attn_serving.wire.results import Result as Result
 from keras_attn_serving.wire.results import RowError as RowError

@@ -8,9 +8,10 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 from support import toys as toy_models
-from support.bucketed import options
 from support.exports import as_bytes
+from support.exports import own_options
 from support.lazily import ask
 from support.two_texts import TEXTS
 from support.two_texts import made as model_of_two_texts
@@ -32,6 +33,63 @@ def words(count, shortest, longest):
 
 SHORT, LONG = words(40, 0, 3), words(2, 55, 60)
 LINES = [*SHORT[:20], LONG[0], *words(15, 14, 20), *SHORT[20:], LONG[1]]
+
+
+class Halves(layers.Layer):
+    """Keeps every second position."""
+
+    supports_masking = True
+
+    def call(self, x):
+        return x[:, ::2]
+
+    def compute_mask(self, x, mask=None):
+        return mask[:, ::2]
+
+
+def halved(memory):
+    """An encoder with half as many positions as letters."""
+    memory, states = toy_models.gru_encoder(memory)
+    return Halves()(memory), states
+
+
+def translator(search, encoder=None):
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(8), keras_attn.BahdanauAttention(8)
+    )
+    model = toy_models.model(decoder, encoder, seed=9)
+    return keras_attn.Translator(
+        model, toy_models.SOURCE, toy_models.TARGET, search
+    )
+
+
+LIMITS = {"max_length": 60, "max_per_source": (1, 2)}
+
+
+KINDS = {
+    "beam": lambda: translator(
+        keras_attn.BeamSearch(3, num_hypotheses=2, **LIMITS)
+    ),
+    "fewer columns": lambda: translator(
+        keras_attn.GreedySearch(**LIMITS), halved
+    ),
+    "sampling": lambda: translator(keras_attn.Sampling(**LIMITS)),
+}
+
+
+@pytest.fixture(scope="module")
+def made_beam():
+    return KINDS["beam"]()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def made(kind, made_beam):
+    return made_beam if kind == "beam" else KINDS[kind]()
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +175,7 @@ def test_an_export_answers_each_row_as_if_alone(kind, made, path):
     for name in names:
         inputs = {"text": as_bytes(LINES)}
         if name == "options":
-            inputs = options(made, LINES)
+            inputs = own_options(made, LINES)
         requests[name, None] = inputs
         for i in range(len(LINES)):
             row = {key: x[i : i + 1] for key, x in inputs.items()}
@@ -141,7 +199,7 @@ def test_one_bucket_answers_as_four(kind, made, path, tmp_path):
     for lines in [[], ["ab"], [""] * 3, LINES]:
         name, inputs = "align", {"text": as_bytes(lines)}
         if kind == "sampling":  # else its seeds are fresh in each call
-            name, inputs = "options", options(made, lines)
+            name, inputs = "options", own_options(made, lines)
         expected, found = ask(
             [(x, name, inputs, "c") for x in (together, path)]
         )

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 from support import toys
-from support.bucketed import options
+from support.exports import own_options
 from support.lazily import ask
 from support.own_search import Mirostat
 from support.toys import SOURCE
@@ -239,7 +239,10 @@ def test_the_loader_of_tensorflow_serving_answers_alike(
     made = keras_attn.Translator(
         MODELS[name](), SOURCE, TARGET, keras_attn.BeamSearch(3, max_length=24)
     )
-    asked = {**options(made, LINES), "max_length": np.array(LENGTHS, "int32")}
+    asked = {
+        **own_options(made, LINES),
+        "max_length": np.array(LENGTHS, "int32"),
+    }
     path = made.export(tmp_path, signatures=["options"])
     rows = [
         {key: x[i : i + 1] for key, x in asked.items()}

@@ -14,6 +14,10 @@ import keras_attn
 
 PACKAGE = pathlib.Path(keras_attn.__file__).parent
 SERVING = PACKAGE.parent / "serving" / "keras_attn_serving"
+# An installed keras_attn has no checkout around it.
+beside_serving = pytest.mark.skipif(
+    not SERVING.exists(), reason="no serving distribution beside"
+)
 
 # Files of general use, beside the rooms. They know Keras and each other.
 GENERAL = {
@@ -231,11 +235,10 @@ def _is_self(x):
     return isinstance(x, ast.Name) and x.id in ("self", "cls")
 
 
+@beside_serving
 def test_the_server_s_distribution_and_ours_never_meet():
     for file, imported in OURS.items():
         assert "keras_attn_serving" not in imported, file
-    if not SERVING.exists():
-        pytest.skip("No checkout of the serving distribution beside.")
     for file, imported in modules(SERVING).items():
         assert not imported & {"keras", "tf_keras", "keras_attn"}, file
         assert not any(x.startswith("keras_attn.") for x in imported), file
@@ -250,10 +253,9 @@ SERVING_ROOMS = {
 }
 
 
+@beside_serving
 @pytest.mark.parametrize("room", SERVING_ROOMS)
 def test_a_room_of_serving_imports_only_what_it_may(room):
-    if not SERVING.exists():
-        pytest.skip("No checkout of the serving distribution beside.")
     for path, tree in trees(SERVING / room):
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):

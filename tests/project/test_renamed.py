@@ -1,13 +1,16 @@
 """Old names raise errors that say the new ones; what was saved still loads."""
 
+import copy
 import importlib
 import subprocess
 import sys
 
+import keras
 import pytest
 
 import keras_attn
 from keras_attn import renamed
+from keras_attn.decoding import Integer
 
 
 @pytest.mark.parametrize("name", renamed.NAMES)
@@ -30,18 +33,46 @@ def test_an_old_module_says_where_it_is_now(name):
     importlib.import_module(new)
 
 
+def test_a_room_of_texts_has_its_names():
+    from keras_attn import text
+
+    for name in text.__all__:
+        assert getattr(text, name).__name__ == name
+    assert text.Text is keras_attn.Text
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = text.nothing
+
+
 def test_a_module_that_never_was_is_not_found():
     with pytest.raises(ModuleNotFoundError, match="No module named"):
         importlib.import_module("keras_attn.nothing")
 
 
-def test_a_program_of_before_is_told_the_new_module():
-    done = subprocess.run(
-        [sys.executable, "-c", "from keras_attn.search import Real"],
-        capture_output=True,
-        text=True,
+@pytest.mark.parametrize(
+    "program, new",
+    [
+        ("from keras_attn.search import Real", "decoding"),
+        ("from keras_attn import Decode", "DecodingMetrics"),
+        ("from keras_attn import hub", "models.keras_hub"),
+    ],
+)
+def test_a_program_of_before_is_told_the_new_name(program, new):
+    with pytest.raises(ModuleNotFoundError, match=f"is `keras_attn.{new}` si"):
+        exec(program)
+    assert not hasattr(keras_attn, program.split()[-1])
+
+
+def test_every_layer_comes_with_a_star_where_tensorflow_is_missing():
+    program = (
+        "import sys, keras_attn\n"
+        "sys.modules['tensorflow'] = None\n"
+        "from keras_attn import *\n"
+        "print(BahdanauAttention.__name__, 'Translator' in globals())"
     )
-    assert "`keras_attn.search` is `keras_attn.decoding`" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["BahdanauAttention", "False"], done.stderr
 
 
 @pytest.mark.parametrize(
@@ -56,15 +87,24 @@ def test_an_old_argument_says_the_new_one(call, new):
         call()
 
 
-@pytest.mark.parametrize(
-    "name, new", [("width", "num_beams"), ("normalise", "normalize")]
-)
-def test_an_old_attribute_of_a_search_says_the_new_one(name, new):
-    with pytest.raises(AttributeError, match=f"called '{new}' since"):
-        getattr(keras_attn.BeamSearch(), name)
-    assert not hasattr(keras_attn.GreedySearch(), name)
-    with pytest.raises(AttributeError, match=f"attribute '{name}'$"):
-        getattr(keras_attn.GreedySearch(), name)
+OWNERS = {
+    "BeamSearch.width": keras_attn.BeamSearch,
+    "BeamSearch.normalise": keras_attn.BeamSearch,
+    "GreedySearch.asked": keras_attn.GreedySearch,
+    "ScaledDotAttention.heads": keras_attn.ScaledDotAttention,
+    "SpecialTokens.silent": keras_attn.SpecialTokens,
+    "Text.likeliest": lambda: keras_attn.Text(["a"], "characters"),
+}
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_an_old_attribute_says_the_new_one(name):
+    owner, attribute = OWNERS[name](), name.partition(".")[2]
+    with pytest.raises(AttributeError, match=f"`{name}` is called `") as error:
+        getattr(owner, attribute)
+    new = str(error.value).split("`")[3]
+    assert hasattr(owner, new) and not hasattr(owner, attribute)
+    assert hasattr(copy.deepcopy(owner), new)
 
 
 def test_an_old_option_of_a_request_says_the_new_one(toys):
@@ -84,6 +124,48 @@ def test_configs_of_before_have_the_old_arguments():
     assert made.num_heads == 2
 
 
+@keras.saving.register_keras_serializable("tests")
+class OfHeads(keras_attn.Attention):
+    """Has an argument of its own with the old name."""
+
+    def __init__(self, heads=4, **kwargs):
+        super().__init__(keras_attn.DotScore(), num_heads=heads, **kwargs)
+
+    def get_config(self):
+        found = super().get_config()
+        kept = {x: found[x] for x in ("name", "head_dim", "value_dim")}
+        return kept | {"heads": self.num_heads}
+
+
+def test_a_subclass_may_have_an_argument_of_the_old_name():
+    assert OfHeads.from_config(OfHeads(2).get_config()).num_heads == 2
+
+
+class Narrower(keras_attn.BeamSearch):
+    """Declares the number of beams anew."""
+
+    num_beams: int = Integer(default=3, low=1, high=8, request=True)
+
+
+def test_an_option_declared_anew_keeps_its_name_of_before():
+    assert Narrower.from_config({"width": 4}) == Narrower(4)
+    assert Narrower().request_options.in_exports("num_beams") == "width"
+    with pytest.raises(ValueError, match="Pass `num_beams=4`"):
+        Narrower(width=4)
+
+
+@pytest.mark.parametrize(
+    "option, name",
+    [
+        (Integer(default=1, low=1), "width"),
+        (Integer(default=2, low=1, high="width"), "num_hypotheses"),
+    ],
+)
+def test_an_option_of_the_old_name_is_refused(option, name):
+    with pytest.raises(TypeError, match="'width' is called 'num_beams' since"):
+        type("Own", (keras_attn.BeamSearch,), {name: option})
+
+
 def test_an_old_format_says_the_new_one(toys, tmp_path):
     with pytest.raises(ValueError, match='called "tf_saved_model" since'):
         toys["pre"].export(tmp_path, format="saved_model")
@@ -97,13 +179,8 @@ def test_a_splitter_of_before_is_told_the_new_attribute():
         def split(self, strings):
             raise AssertionError
 
-    with pytest.raises(ValueError, match="Set `normalizes = True`"):
+    with pytest.raises(ValueError, match="Pass `normalizes=True`"):
         keras_attn.Text(["a"], split=Own())
-
-
-def test_an_old_attribute_of_a_text_says_the_new_one():
-    with pytest.raises(AttributeError, match="called 'without_sampling'"):
-        _ = keras_attn.Text(["a"], "characters").likeliest
 
 
 def test_a_search_of_before_is_told_the_new_method():
@@ -113,5 +190,5 @@ def test_a_search_of_before_is_told_the_new_method():
 
     from keras_attn.decoding.search_trial import try_search
 
-    with pytest.raises(Exception, match="called 'argmax' since version 0.4"):
+    with pytest.raises(Exception, match="`Step.likeliest` is called `argmax`"):
         try_search(Own(max_length=3), 5)

@@ -412,8 +412,12 @@ def test_clients_see_that_another_version_has_taken_over(changing, kind):
             assert client.predict(["a"], "nbest")["texts"] == [["a"]]
             assert client.predict(["a"])["more"] == ["aa"]
             assert client.predict(["a"], "one")["b"] == ["a"]
-            found = client.translate(["a"], ["x"], options={"width": 2})
-            assert found["text"] == ["xa"]
+            for name in "width", "num_beams":
+                found = client.translate(["a"], ["x"], options={name: 2})
+                assert found["text"] == ["xa"]
+            both = {"width": 2, "num_beams": 2}
+            with pytest.raises(ValueError, match="two names of one option"):
+                client.translate(["a"], options=both)
             client.translate(["a"], options={"max_length": 2})
             with pytest.raises(ValueError, match="may hold.*'max_length'"):
                 client.translate(["a"], options={"nothing": 2})

@@ -1,1 +1,1 @@
-"""What several files of tests use."""
+"""Helpers of the tests."""

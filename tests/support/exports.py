@@ -1,4 +1,4 @@
-"""What tests of exports share: reading a SavedModel and its answers."""
+"""Reads SavedModels, their warm-up requests and their answers."""
 
 import numpy as np
 import tensorflow as tf
@@ -73,3 +73,22 @@ def option_inputs(search):
     """Returns the dtypes of a search's options by their inputs' names."""
     options = search.request_options
     return {options.in_exports(x): dtype for x, dtype in options.items()}
+
+
+def own_options(made, lines):
+    """Returns inputs of `options`, which differ in each row."""
+    count = len(lines)
+    asked = {
+        "text": as_bytes(lines),
+        "prefix": as_bytes(["B K " if n % 3 else "" for n in range(count)]),
+    }
+    known = made.search.request_options
+    for name, dtype in known.items():
+        own = getattr(made.search, name)
+        values = np.full(count, own, dtype.as_numpy_dtype)
+        if name == "max_length":
+            values[::2] = 9
+        asked[known.in_exports(name)] = values
+    if made.search.draws:
+        asked["seed"] = np.arange(count, dtype="int32")
+    return asked

@@ -67,7 +67,7 @@ class Mirostat(keras_attn.Search):
 
     def _count(self, ordered, bits):
         """Returns how many tokens stay, `(batch, N)`, before rounding."""
-        ordered, size = ordered[..., : self.without_sampling], ordered.shape[-1]
+        ordered, size = ordered[..., : self.likeliest], ordered.shape[-1]
         places = tf.range(1, ordered.shape[-1], dtype="float32")
         t = tf.math.log((places + 1) / places)
         b = ordered[..., :-1] - ordered[..., 1:]

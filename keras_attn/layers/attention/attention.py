@@ -119,6 +119,8 @@ class Attention(keras.layers.Layer):
         (TensorShape([2, 3, 6]), TensorShape([2, 3, 5]))
     """
 
+    heads = arguments.Former("num_heads")
+
     def __init__(
         self,
         score,
@@ -650,7 +652,7 @@ class Attention(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        config = arguments.with_new_names(config, heads="num_heads")
+        config = arguments.with_new_names(cls, config, heads="num_heads")
         if not config.get("dropout"):
             config.pop("seed", None)  # version 0.1 took a seed without effect
         for part in ("score", "alignment", "regularizer"):

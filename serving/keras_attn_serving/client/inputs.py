@@ -94,10 +94,21 @@ class Options:
             if name not in {"prefix", "seed", *sources}
         }
 
-    def _on_the_wire(self, name):
-        """Returns the name of an option's input; either name is taken."""
-        other = {"num_beams": "width", "width": "num_beams"}.get(name)
-        return other if other in self._dtypes else name
+    def _by_input(self, options):
+        """Returns options by their inputs' names.
+
+        The number of beams is an input `width`, which may be given by either
+        name.
+        """
+        given = dict(options)
+        if "num_beams" in given and "num_beams" not in self._dtypes:
+            if "width" in given:
+                raise ValueError(
+                    "`num_beams` and `width` are two names of one option. "
+                    f"Received: options={given!r:.200}. Pass one of them."
+                )
+            given["width"] = given.pop("num_beams")
+        return given
 
     def arrays(
         self,
@@ -111,9 +122,7 @@ class Options:
         Raises:
             ValueError: If the model does not take an option or a seed.
         """
-        options = {
-            self._on_the_wire(name): x for name, x in (options or {}).items()
-        }
+        options = self._by_input(options or {})
         if unknown := set(options) - set(self._dtypes):
             raise ValueError(
                 f"`options` may hold {sorted(self._dtypes)} for this model. "

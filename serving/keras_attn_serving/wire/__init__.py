@@ -1,1 +1,1 @@
-"""What goes over the wire: messages and JSON, written, read and carried."""
+"""Messages and JSON of the wire: written, read and carried."""

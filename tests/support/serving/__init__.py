@@ -1,1 +1,1 @@
-"""What the tests of the serving distribution use."""
+"""Helpers of the serving distribution's tests."""
