@@ -1,6 +1,6 @@
 # Every target makes the virtual environment it needs. The two main targets:
 #   make demo    train, export, serve, query and plot on real data
-#   make test    lint, and the tests of both distributions
+#   make test    the tests of both distributions, and lint
 # CI also runs a part of `make test-all`, another one each time.
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3 python))
@@ -21,8 +21,13 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 demo: $(VENV)/demo
 	$(RUN) examples/pronounce.py demo
 
-test: lint
-	$(RUN) -m pytest $(SPREAD) -m "not full and not system"
+# Lint runs beside the tests, and is shown after them.
+test: $(VENV)/test
+	@mkdir -p build; \
+	$(MAKE) --no-print-directory lint > build/lint.txt 2>&1 & lint=$$!; \
+	$(RUN) -m pytest $(SPREAD) -m "not full and not system"; tests=$$?; \
+	wait $$lint; lint=$$?; cat build/lint.txt; \
+	test $$tests -eq 0 -a $$lint -eq 0
 
 # The parts of all tests. One run after the other, since a process keeps the
 # memory of all that it has traced and compiled: two processes with half of the
@@ -33,7 +38,7 @@ PART_2 = tests/layers --deselect tests/layers/test_mechanisms.py tests/serving
 PART_3 = tests/incremental tests/text
 PART_4 = tests/decoding
 PART_5 = tests/export tests/viewing
-PART_6 = tests/diagnostics tests/training tests/examples
+PART_6 = tests/graph tests/diagnostics tests/training tests/examples
 PART_7 = tests/models tests/project
 
 # A part that fails does not stop the others. `make test-part PART=3 MARKS=full`

@@ -153,11 +153,7 @@ __all__ = [
 
 def __getattr__(name):
     if name not in _NEED_TENSORFLOW:
-        now = renamed.new_name(name)
-        raise AttributeError(
-            f"module 'keras_attn' has no attribute {name!r}"
-            + (f". It is `keras_attn.{now}` since version 0.4." if now else "")
-        )
+        raise renamed.attribute_error("keras_attn", name)
     try:
         module = importlib.import_module(f"keras_attn.{_NEED_TENSORFLOW[name]}")
         return getattr(module, name)

@@ -29,6 +29,13 @@ def required(function) -> list[str]:
     ]
 
 
+def parameters(function) -> list[str]:
+    """Returns the names of a method's arguments but the first, `self`."""
+    found = [*inspect.signature(function).parameters.values()][1:]
+    more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return [x.name for x in found if x.kind not in more]
+
+
 def refuse_old_names(given, **new_names):
     """Raises `ValueError` for an argument whose name has changed.
 

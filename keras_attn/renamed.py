@@ -10,6 +10,7 @@ MODULES = {
     "callbacks": "training.callbacks",
     "cells": "layers.cells",
     "decoder": "layers.decoder",
+    "decoding.task": "decoding.search_input",
     "findings": "diagnostics",
     "gradients": "viewing.saliency",
     "html": "viewing.html",
@@ -50,6 +51,7 @@ NAMES = {
     "Source": "layers.decoder.Source",
     "Token": "decoding.translator.Token",
     "Window": "layers.alignments.Window",
+    "decoding.Task": "decoding.SearchInput",
     "edit_distance": "metrics.edit_distance",
     "error_rates": "metrics.error_rates",
 }
@@ -58,6 +60,16 @@ NAMES = {
 def new_name(name: str) -> str | None:
     """Returns the path in `keras_attn` of what once had this name there."""
     return NAMES.get(name) or MODULES.get(name)
+
+
+def attribute_error(module: str, name: str) -> AttributeError:
+    """Returns the error of a module of ours that has no such attribute."""
+    place = f"{module}.".partition(".")[2]
+    now = new_name(f"{place}{name}")
+    return AttributeError(
+        f"module {module!r} has no attribute {name!r}"
+        + (f". It is `keras_attn.{now}` since version 0.4." if now else "")
+    )
 
 
 class _OldNames(importlib.abc.MetaPathFinder):

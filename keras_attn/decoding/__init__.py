@@ -1,9 +1,9 @@
-"""Search: from a step function to the best token sequences.
+"""Search: from a model that steps to the best token sequences.
 
-A `Search` is a small record of options. It says how one step chooses tokens,
-given the model's log-probabilities and a named state; its base class has the
-one loop over steps. All of it runs inside one `tf.function`: no Python per
-step, and buffers of fixed size, so that XLA can compile it.
+A `StepModel` is all that a search needs of a model. A `Search` is a small
+record of options, and says how a step chooses tokens by the model's
+log-probabilities. `Rule`s forbid tokens or change logits. `Loop` runs the
+steps, inside one `tf.function`: there is no Python per step.
 
 Scores and lengths. A hypothesis of `n` tokens, the end token counted, has the
 score `sum of log-probabilities / penalty(n)`, normalized once, when it ends:
@@ -21,10 +21,10 @@ the others keep the model's probability, without renormalizing.
   `min_length`, or `a * source + b` of `min_per_source` where that is more,
   but at most the maximum. Before the minimum the end token is forbidden; at
   the maximum a hypothesis is cut and flagged as not finished.
-- Prefix. Where `Task.prefix` has a token for a row, that token is forced: no
-  other rule applies, and its log-probability counts. An end token in the
-  prefix ends the hypothesis there. A prefix longer than the row's maximum is
-  cut.
+- Prefix. Where `SearchInput.prefix` has a token for a row, that token is
+  forced: no other rule applies, and its log-probability counts. An end token
+  in the prefix ends the hypothesis there. A prefix longer than the row's
+  maximum is cut.
 - `no_repeat_ngram = n` (Paulus et al., 2018) forbids a token that would
   complete an n-gram which the hypothesis, prefix included, has already. The
   start token is in no n-gram. This rule never forbids the end token, which
@@ -44,17 +44,35 @@ References:
     - [Keskar et al., 2019](https://arxiv.org/abs/1909.05858), section 4.1
 """
 
+from keras_attn import renamed
 from keras_attn.decoding.beam import BeamSearch as BeamSearch
 from keras_attn.decoding.greedy import GreedySearch as GreedySearch
+from keras_attn.decoding.hypotheses import IMPOSSIBLE as IMPOSSIBLE
+from keras_attn.decoding.hypotheses import NEVER as NEVER
+from keras_attn.decoding.hypotheses import POSSIBLE as POSSIBLE
+from keras_attn.decoding.hypotheses import Hypotheses as Hypotheses
+from keras_attn.decoding.hypotheses import alignments_of as alignments_of
+from keras_attn.decoding.hypotheses import append as append
+from keras_attn.decoding.hypotheses import gather as gather
+from keras_attn.decoding.hypotheses import (
+    without_impossible as without_impossible,
+)
 from keras_attn.decoding.independent import CUT as CUT
+from keras_attn.decoding.loop import LoopPolicy as LoopPolicy
 from keras_attn.decoding.options import Choice as Choice
 from keras_attn.decoding.options import Integer as Integer
 from keras_attn.decoding.options import Option as Option
 from keras_attn.decoding.options import PerSource as PerSource
 from keras_attn.decoding.options import Real as Real
+from keras_attn.decoding.rules import Rule as Rule
+from keras_attn.decoding.rules import Written as Written
+from keras_attn.decoding.run import Run as Run
 from keras_attn.decoding.sampling import Sampling as Sampling
 from keras_attn.decoding.search import Search as Search
+from keras_attn.decoding.search_input import SearchInput as SearchInput
 from keras_attn.decoding.step import Step as Step
-from keras_attn.decoding.task import NEVER as NEVER
-from keras_attn.decoding.task import Hypotheses as Hypotheses
-from keras_attn.decoding.task import Task as Task
+from keras_attn.decoding.step_model import StepModel as StepModel
+
+
+def __getattr__(name):
+    raise renamed.attribute_error(__name__, name)

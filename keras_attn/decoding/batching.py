@@ -1,13 +1,17 @@
-"""Rows of unlike length are decoded in buckets of like length.
+"""Batches are split into buckets of similar length.
 
 In a batch the shorter sources are padded to the longest, and all take as many
 steps as the longest output. So one long text among short ones would make all
-of them as slow as itself. A `Translator` splits its batches in Python; in an
-export, whose server joins the texts of many clients, `Buckets` does it.
+of them as slow as itself. If the longest is at least twice as long as the
+shortest, a batch is split; `ends_of_buckets` says where. `batches` does so for
+the calls of a `Translator`, and `BucketedDecoding` within the graph of an
+export, whose server joins the texts of many clients.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 
 MOST = 4  # buckets of a batch, unless an export says otherwise
@@ -16,7 +20,30 @@ MOST = 4  # buckets of a batch, unless an export says otherwise
 OVERHEAD, MORE_STEPS = 16, 8
 
 
-class Buckets:
+def batches(
+    lengths, batch_size: int, max_length: int, most: int = MOST
+) -> Iterator[list[int]]:
+    """Yields the indices of the rows of each batch, short rows first.
+
+    Args:
+        lengths: Lengths of the sources.
+        batch_size: Most rows of a batch.
+        max_length: Longest output.
+        most: Most buckets of a batch.
+    """
+    lengths = np.array(lengths, "int32")
+    order = np.argsort(lengths, kind="stable")
+    for i in range(0, len(order), batch_size):
+        batch = order[i : i + batch_size]
+        steps = np.minimum(lengths[batch], max_length)
+        ends = [len(batch)]
+        if most > 1 and not are_alike(steps[0], steps[-1]):
+            ends = ends_of_buckets(steps, most).numpy()
+        for bucket in np.split(batch, ends[:-1]):
+            yield bucket.tolist()
+
+
+class BucketedDecoding:
     """Decodes a batch in buckets, one after another, within a graph.
 
     Args:
@@ -33,12 +60,12 @@ class Buckets:
 
         Args:
             search: A `tf.function` that decodes inputs and a request, and
-                returns `Found`.
+                returns `Hypotheses`.
             inputs: The model's source inputs, batch first.
             request: A structure of tensors, batch first.
 
         Returns:
-            `Found`, the rows in the order of the inputs.
+            `Hypotheses`, the rows in the order of the inputs.
         """
         lengths = tf.add_n([_lengths(inputs[i], x) for i, x in self._texts])
         lengths = tf.minimum(lengths, self._max_length)
@@ -60,7 +87,7 @@ class Buckets:
             taken, asked = tf.nest.map_structure(
                 lambda x: tf.gather(x, rows), (inputs, request)
             )
-            new = search(self._narrow(taken), asked)
+            new = search(self._cut(taken), asked)
             before = tf.nest.pack_sequence_as(new, found)
             return bucket + 1, end, *tf.nest.flatten(_joined(before, new))
 
@@ -79,8 +106,8 @@ class Buckets:
         found = [tf.gather(x, back) for x in found]
         return tf.nest.pack_sequence_as(like, found)
 
-    def _narrow(self, inputs):
-        """Returns inputs whose texts are as wide as the longest of them."""
+    def _cut(self, inputs):
+        """Returns inputs cut to the longest text of these rows."""
         inputs = list(inputs)
         for i, text in self._texts:
             width = tf.reduce_max(_lengths(inputs[i], text))
@@ -138,18 +165,15 @@ def _lengths(ids, text):
 
 
 def _joined(*found):
-    """Joins the rows of several `Found`, with alignments of equal width."""
-    widths = [tf.shape(x.hypotheses.alignments)[3] for x in found]
+    """Joins the rows of several `Hypotheses`, with columns for the widest."""
+    widths = [tf.shape(x.alignments)[3] for x in found]
     width = tf.reduce_max(widths)
     found = [
-        x._replace(hypotheses=_widened(x.hypotheses, width - own))
+        x._replace(
+            alignments=tf.pad(
+                x.alignments, [[0, 0], [0, 0], [0, 0], [0, width - own]]
+            )
+        )
         for x, own in zip(found, widths, strict=True)
     ]
     return tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *found)
-
-
-def _widened(hypotheses, columns):
-    alignments = tf.pad(
-        hypotheses.alignments, [[0, 0], [0, 0], [0, 0], [0, columns]]
-    )
-    return hypotheses._replace(alignments=alignments)

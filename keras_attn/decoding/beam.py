@@ -9,17 +9,18 @@ import tensorflow as tf
 from keras_attn.arguments import Former
 from keras_attn.decoding.candidates import size_of
 from keras_attn.decoding.group import Beams
+from keras_attn.decoding.hypotheses import Hypotheses
+from keras_attn.decoding.hypotheses import alignments_of
+from keras_attn.decoding.hypotheses import without_impossible
 from keras_attn.decoding.options import Choice
 from keras_attn.decoding.options import Integer
 from keras_attn.decoding.options import Real
 from keras_attn.decoding.pool import merged
 from keras_attn.decoding.pool import normalize
+from keras_attn.decoding.rules import Ruled
+from keras_attn.decoding.run import Run
 from keras_attn.decoding.search import Search
-from keras_attn.decoding.step import Step
-from keras_attn.decoding.task import POSSIBLE
-from keras_attn.decoding.task import Hypotheses
-from keras_attn.decoding.task import Task
-from keras_attn.decoding.task import zero_past
+from keras_attn.decoding.search_input import SearchInput
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -99,6 +100,8 @@ class BeamSearch(Search):
         diversity: Cost of a token for each beam of an earlier group that
             chose it. Above 0 with several groups. Defaults to `0.0`, which
             one group needs.
+        rules: List of `keras_attn.decoding.Rule`s on the next token, which
+            apply after the search's own. Defaults to `()`, none.
 
     References:
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14
@@ -146,6 +149,7 @@ class BeamSearch(Search):
     groups: int = Integer(default=1, last=True)
     diversity: float = Real(default=0.0, last=True)
 
+    rows_are_independent = ids_are_interchangeable = True
     width, normalise = Former("num_beams"), Former("normalize")
     streams = False  # the first token is known only when the last one is
 
@@ -171,8 +175,8 @@ class BeamSearch(Search):
             log_probability, length, self.penalty, self.length_penalty
         )
 
-    def run(self, task: Task) -> "Groups":
-        return Groups(self, task)
+    def run(self, search_input: SearchInput) -> "Groups":
+        return Groups(self, search_input)
 
 
 class Frontier(NamedTuple):
@@ -184,7 +188,17 @@ class Frontier(NamedTuple):
     @property
     def last(self):
         """The last token of each beam, `(B, K)`."""
-        return _joined([group.last for group in self.groups])
+        return self._joined("last")
+
+    @property
+    def tokens(self):
+        """All tokens of each beam, `(B, K, T)`."""
+        return self._joined("tokens")
+
+    @property
+    def rules(self):
+        """The states of the rules, `(B, K, ...)`."""
+        return self._joined("rules")
 
     @property
     def done(self):
@@ -193,68 +207,62 @@ class Frontier(NamedTuple):
             return self.groups[0].done
         return tf.stack([group.done for group in self.groups], axis=1)
 
+    def _joined(self, name):
+        first, *others = (getattr(group, name) for group in self.groups)
+        if not others:
+            return first
+        return tf.nest.map_structure(
+            lambda *x: None if x[0] is None else tf.concat(x, axis=1),
+            first,
+            *others,
+        )
 
-class Groups:
-    """One run of a beam search over a task: all its groups of beams.
+
+class Groups(Run):
+    """One run of a beam search: all its groups of beams.
 
     Args:
         search: The `BeamSearch`.
-        task: The `Task`.
-
-    Attributes:
-        beams: Number of hypotheses per source that the model steps.
-        recorded: Dtypes of the tensors that each step records for
-            `results()`.
+        search_input: The `SearchInput`.
     """
 
     recorded = (tf.float32,)  # alignments
 
-    def __init__(self, search, task):
-        self._search, self._task = search, task
-        self._each = Beams(search, task)
-        self.beams = search.num_beams
+    def __init__(self, search, search_input):
+        super().__init__(search, search_input, search.num_beams)
+        self._each = Beams(self)
 
     def first(self) -> Frontier:
-        """Returns the beams before the first token."""
         group = self._each.first(self._source_length())
-        return Frontier(tf.constant(0), (group,) * self._search.groups)
+        return Frontier(tf.constant(0), (group,) * self.search.groups)
 
-    def advance(self, frontier: Frontier, logits, alignments) -> tuple:
-        """Extends every beam by a token and keeps the best.
-
-        Args:
-            frontier: The beams so far.
-            logits, alignments: The model's output for the beams' last
-                tokens.
-
-        Returns:
-            The new beams, the beams' parents `(batch, K)`, and a tuple of
-            the tensors to record, the alignments `(batch, K, source)`.
-        """
-        time, groups, rules = frontier.time, frontier.groups, self._each.rules
-        raw = tf.cast(logits, tf.float32)
-        history = None
-        if rules.need_history:
-            history = _joined([group.tokens for group in groups])
-        logits, allowed = rules.apply(raw, history, time)
-        step = Step(time, raw, logits, allowed, rules.banned(time), alignments)
-        if len(groups) == 1:
-            group, parents, _ = self._each.advance(groups[0], step)
+    def advance(self, state: Frontier, logits, alignments) -> tuple:
+        ruled = self.apply_rules(state, logits)
+        if len(state.groups) == 1:
+            (group,) = state.groups
+            group, parents, _ = self._each.advance(
+                group, state.time, ruled, alignments
+            )
             grown = (group,)
         else:
-            grown, parents = self._one_after_the_other(groups, step)
-        return Frontier(time + 1, grown), parents, (alignments,)
+            grown, parents = self._one_after_the_other(state, ruled, alignments)
+        return Frontier(state.time + 1, grown), parents, (alignments,)
 
-    def _one_after_the_other(self, groups, step):
+    def _one_after_the_other(self, state, ruled, alignments):
         """Advances the groups in order; tokens chosen earlier cost more."""
-        vocabulary, beams = size_of(step.logits), self._each.num_beams
+        vocabulary, beams = size_of(ruled.logits), self._each.num_beams
         diversity_penalty, grown, parents = None, [], []
-        for i, group in enumerate(groups):
+        for i, group in enumerate(state.groups):
             offset = i * beams
             new, parent, chose = self._each.advance(
-                group, step.of_beams(offset, beams), offset, diversity_penalty
+                group,
+                state.time,
+                _of_beams(ruled, offset, beams),
+                alignments[:, offset : offset + beams],
+                offset,
+                diversity_penalty,
             )
-            cost = tf.where(chose, self._search.diversity, 0.0)[..., None]
+            cost = tf.where(chose, self.search.diversity, 0.0)[..., None]
             cost *= tf.one_hot(new.last, vocabulary)
             cost = tf.reduce_sum(cost, axis=1)  # (B, V)
             diversity_penalty = (
@@ -264,52 +272,51 @@ class Groups:
             parents.append(parent + offset)
         return tuple(grown), tf.concat(parents, axis=1)
 
-    def results(self, frontier: Frontier, alignments) -> Hypotheses:
-        """Returns the hypotheses, best first.
-
-        Args:
-            frontier: The beams at the end.
-            alignments: The recorded alignments `(time, batch, K, source)`.
-        """
-        count, time = self._search.num_hypotheses, frontier.time
-        if len(frontier.groups) == 1:
-            (group,) = frontier.groups
+    def results(self, state: Frontier, alignments) -> Hypotheses:
+        count, time = self.search.num_hypotheses, state.time
+        if len(state.groups) == 1:
+            (group,) = state.groups
             pool, finished = self._each.results(group, time, count)
         else:
             results = [
                 self._each.results(group, time, self._each.num_beams)
-                for group in frontier.groups
+                for group in state.groups
             ]
             pools, finished = zip(*results, strict=True)
             pool, finished = merged(pools, finished, count)
-        exists = pool.scores > POSSIBLE
-        lengths = tf.where(exists, pool.lengths, 0)
-        real = tf.sequence_mask(lengths, self._search.max_length)
-        # (T, B, K, S) -> (B, T, K, S), then the beam of each step
-        attended = tf.transpose(alignments, [1, 0, 2, 3])
-        attended = tf.gather(
-            attended, tf.transpose(pool.beam_ids, [0, 2, 1]), batch_dims=2
-        )
-        return Hypotheses(
-            tokens=tf.where(real, pool.tokens, 0),
-            lengths=lengths,
-            scores=tf.where(exists, pool.scores, float("-inf")),
-            finished=finished,
-            alignments=zero_past(tf.transpose(attended, [0, 2, 1, 3]), lengths),
+        return without_impossible(
+            Hypotheses(
+                tokens=pool.tokens,
+                lengths=pool.lengths,
+                scores=pool.scores,
+                finished=finished,
+                alignments=alignments_of(alignments, pool.beam_ids),
+            )
         )
 
     def _source_length(self):
         """Returns the alignments' last axis, or None if no rule needs it."""
-        task = self._task
+        given = self.search_input
         if not self._each.covers:
             return None
-        if task.source_mask is not None:
-            return tf.shape(task.source_mask)[1]
+        if given.source_mask is not None:
+            return tf.shape(given.source_mask)[1]
         # Only a step shows it. A graph with static shapes drops this step.
-        tokens = tf.fill([task.batch, self.beams], task.start_token)
-        _, alignments, _ = task.step(tokens, task.start(self.beams))
+        tokens = tf.fill([given.batch, self.beams], given.start_token)
+        cache = given.model.start(self.beams)
+        _, alignments, _ = given.model.step(tokens, cache)
         return tf.shape(alignments)[-1]
 
 
-def _joined(tensors):
-    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis=1)
+def _of_beams(ruled: Ruled, first, count):
+    """Returns what the rules made of the logits of `count` beams."""
+
+    def some(x):
+        return None if x is None else x[:, first : first + count]
+
+    return Ruled(
+        some(ruled.raw),
+        some(ruled.logits),
+        some(ruled.allowed),
+        ruled.penalties,
+    )

@@ -6,9 +6,9 @@ chunks: the best tokens lie in the chunks with the largest maxima, so only
 these chunks are read token by token.
 """
 
-import tensorflow as tf
+import functools
 
-from keras_attn.decoding.task import log_normalizer
+import tensorflow as tf
 
 # Logits per chunk. Of the sizes 32 to 256 this was the fastest, with
 # vocabularies of 8,000 and 32,000.
@@ -24,9 +24,9 @@ def extend(logits, logp, count, banned=(), allowed=None):
             softmax is the distribution of the next token.
         logp: Log-probabilities of the hypotheses, `(batch, beams)`.
         count: Number of extensions to return, at most `beams * vocabulary`.
-        banned: `(id, penalty)` pairs. The penalty, a large negative number or
-            scalar tensor, is added to the log-probability of every extension
-            by this id.
+        banned: `(id, penalty)` pairs. The penalty, a large negative number, a
+            scalar tensor or a tensor `(batch,)`, is added to the
+            log-probability of every extension by this id.
         allowed: Logits after masking, `(batch, beams, vocabulary)`, or None
             for `logits`. They rank the extensions, but the softmax is still
             normalized over `logits`.
@@ -41,6 +41,13 @@ def extend(logits, logp, count, banned=(), allowed=None):
     for x in found:  # a loop needs the sizes, which reshaping may forget
         x.set_shape([logits.shape[0], count])
     return found
+
+
+def log_normalizer(logits):
+    """Returns log-sum-exp over the last axis, of logits not all -inf."""
+    peak = tf.reduce_max(logits, axis=-1, keepdims=True)
+    total = tf.reduce_sum(tf.exp(logits - peak), axis=-1)
+    return peak[..., 0] + tf.math.log(total)
 
 
 def size_of(logits):
@@ -140,7 +147,12 @@ def _extend_by_chunks(logits, logp, count, banned, allowed):
     ) + tf.gather(offsets, beam, batch_dims=1)
     if banned:
         costs = penalties(banned, chunks * CHUNK)
-        totals += tf.gather(tf.reshape(costs, [chunks, CHUNK]), chunk)
+        same = costs.shape[0] == 1  # for all rows
+        costs = tf.reshape(costs, [-1, chunks, CHUNK])
+        if same:
+            totals += tf.gather(costs[0], chunk)
+        else:
+            totals += tf.gather(costs, chunk, batch_dims=1)
     logp, index = tf.math.top_k(tf.reshape(totals, [-1, chosen * CHUNK]), count)
     of_chosen, within = index // CHUNK, index % CHUNK
     beam = tf.gather(beam, of_chosen, batch_dims=1)
@@ -149,7 +161,11 @@ def _extend_by_chunks(logits, logp, count, banned, allowed):
 
 
 def penalties(banned, size):
-    """Returns the `(id, penalty)` pairs as a vector of `size` penalties."""
-    return tf.add_n(
-        [penalty * tf.one_hot(token, size) for token, penalty in banned]
+    """Returns the penalties of `size` ids, `(batch or 1, 1, size)`."""
+    return functools.reduce(
+        tf.add,
+        [
+            tf.reshape(penalty, [-1, 1, 1]) * tf.one_hot(token, size)
+            for token, penalty in banned
+        ],
     )

@@ -34,6 +34,13 @@ def require(cls, own, common, reserved) -> None:
             for name, x in fields.items()
             if "option" in x.metadata
         }
+    for name in common:
+        if name in vars(cls) and name not in own:
+            raise TypeError(
+                f"`{name}` is an option of every search. Received: "
+                f"{cls.__name__} with {vars(cls)[name]!r:.80} by this name. "
+                "Declare it as an option, or give it another name."
+            )
     former = {x.former_name: name for name, x in known.items()}
     for name, option in own.items():
         _require_name(cls, name, reserved)

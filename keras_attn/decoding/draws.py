@@ -6,8 +6,8 @@ from keras_attn.decoding.candidates import CHUNK
 from keras_attn.decoding.candidates import is_small
 from keras_attn.decoding.candidates import size_of
 from keras_attn.decoding.candidates import smaller
+from keras_attn.decoding.hypotheses import POSSIBLE
 from keras_attn.decoding.options import is_fixed
-from keras_attn.decoding.task import POSSIBLE
 
 FIRST = 128  # likeliest tokens that are sorted first; most nuclei are smaller
 BELOW_ONE = 1 - 2.0**-23

@@ -30,12 +30,16 @@ class GreedySearch(Search):
         repetition_penalty: Factor of at least 1 that makes tokens less
             likely which the hypothesis has already. Defaults to `1.0`, no
             penalty.
+        rules: List of `keras_attn.decoding.Rule`s on the next token, which
+            apply after the search's own. Defaults to `()`, none.
 
     Example:
         >>> search = keras_attn.GreedySearch(max_length=50, no_repeat_ngram=3)
         >>> sorted(search.request_options)
         ['max_length', 'min_length']
     """
+
+    rows_are_independent = ids_are_interchangeable = True
 
     def choose(self, step, state):
         return step.argmax()

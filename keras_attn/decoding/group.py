@@ -6,20 +6,18 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_attn.decoding.candidates import extend
-from keras_attn.decoding.limits import Limits
+from keras_attn.decoding.hypotheses import IMPOSSIBLE
+from keras_attn.decoding.hypotheses import NEVER
+from keras_attn.decoding.hypotheses import POSSIBLE
+from keras_attn.decoding.hypotheses import append
+from keras_attn.decoding.hypotheses import gather
 from keras_attn.decoding.options import is_fixed
 from keras_attn.decoding.pool import Pool
-from keras_attn.decoding.pool import append
 from keras_attn.decoding.pool import best
 from keras_attn.decoding.pool import empty_pool
 from keras_attn.decoding.pool import join
 from keras_attn.decoding.pool import normalize
 from keras_attn.decoding.pool import ranked
-from keras_attn.decoding.rules import Rules
-from keras_attn.decoding.task import IMPOSSIBLE
-from keras_attn.decoding.task import NEVER
-from keras_attn.decoding.task import POSSIBLE
-from keras_attn.decoding.task import gather
 
 UNATTENDED = 1e-6  # the smallest coverage, so that its logarithm is finite
 
@@ -34,27 +32,29 @@ class Group(NamedTuple):
     beam_ids: Any  # (B, K, T): the beam, of all groups, whose step made a token
     lengths: Any  # (B,) of the beams, or None where all equal the time
     coverage: Any  # (B, K, S), attention so far, or None without a penalty
+    rules: tuple  # the state of each rule
     pool: Pool
 
 
 class Beams:
-    """The functions of a group of beams in one run of a search over a task.
+    """The functions of a group of beams in one run of a search.
 
     Args:
-        search: The `BeamSearch`.
-        task: The `Task`.
+        run: The `Run`.
     """
 
-    def __init__(self, search, task):
-        self.search, self.task = search, task
+    def __init__(self, run):
+        self.search, self.search_input = search, given = (
+            run.search,
+            run.search_input,
+        )
         self.num_beams = search.num_beams // search.groups
-        self.limits = Limits.of(search, task)
-        self.rules = Rules(search, task, self.limits)
-        self.alpha = search.option("length_penalty", task)
-        self.beta = search.option("coverage_penalty", task)
+        self.limits, self.rules = run.limits, run.rules
+        self.alpha = search.option("length_penalty", given)
+        self.beta = search.option("coverage_penalty", given)
         self.covers = not (is_fixed(self.beta) and self.beta == 0)
         # (B,), or None where all rows have as many
-        num_beams = search.option("num_beams", task)
+        num_beams = search.option("num_beams", given)
         self.beams_of_rows = None if is_fixed(num_beams) else num_beams
         self.stops_apart = self.rules.may_exhaust or not is_fixed(
             self.limits.longest
@@ -66,12 +66,12 @@ class Beams:
         Args:
             source: Number of source positions, or None without coverage.
         """
-        batch, num_beams = self.task.batch, self.num_beams
+        batch, num_beams = self.search_input.batch, self.num_beams
         empty = empty_pool(batch, num_beams, self.search.max_length)
         # One beam at first: the others would be copies of it.
         alive = tf.one_hot(0, num_beams, 0.0, IMPOSSIBLE)
         return Group(
-            last=tf.fill([batch, num_beams], self.task.start_token),
+            last=tf.fill([batch, num_beams], self.search_input.start_token),
             logp=tf.tile(alive[None], [batch, 1]),
             done=tf.zeros([batch], tf.bool),
             tokens=empty.tokens,
@@ -80,15 +80,20 @@ class Beams:
             coverage=(
                 tf.zeros([batch, num_beams, source]) if self.covers else None
             ),
+            rules=self.rules.start(batch, num_beams),
             pool=empty,
         )
 
-    def advance(self, group, step, offset=0, diversity_penalty=None):
+    def advance(
+        self, group, time, ruled, alignments, offset=0, diversity_penalty=None
+    ):
         """Extends every beam and keeps the best.
 
         Args:
             group: The `Group`.
-            step: Its `Step`.
+            time: Number of tokens so far.
+            ruled: Its logits, `Ruled`.
+            alignments: Its alignments of this step.
             offset: Number of beams in the earlier groups.
             diversity_penalty: Costs of tokens `(B, V)`, which change the
                 candidates' rank but not their log-probabilities; or None.
@@ -98,26 +103,26 @@ class Beams:
             the group; and whether each beam chose a token, False for sources
             that are done.
         """
-        num_beams, time = self.num_beams, step.time
+        num_beams = self.num_beams
         value, logp, parents, tokens = self._candidates(
-            group, step, diversity_penalty
+            group, ruled, diversity_penalty
         )
-        # Only the first `width` candidates may end, and impossible ones never
+        # Only the first `num_beams` candidates may end, and no impossible ones
         # do. (A mask, not a slice: XLA compiles the slice of a top_k into a
         # full sort, ten times slower.)
-        is_end = tokens == self.task.end_token
+        is_end = tokens == self.search_input.end_token
         first = self._within_beams(tokens.shape[1])
         ends = is_end & first & (logp > POSSIBLE)
         beam_ids = parents + offset if offset else parents
         coverage = penalty = None
         if self.covers:
-            coverage = group.coverage + step.alignments
+            coverage = group.coverage + alignments
             penalty = self._coverage_penalty(coverage)
         pool = self._pool_up(
             group, logp, parents, tokens, beam_ids, ends, penalty, time
         )
 
-        # The best `width` candidates that do not end go on.
+        # The best `num_beams` candidates that do not end go on.
         going, chosen = tf.math.top_k(tf.where(is_end, NEVER, value), num_beams)
         parents, tokens = gather((parents, tokens), chosen)
         beam_ids = (
@@ -139,6 +144,7 @@ class Beams:
             beam_ids=append(group.beam_ids, parents, beam_ids, time),
             lengths=None,
             coverage=gather(coverage, parents),
+            rules=self.rules.update(tokens, group.rules, parents),
             pool=pool,
         )
         if self.stops_apart:
@@ -146,37 +152,27 @@ class Beams:
             grown = self._stop_rows(group, grown, possible, time + 1)
         return grown, parents, chose
 
-    def _candidates(self, group, step, diversity_penalty):
+    def _candidates(self, group, ruled, diversity_penalty):
         """Finds the best `C` extensions of a group's beams.
 
         Returns:
             The values that rank them, their log-probabilities, the beams
             they extend and the tokens they add, each `(B, C)`.
         """
-        allowed = step.allowed
+        allowed = ruled.allowed
         if diversity_penalty is not None:
-            allowed = step.logits if allowed is None else allowed
+            allowed = ruled.logits if allowed is None else allowed
             allowed -= diversity_penalty[:, None]
         value, parents, tokens = extend(
-            step.logits,
+            ruled.logits,
             group.logp,
-            min(2, step.logits.shape[-1] or 2) * self.num_beams,
-            step.banned,
+            min(2, ruled.logits.shape[-1] or 2) * self.num_beams,
+            ruled.penalties,
             allowed,
         )
         logp = value
         if diversity_penalty is not None:
             logp = value + tf.gather(diversity_penalty, tokens, batch_dims=1)
-        if self.rules.forces:
-            forced, token, own = self.rules.forced(step.raw, step.time)
-            own, beams = tf.math.top_k(group.logp + own, self.num_beams)
-            rest = [[0, 0], [0, value.shape[1] - self.num_beams]]
-            own = tf.pad(own, rest, constant_values=NEVER)
-            forced = forced[:, None]
-            value = tf.where(forced, own, value)
-            logp = tf.where(forced, own, logp)
-            parents = tf.where(forced, tf.pad(beams, rest), parents)
-            tokens = tf.where(forced, token[:, None], tokens)
         return value, logp, parents, tokens
 
     def _within_beams(self, count):
@@ -191,8 +187,9 @@ class Beams:
     def _coverage_penalty(self, coverage):
         """Returns `beta * sum(log(min(coverage, 1)))`, of shape `(B, K)`."""
         logs = tf.math.log(tf.clip_by_value(coverage, UNATTENDED, 1.0))
-        if self.task.source_mask is not None:
-            logs = tf.where(self.task.source_mask[:, None], logs, 0.0)
+        mask = self.search_input.source_mask
+        if mask is not None:
+            logs = tf.where(mask[:, None], logs, 0.0)
         return _by_row(self.beta) * tf.reduce_sum(logs, axis=-1)
 
     def _pool_up(

@@ -10,14 +10,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_attn.decoding.described import described
-from keras_attn.decoding.limits import Limits
+from keras_attn.decoding.hypotheses import POSSIBLE
+from keras_attn.decoding.hypotheses import Hypotheses
+from keras_attn.decoding.hypotheses import gather
+from keras_attn.decoding.hypotheses import without_impossible
 from keras_attn.decoding.options import is_fixed
-from keras_attn.decoding.rules import Rules
+from keras_attn.decoding.run import Run
 from keras_attn.decoding.step import Step
-from keras_attn.decoding.task import POSSIBLE
-from keras_attn.decoding.task import Hypotheses
-from keras_attn.decoding.task import gather
-from keras_attn.decoding.task import zero_past
 from keras_attn.decoding.threefry import uniform
 
 CUT = -1  # recorded instead of a token where all tokens are forbidden
@@ -30,106 +29,83 @@ class Chain(NamedTuple):
     last: Any  # (B, N)
     done: Any  # (B, N)
     scores: Any  # (B, N)
-    history: Any  # (B, N, T), or None if no rule needs it
+    tokens: Any  # (B, N, T), or None if no rule needs them
+    rules: tuple  # the state of each rule
     own: Any  # the search's own state
 
 
-class IndependentHypotheses:
-    """One run of a search over a task, with independent hypotheses.
+class IndependentHypotheses(Run):
+    """One run of a search with independent hypotheses.
 
     Args:
         search: The `Search`, whose `start`, `choose` and `update` are called.
-        task: The `Task`.
-
-    Attributes:
-        beams: Number of hypotheses per source that the model steps.
-        recorded: Dtypes of the tensors that each step records for
-            `results()`.
+        search_input: The `SearchInput`.
     """
 
     recorded = (tf.int32, tf.float32)  # tokens, alignments
 
-    def __init__(self, search, task):
-        self._search, self._task = search, task
-        self._with_request = search.with_request(task)
-        self._limits = Limits.of(search, task)
-        self._rules = Rules(search, task, self._limits)
-        self.beams = search.num_hypotheses
+    def __init__(self, search, search_input):
+        super().__init__(search, search_input, search.num_hypotheses)
+        self._with_request = search.with_request(search_input)
         self._numbers = None
         if search.draws:
-            self._numbers = uniform(task.seed, self.beams, search.max_length)
+            length = search.max_length
+            self._numbers = uniform(search_input.seed, self.beams, length)
 
     def first(self) -> Chain:
-        """Returns the state before the first token."""
-        batch, count = self._task.batch, self.beams
-        history = None
-        if self._rules.need_history:
-            length = self._search.max_length
-            history = tf.zeros([batch, count, length], tf.int32)
+        batch, count = self.search_input.batch, self.beams
+        tokens = None
+        if self.rules.need_tokens:
+            length = self.search.max_length
+            tokens = tf.zeros([batch, count, length], tf.int32)
         return Chain(
             time=tf.constant(0),
-            last=tf.fill([batch, count], self._task.start_token),
+            last=tf.fill([batch, count], self.search_input.start_token),
             done=tf.zeros([batch, count], tf.bool),
             scores=tf.zeros([batch, count]),
-            history=history,
-            own=self._with_request.start(self._task),
+            tokens=tokens,
+            rules=self.rules.start(batch, count),
+            own=self._with_request.start(self.search_input),
         )
 
-    def advance(self, chain: Chain, logits, alignments) -> tuple:
-        """Extends every hypothesis by one token.
-
-        Args:
-            chain: The state so far.
-            logits, alignments: The model's output for the last tokens.
-
-        Returns:
-            The new state; None instead of parents, since no hypothesis
-            replaces another; and a tuple of the tensors to record, the
-            tokens `(batch, N)`, `CUT` where all were forbidden, and the
-            alignments `(batch, N, source)`.
-        """
-        rules, time = self._rules, chain.time
-        raw = tf.cast(logits, tf.float32)
-        logits, allowed = rules.apply(raw, chain.history, time)
+    def advance(self, state: Chain, logits, alignments) -> tuple:
+        time = state.time
         step = Step(
             time,
-            raw,
-            logits,
-            allowed,
-            rules.banned(time),
+            self.apply_rules(state, logits),
             alignments,
-            chain.scores,
+            state.scores,
             None if self._numbers is None else self._numbers[time],
-            chain.done,
+            state.done,
         )
-        chosen = self._with_request.choose(step, chain.own)
-        token = self._require_tokens(chosen, raw.shape[-1])
+        chosen = self._with_request.choose(step, state.own)
+        token = self._require_tokens(chosen, step.logits.shape[-1])
+        if self.rules.prefix is not None:
+            forced, prefix = self.rules.prefix.at(time)
+            token = tf.where(forced[:, None], prefix[:, None], token)
         scores = step.scores_with(token)
-        if rules.forces:
-            forced, prefix, logp = rules.forced(raw, time)
-            forced = forced[:, None]
-            token = tf.where(forced, prefix[:, None], token)
-            scores = tf.where(forced, chain.scores + logp, scores)
-        own = self._with_request.update(step, token, scores, chain.own)
-        done, written = chain.done | (token == self._task.end_token), token
-        if rules.may_exhaust:
+        own = self._with_request.update(step, token, scores, state.own)
+        done = state.done | (token == self.search_input.end_token)
+        written = token
+        if self.rules.may_exhaust:
             stuck = scores <= POSSIBLE
-            scores = tf.where(stuck, chain.scores, scores)
+            scores = tf.where(stuck, state.scores, scores)
             written = tf.where(stuck, CUT, token)
             done |= stuck
-        longest = self._limits.longest
+        longest = self.limits.longest
         if not is_fixed(longest):
             done |= (time + 1 >= longest)[:, None]
-        history = chain.history
-        if rules.need_history:
-            here = tf.range(history.shape[-1]) == time
-            history = tf.where(here, token[..., None], history)
+        tokens = state.tokens
+        if tokens is not None:
+            here = tf.range(tokens.shape[-1]) == time
+            tokens = tf.where(here, token[..., None], tokens)
         chain = Chain(
             time=time + 1,
             last=token,
             done=done,
-            scores=tf.where(chain.done, chain.scores, scores),
-            history=history,
+            scores=tf.where(state.done, state.scores, scores),
+            tokens=tokens,
+            rules=self.rules.update(token, state.rules),
             own=own,
         )
         return chain, None, (written, alignments)
@@ -143,7 +119,7 @@ class IndependentHypotheses:
             and chosen.shape[1] in (None, self.beams)
         ):
             raise TypeError(
-                f"`{type(self._search).__name__}.choose` must return the "
+                f"`{type(self.search).__name__}.choose` must return the "
                 "tokens of the hypotheses, an integer tensor of shape "
                 f"(batch, {self.beams}). Received: {described(chosen)}. For "
                 "example return `step.argmax()`, or "
@@ -154,7 +130,7 @@ class IndependentHypotheses:
             outside = chosen[(chosen < 0) | (chosen >= vocabulary)]
             if tf.size(outside):
                 raise ValueError(
-                    f"`{type(self._search).__name__}.choose` must return ids "
+                    f"`{type(self.search).__name__}.choose` must return ids "
                     f"of the vocabulary, 0 to {vocabulary - 1}. Received: "
                     f"{described(chosen)}, in which {int(outside[0])} is "
                     "none. Take them from `step`, whose logits have a column "
@@ -162,36 +138,22 @@ class IndependentHypotheses:
                 )
         return tf.cast(chosen, tf.int32)  # `tf.argmax` gives int64
 
-    def results(self, chain: Chain, tokens, alignments) -> Hypotheses:
-        """Returns the hypotheses, best first.
-
-        Args:
-            chain: The state at the end.
-            tokens, alignments: The recorded tensors, time first.
-        """
+    def results(self, state: Chain, tokens, alignments) -> Hypotheses:
         # (T, B, N, ...) -> (B, N, T, ...)
         tokens = tf.transpose(tokens, [1, 2, 0])
         alignments = tf.transpose(alignments, [1, 2, 0, 3])
         # The loop runs until all rows are done, so a hypothesis that is done
         # earlier is followed by tokens that do not belong to it.
-        longest = self._limits.longest
+        longest = self.limits.longest
         if not is_fixed(longest):
             longest = longest[:, None]
-        if self._rules.may_exhaust:
+        if self.rules.may_exhaust:
             longest = tf.minimum(longest, _first(tokens == CUT))
-        end = _first(tokens == self._task.end_token)
+        end = _first(tokens == self.search_input.end_token)
         finished = end < longest
         lengths = tf.minimum(end + 1, longest)
-        # A hypothesis without tokens, or with an impossible one, is dropped.
-        exists = (lengths > 0) & (chain.scores > POSSIBLE)
-        lengths = tf.where(exists, lengths, 0)
-        real = tf.sequence_mask(lengths, tokens.shape[-1])
-        found = Hypotheses(
-            tokens=tf.where(real, tokens, 0),
-            lengths=lengths,
-            scores=tf.where(exists, chain.scores, float("-inf")),
-            finished=finished & exists,
-            alignments=zero_past(alignments, lengths),
+        found = without_impossible(
+            Hypotheses(tokens, lengths, state.scores, finished, alignments)
         )
         if self.beams == 1:
             return found

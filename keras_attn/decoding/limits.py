@@ -15,31 +15,32 @@ class Limits(NamedTuple):
     shortest: Any  # an integer or (B,), at most the longest
 
     @classmethod
-    def of(cls, search, task):
+    def of(cls, search, search_input):
         """Returns the limits that search, sources and request give."""
-        longest = search.option("max_length", task)
-        shortest = search.option("min_length", task)
+        longest = search.option("max_length", search_input)
+        shortest = search.option("min_length", search_input)
         if search.max_per_source is not None:
-            limit = _per_source("max_per_source", search.max_per_source, task)
+            limit = _per_source("max_per_source", search, search_input)
             longest = tf.clip_by_value(limit, 1, longest)
         if search.min_per_source is not None:
-            limit = _per_source("min_per_source", search.min_per_source, task)
+            limit = _per_source("min_per_source", search, search_input)
             shortest = tf.maximum(limit, shortest)
         if not (is_fixed(shortest) and (is_fixed(longest) or shortest == 1)):
             shortest = tf.minimum(shortest, longest)
         return cls(longest, shortest)
 
 
-def _per_source(name, pair, task):
+def _per_source(name, search, search_input):
     """Returns `a * source + b`, rounded down, of shape `(B,)`."""
-    if task.source_lengths is None:
+    pair = getattr(search, name)
+    if search_input.source_lengths is None:
         raise ValueError(
             f"`{name}` needs the lengths of the sources. Received: "
-            f"{name}={pair!r}, with a task without `source_lengths`. Pass "
-            "these, or use `max_length` and `min_length`, which need no "
-            "source."
+            f"{name}={pair!r}, with a `SearchInput` without "
+            "`source_lengths`. Pass these, or use `max_length` and "
+            "`min_length`, which need no source."
         )
     a, b = pair
-    limit = a * tf.cast(task.source_lengths, tf.float32) + b
+    limit = a * tf.cast(search_input.source_lengths, tf.float32) + b
     # So that 1.1 * 10 is 11, even if float32 rounds it down.
     return tf.cast(tf.floor(limit + 1e-3), tf.int32)

@@ -56,6 +56,7 @@ class Option(_Anything):
             since a signature cannot take two names for one input.
     """
 
+    by_name = False  # whether its argument is passed by name alone
     dtype = None  # set for options that a request may set
     request = at_most_own = False
     limited_by: str | None = None  # name of the option that is its limit
@@ -67,6 +68,10 @@ class Option(_Anything):
     def read(self, name: str, search) -> Any:
         """Returns the option's value in a search, after checking it."""
         return getattr(search, name)
+
+    def config(self, value: Any) -> Any:
+        """Returns the option's value as `get_config()` has it."""
+        return value
 
     def may_come_with_request(self, search) -> bool:
         """Returns whether a request to this search may set the option."""

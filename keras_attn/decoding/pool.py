@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_attn.decoding.task import IMPOSSIBLE
-from keras_attn.decoding.task import POSSIBLE
-from keras_attn.decoding.task import gather
+from keras_attn.decoding.hypotheses import IMPOSSIBLE
+from keras_attn.decoding.hypotheses import POSSIBLE
+from keras_attn.decoding.hypotheses import gather
 
 
 class Pool(NamedTuple):
@@ -77,10 +77,3 @@ def merged(pools, finished, count):
     pool, finished = gather((pool, finished), index)
     _, index = tf.math.top_k(tf.cast(finished, tf.int32), count)
     return gather((pool, finished), index)
-
-
-def append(history, parents, new, time):
-    """Continues each parent's history `(B, K, T)` with `new (B, K)`."""
-    history = tf.gather(history, parents, batch_dims=1)
-    here = tf.range(history.shape[-1]) == time
-    return tf.where(here, new[..., None], history)

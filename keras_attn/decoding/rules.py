@@ -1,139 +1,540 @@
 """The rules on the next token: forbidden, too early, repeated or forced.
 
 Forbidden tokens are skipped; the others keep the model's log-probability,
-without renormalizing. Only the repetition penalty changes log-probabilities.
+without renormalizing. Only rules `before_softmax`, such as the repetition
+penalty, change log-probabilities.
 """
 
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_attn import arguments
+from keras_attn import structures
 from keras_attn.decoding.candidates import size_of
+from keras_attn.decoding.described import described
+from keras_attn.decoding.hypotheses import NEVER
+from keras_attn.decoding.hypotheses import gather
+from keras_attn.decoding.options import Option
 from keras_attn.decoding.options import is_fixed
-from keras_attn.decoding.task import NEVER
-from keras_attn.decoding.task import log_normalizer
 
 
-class Rules:
-    """The rules of one run of a search.
+class Written(NamedTuple):
+    """The hypotheses so far, as a rule sees them."""
 
-    Args:
-        search: The search, for its options.
-        task: The `Task`, for its forbidden tokens and its prefix.
-        limits: The `Limits`, for the minimum length.
+    time: Any  # number of tokens so far, a scalar tensor
+    tokens: Any  # (batch, N, max_length), or None if no rule needs them
+
+
+class Rule:
+    """Changes the logits of the next token, given what is written.
+
+    Pass rules of your own to a search: `BeamSearch(rules=[NoDigits(ids)])`.
+    They apply in calls, streams and exports, after the search's own. A rule
+    writes `apply`: to forbid a token it adds `keras_attn.decoding.NEVER`, a
+    large negative number, to its logit. It may keep a state for each
+    hypothesis, which follows the hypotheses when beams replace each other.
+
+    A rule is saved with its search: write `get_config`, and register the
+    class by `keras.saving.register_keras_serializable`, or pass it to
+    `Translator.load` in `custom_objects`.
 
     Attributes:
-        need_history: Whether `apply` needs the tokens so far.
-        forces: Whether there is a prefix, which forces tokens.
-        may_exhaust: Whether the rules can forbid all tokens at once.
+        before_softmax: Whether the probabilities are normalized after this
+            rule, so that scores include it. Otherwise it only forbids tokens
+            or ranks them, and scores remain the model's.
+        needs_tokens: Whether `apply` needs the tokens so far.
+        may_exhaust: Whether the rule can forbid all tokens at once. If unsure
+            leave it true: else a hypothesis without an allowed token is lost,
+            not cut.
+        reads_logits_alone: Whether `apply` needs no more than the logits. An
+            export's signature `step` applies such rules. It refuses others,
+            since it does not know what a client's hypotheses contain.
+
+    Example:
+        A list of words, given as the ids of their letters, that an output may
+        not begin with.
+
+        >>> import tensorflow as tf
+        >>> from keras_attn.decoding import NEVER, Rule
+        >>> @keras.saving.register_keras_serializable("mine")
+        ... class NotFirst(Rule):
+        ...     '''Forbids some tokens at the beginning.'''
+        ...
+        ...     def __init__(self, ids):
+        ...         self.ids = ids
+        ...
+        ...     def apply(self, logits, written, state):
+        ...         size = tf.shape(logits)[-1]
+        ...         never = tf.reduce_sum(tf.one_hot(self.ids, size), axis=0)
+        ...         first = tf.cast(written.time == 0, tf.float32)
+        ...         return logits + NEVER * first * never
+        ...
+        ...     def get_config(self):
+        ...         return {"ids": self.ids}
+        >>> keras_attn.GreedySearch(rules=[NotFirst([5, 7])]).rules
+        (NotFirst(ids=[5, 7]),)
     """
 
-    def __init__(self, search, task, limits):
-        self._end, self._forbidden = task.end_token, task.forbidden
-        self._ngram = search.no_repeat_ngram
-        self._penalty = search.repetition_penalty
-        self._shortest = limits.shortest
-        self._prefix, self._padding = None, task.padding
-        if task.prefix is not None and task.prefix.shape[1] != 0:
-            self._prefix = tf.cast(task.prefix, tf.int32)
-        at_once = is_fixed(limits.shortest) and limits.shortest == 1
-        self.need_history = self._ngram > 0 or self._penalty != 1
-        self.forces = self._prefix is not None
-        self.may_exhaust = (
-            self._ngram > 0
-            or self.forces
-            or not at_once
-            or task.end_token in task.forbidden
-        )
+    before_softmax = False
+    needs_tokens = False
+    may_exhaust = True
+    reads_logits_alone = False
 
-    def banned(self, time):
-        """Returns `(id, penalty)` pairs of tokens forbidden in every row."""
-        pairs = [(token, NEVER) for token in self._forbidden]
-        if is_fixed(self._shortest) and self._shortest > 1:
-            pairs.append((self._end, self._early(time)))
-        return pairs
-
-    def apply(self, logits, history, time):
-        """Applies the rules that depend on the row or the hypothesis.
+    def start(self, batch, beams) -> Any:
+        """Returns the state before the first token, or None.
 
         Args:
-            logits: float32 tensor of shape `(batch, beams, vocabulary)`.
-            history: Tokens so far `(batch, beams, max_length)`, or None if
-                `need_history` is False.
-            time: Number of tokens so far.
+            batch: Number of rows, an integer or a scalar tensor.
+            beams: Number of hypotheses per row.
 
         Returns:
-            The logits that the softmax normalizes over, and the masked
-            logits to choose by, or None where these are the same.
+            A structure of tensors `(batch, beams, ...)`. What is the same for
+            all hypotheses belongs into the constructor.
         """
-        if self._penalty != 1:
-            logits = self._penalise(logits, history, time)
-        allowed = None
-        if not is_fixed(self._shortest):
-            is_end = tf.one_hot(self._end, size_of(logits))
-            allowed = logits + self._early(time)[:, None, None] * is_end
-        if self._ngram:
-            allowed = self._ban_repeats(
-                logits if allowed is None else allowed, history, time
-            )
-        return logits, allowed
+        return None
 
-    def forced(self, logits, time):
-        """Returns the prefix's token of every row.
+    def apply(self, logits, written: Written, state) -> Any:
+        """Returns the logits after this rule.
 
         Args:
-            logits: The model's own, before any rule.
-            time: Number of tokens so far.
+            logits: float32 `(batch, N, vocabulary)`, after earlier rules.
+            written: The hypotheses so far. Where one has ended, the result
+                plays no role.
+            state: The rule's own state.
 
         Returns:
-            Whether each row has a token here, `(batch,)`, this token, and the
-            log-probability that each beam gives it, `(batch, beams)`.
+            Logits of the same shape. Add `keras_attn.decoding.NEVER` to that
+            of a forbidden token.
         """
-        tokens = tf.shape(self._prefix)[1]
+        return logits
 
-        def by_prefix():
-            token = tf.gather(self._prefix, time, axis=1)
-            logit = tf.gather(
-                tf.transpose(logits, [0, 2, 1]), token, batch_dims=1
-            )
-            return token, logit - log_normalizer(logits)
+    def penalties(self, time) -> list:
+        """Returns `(id, penalty)` pairs, for rules on few fixed tokens.
 
-        def free():
-            none = tf.fill(tf.shape(self._prefix)[:1], self._padding)
-            return none, tf.zeros_like(logits[..., 0])
+        It is faster than `apply`, as no tensor of all logits is made. A
+        penalty is a scalar or a tensor `(batch,)`, 0 or `NEVER`.
+        """
+        return []
 
-        token, logp = tf.cond(time < tokens, by_prefix, free)
-        return token != self._padding, token, logp
+    def update(self, tokens, state) -> Any:
+        """Returns the state after the chosen tokens `(batch, N)`.
 
-    def _early(self, time):
-        """Returns the end token's penalty, `NEVER` before the minimum."""
-        return NEVER * tf.cast(time + 1 < self._shortest, tf.float32)
+        Args:
+            tokens: The tokens that continue each hypothesis, those of a prefix
+                and the end token too. After the end they mean nothing.
+            state: The state of the hypotheses that they continue.
+        """
+        return state
 
-    def _penalise(self, logits, history, time):
-        """Divides the past tokens' positive logits, multiplies negative."""
-        logit = tf.gather(logits, history, batch_dims=2)  # (B, K, T)
-        positive = logit > 0
-        penalised = tf.where(
-            positive, logit / self._penalty, logit * self._penalty
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments by name."""
+        return {}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Rule":
+        """Returns the rule that `get_config()` describes."""
+        return cls(**config)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and (
+            _plain(self.get_config()) == _plain(other.get_config())
         )
-        come = tf.range(history.shape[-1]) < time
-        penalised = tf.where(come, penalised, float("inf"))
-        return _at_most(logits, history, penalised)
 
-    def _ban_repeats(self, logits, history, time):
-        """Bans tokens that would complete an n-gram for the second time."""
-        before, length = self._ngram - 1, history.shape[-1]
+    def __hash__(self):
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        config = self.get_config().items()
+        shown = ", ".join(f"{name}={value!r}" for name, value in config)
+        return f"{type(self).__name__}({shown})"
+
+
+class RuleList(Option):
+    """An option whose value is a list of `Rule`s."""
+
+    by_name = True
+
+    def read(self, name, search):
+        given = getattr(search, name)
+        if not isinstance(given, (tuple, list)):
+            raise ValueError(
+                f"`{name}` must be a list of `keras_attn.decoding.Rule`s. "
+                f"Received: {name}={given!r:.200}. Pass `{name}=[rule]`, or "
+                f"`{name}=[]` for none."
+            )
+        rules = [_loaded(x) if isinstance(x, dict) else x for x in given]
+        for x in rules:
+            if not isinstance(x, Rule):
+                is_class = isinstance(x, type) and issubclass(x, Rule)
+                raise ValueError(
+                    f"`{name}` must be a list of `keras_attn.decoding.Rule`s. "
+                    f"Received: {x!r:.200} among them. "
+                    + (
+                        f"Make one, `{x.__name__}(...)`."
+                        if is_class
+                        else "Subclass `Rule` and write `apply`."
+                    )
+                )
+            _require_config(x)
+        return tuple(rules)
+
+    def config(self, value):
+        return [
+            {
+                "class_name": keras.saving.get_registered_name(type(x)),
+                "config": _plain(x.get_config()),
+            }
+            for x in value
+        ]
+
+
+def _require_config(rule):
+    """Refuses a rule whose arguments would be lost when it is saved."""
+    kind = type(rule)
+    names = arguments.parameters(kind.__init__)
+    if names and kind.get_config is Rule.get_config:
+        raise ValueError(
+            f"`{kind.__name__}` takes {', '.join(map(repr, names))}, so it "
+            "needs a method `get_config`, which returns them by name: a rule "
+            "is saved and compared by it. Received: a class without one. "
+            f"Write it: `return {{{names[0]!r}: self.{names[0]}}}`."
+        )
+
+
+def _plain(config):
+    """Returns a config whose numbers and arrays of NumPy JSON can hold."""
+    return keras.tree.map_structure(
+        lambda x: x.tolist() if isinstance(x, (np.generic, np.ndarray)) else x,
+        config,
+    )
+
+
+def _loaded(saved):
+    """Returns the rule that a dictionary of `RuleList.config` describes."""
+    name = saved.get("class_name", "")
+    short = name.rpartition(">")[2]
+    kinds = [keras.saving.get_registered_object(x) for x in (name, short)]
+    kind = kinds[0] or kinds[1]
+    if not (isinstance(kind, type) and issubclass(kind, Rule)):
+        raise ValueError(
+            f"A saved search has the rule {short!r}, a class that must be "
+            f"known here. Received: {kind!r} by this name. Import the module "
+            "that registers it with Keras, or pass `custom_objects="
+            f"{{{short!r}: {short}}}`."
+        )
+    return kind.from_config(saved["config"])
+
+
+class Forbidden(Rule):
+    """No hypothesis contains these tokens."""
+
+    def __init__(self, ids, end):
+        self._ids = ids
+        self.may_exhaust = end in ids
+
+    def penalties(self, time):
+        return [(token, NEVER) for token in self._ids]
+
+
+class MinLength(Rule):
+    """No hypothesis ends before it has `shortest` tokens.
+
+    Args:
+        shortest: By the options `min_length` and `min_per_source`, as `Limits`
+            joins them: an integer or `(batch,)`, the end token counted.
+        end: The end token.
+    """
+
+    def __init__(self, shortest, end):
+        self._shortest, self._end = shortest, end
+        self.may_exhaust = not is_fixed(shortest) or shortest > 1
+
+    def penalties(self, time):
+        if is_fixed(self._shortest) and self._shortest <= 1:
+            return []
+        early = tf.cast(time + 1 < self._shortest, tf.float32)
+        return [(self._end, NEVER * early)]
+
+
+class RepetitionPenalty(Rule):
+    """Divides the past tokens' positive logits, multiplies negative ones."""
+
+    before_softmax, needs_tokens, may_exhaust = True, True, False
+
+    def __init__(self, penalty):
+        self._penalty = penalty
+
+    def apply(self, logits, written, state):
+        tokens, time = written.tokens, written.time
+        logit = tf.gather(logits, tokens, batch_dims=2)  # (B, K, T)
+        lowered = tf.where(
+            logit > 0, logit / self._penalty, logit * self._penalty
+        )
+        come = tf.range(tokens.shape[-1]) < time
+        lowered = tf.where(come, lowered, float("inf"))
+        return _at_most(logits, tokens, lowered)
+
+
+class NoRepeatNgram(Rule):
+    """Forbids tokens that would complete an n-gram for the second time."""
+
+    needs_tokens = True
+
+    def __init__(self, size):
+        self._size = size
+
+    def apply(self, logits, written, state):
+        tokens, time = written.tokens, written.time
+        before, length = self._size - 1, tokens.shape[-1]
         starts = length - before  # positions where an n-gram may start
         if starts <= 0:
             return logits
         # The last n - 1 tokens; indices are clipped while there are fewer.
         last = tf.gather(
-            history, tf.maximum(time - before + tf.range(before), 0), axis=2
+            tokens, tf.maximum(time - before + tf.range(before), 0), axis=2
         )
         seen = tf.range(starts) + before < time
         for i in range(before):
-            seen &= history[..., i : i + starts] == last[..., i : i + 1]
+            seen &= tokens[..., i : i + starts] == last[..., i : i + 1]
         cost = tf.where(seen, NEVER, float("inf"))
-        cost = tf.broadcast_to(cost, tf.shape(history[..., before:]))
-        return _at_most(logits, history[..., before:], cost)
+        cost = tf.broadcast_to(cost, tf.shape(tokens[..., before:]))
+        return _at_most(logits, tokens[..., before:], cost)
+
+
+class Prefix:
+    """Forces the tokens that each row's hypotheses begin with.
+
+    No other rule applies to a forced token, and its log-probability counts.
+
+    Args:
+        tokens: Ids `(batch, P)`, padded.
+        padding: The id that pads them.
+    """
+
+    def __init__(self, tokens, padding):
+        self._length, self._padding = tf.shape(tokens)[1], padding
+        # A column more, for the steps after the longest prefix.
+        self._tokens = tf.pad(
+            tf.cast(tokens, tf.int32), [[0, 0], [0, 1]], constant_values=padding
+        )
+
+    def at(self, time):
+        """Returns whether a row has a token here, `(batch,)`, and this."""
+        here = tf.minimum(time, self._length)
+        token = tf.gather(self._tokens, here, axis=1)
+        return token != self._padding, token
+
+    def force(self, raw, logits, allowed, time):
+        """Returns logits by which only the forced tokens can be chosen.
+
+        Args:
+            raw: The model's own logits.
+            logits: The logits over which the softmax normalizes.
+            allowed: The logits to choose by.
+            time: Number of tokens so far.
+        """
+
+        def forced():
+            here, token = self.at(time)
+            here = here[:, None, None]
+            is_it = tf.one_hot(token, size_of(raw), True, False)[:, None]
+            only = tf.where(is_it, raw, NEVER)
+            return tf.where(here, raw, logits), tf.where(here, only, allowed)
+
+        return tf.cond(time < self._length, forced, lambda: (logits, allowed))
+
+
+class Ruled(NamedTuple):
+    """The logits of a step, after the rules."""
+
+    raw: Any  # the model's own, (batch, N, vocabulary), float32
+    logits: Any  # over which the softmax normalizes
+    allowed: Any  # to choose by; None where they are `logits`
+    penalties: list  # (id, penalty) pairs, added to the logits to choose by
+
+
+class Rules:
+    """Several rules together.
+
+    Args:
+        rules: List of `Rule`s.
+        prefix: The `Prefix`, or None.
+
+    Attributes:
+        need_tokens: Whether `apply` needs the tokens so far.
+        prefix: The argument `prefix`.
+        may_exhaust: Whether the rules can forbid all tokens at once.
+    """
+
+    def __init__(self, rules, prefix: Prefix | None = None):
+        # Those before the softmax first; Python's sort is stable.
+        self._rules = sorted(rules, key=lambda x: not x.before_softmax)
+        self.prefix = prefix
+        self.need_tokens = any(x.needs_tokens for x in self._rules)
+        self.may_exhaust = self.prefix is not None or any(
+            x.may_exhaust for x in self._rules
+        )
+
+    @classmethod
+    def of(cls, search, search_input, limits) -> "Rules":
+        """Returns the rules of one run of a search.
+
+        Args:
+            search: The search, for its options.
+            search_input: The `SearchInput`, for its forbidden tokens and its
+                prefix.
+            limits: The `Limits`, for the minimum length.
+        """
+        end, given = search_input.end_token, search_input.prefix
+        rules = [
+            Forbidden(search_input.forbidden, end),
+            MinLength(limits.shortest, end),
+        ]
+        if search.repetition_penalty != 1:
+            rules.append(RepetitionPenalty(search.repetition_penalty))
+        if search.no_repeat_ngram:
+            rules.append(NoRepeatNgram(search.no_repeat_ngram))
+        prefix = None
+        if given is not None and given.shape[1] != 0:
+            prefix = Prefix(given, search_input.padding)
+        return cls([*rules, *search.rules], prefix)
+
+    def start(self, batch, beams) -> tuple:
+        """Returns the state of each rule before the first token."""
+        states = []
+        for rule in self._rules:
+            state = rule.start(batch, beams)
+            for x in structures.flatten(state):
+                shape = tuple(getattr(x, "shape", ()))
+                if len(shape) < 2 or shape[1] not in (beams, None):
+                    raise ValueError(
+                        f"`{_name(rule)}.start` must return tensors whose "
+                        f"first axes are batch and beams, here {beams} beams. "
+                        f"Received: {described(x)}. For example return "
+                        "`tf.zeros([batch, beams])`; what is the same for all "
+                        "hypotheses belongs into the constructor."
+                    )
+            states.append(state)
+        return tuple(states)
+
+    def apply(self, logits, written: Written, states: tuple) -> Ruled:
+        """Applies all rules to the model's logits `(batch, N, vocabulary)`."""
+        raw = logits = tf.cast(logits, tf.float32)
+        allowed = None
+        for rule, state in zip(self._rules, states, strict=True):
+            if type(rule).apply is Rule.apply:
+                continue
+            before = logits if allowed is None else allowed
+            after = rule.apply(before, written, state)
+            _require_logits(rule, before, after)
+            if rule.before_softmax:
+                logits = after
+            else:
+                allowed = after
+        penalties = [
+            x for rule in self._rules for x in _penalties(rule, written, raw)
+        ]
+        if self.prefix is not None:
+            logits, allowed = self.prefix.force(
+                raw,
+                logits,
+                logits if allowed is None else allowed,
+                written.time,
+            )
+            here, _ = self.prefix.at(written.time)
+            free = tf.cast(~here, tf.float32)
+            penalties = [(token, x * free) for token, x in penalties]
+        return Ruled(raw, logits, allowed, penalties)
+
+    def update(self, tokens, states: tuple, parents=None) -> tuple:
+        """Returns the states after the chosen tokens `(batch, N)`.
+
+        Args:
+            tokens: The tokens.
+            states: The states before them.
+            parents: The hypotheses that they continue, `(batch, N)`; None if
+                each continues itself.
+        """
+        if parents is not None:
+            states = gather(states, parents)
+        found = []
+        for rule, state in zip(self._rules, states, strict=True):
+            after = rule.update(tokens, state)
+            if not _alike(state, after):
+                raise ValueError(
+                    f"`{_name(rule)}.update` must return a state like the one "
+                    "it got: its structure, shapes and dtypes. Received: "
+                    f"{_shown(after)} after {_shown(state)}."
+                )
+            found.append(after)
+        return tuple(found)
+
+
+def _name(rule):
+    return type(rule).__name__
+
+
+def _require_logits(rule, before, after):
+    """Refuses what is no tensor like the logits that a rule got."""
+    if (
+        tf.is_tensor(after)
+        and after.dtype == before.dtype
+        and after.shape.rank == 3
+        and after.shape.is_compatible_with(before.shape)
+    ):
+        return
+    raise ValueError(
+        f"`{_name(rule)}.apply` must return logits like those that it got, "
+        f"float32 of shape {tuple(before.shape)}. Received: "
+        f"{described(after)}. Return for example `logits + NEVER * mask`, "
+        "with a mask of 0 and 1."
+    )
+
+
+def _penalties(rule, written, logits):
+    """Returns a rule's penalties, or refuses ids that are none."""
+    pairs, size = rule.penalties(written.time), logits.shape[-1]
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(
+                f"`{_name(rule)}.penalties` must return a list of pairs (id, "
+                f"penalty). Received: {pairs!r:.200}."
+            )
+        token, _ = pair
+        is_id = isinstance(token, (int, np.integer))
+        if not is_id or token < 0 or (size is not None and token >= size):
+            raise ValueError(
+                f"`{_name(rule)}.penalties` must name ids of the vocabulary, "
+                f"integers from 0 to {'its size' if size is None else size}, "
+                f"excluded. Received: {token!r}. Leave it out."
+            )
+    return pairs
+
+
+def _alike(before, after):
+    """Whether two states have one structure, with shapes and dtypes alike."""
+    try:
+        tf.nest.assert_same_structure(before, after)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tf.nest.flatten(before), tf.nest.flatten(after), strict=True)
+    return all(
+        (x is None and y is None)
+        or (
+            tf.is_tensor(y)
+            and x.dtype == y.dtype
+            and x.shape.is_compatible_with(y.shape)
+        )
+        for x, y in pairs
+    )
+
+
+def _shown(state):
+    return ", ".join(map(described, tf.nest.flatten(state)))
 
 
 def _at_most(logits, tokens, bounds):

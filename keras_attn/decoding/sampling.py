@@ -66,6 +66,8 @@ class Sampling(Search):
         repetition_penalty: Factor of at least 1 that makes tokens less
             likely which the hypothesis has already. Defaults to `1.0`, no
             penalty.
+        rules: List of `keras_attn.decoding.Rule`s on the next token, which
+            apply after the search's own. Defaults to `()`, none.
 
     References:
         - [Fan et al., 2018](https://arxiv.org/abs/1805.04833), section 5.3
@@ -106,6 +108,7 @@ class Sampling(Search):
         default=1, low=1, meaning="is the number of draws"
     )
 
+    rows_are_independent = ids_are_interchangeable = True
     draws = True
 
     def choose(self, step, state):

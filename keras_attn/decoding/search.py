@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from keras_attn import arguments
 from keras_attn.decoding import declared
+from keras_attn.decoding.hypotheses import Hypotheses
 from keras_attn.decoding.independent import IndependentHypotheses
-from keras_attn.decoding.leaving import LeavingLoop
 from keras_attn.decoding.loop import Loop
 from keras_attn.decoding.options import Choice
 from keras_attn.decoding.options import Integer
@@ -19,8 +19,9 @@ from keras_attn.decoding.options import Option
 from keras_attn.decoding.options import PerSource
 from keras_attn.decoding.options import Real
 from keras_attn.decoding.requested import RequestOptions
-from keras_attn.decoding.task import Hypotheses
-from keras_attn.decoding.task import Task
+from keras_attn.decoding.rules import RuleList
+from keras_attn.decoding.run import Run
+from keras_attn.decoding.search_input import SearchInput
 
 
 # For type checkers, which take no fields from the decorated class itself and
@@ -28,7 +29,7 @@ from keras_attn.decoding.task import Task
 # by name, wherever they stand.
 @typing.dataclass_transform(
     frozen_default=True,
-    field_specifiers=(Option, Choice, Integer, Real, PerSource),
+    field_specifiers=(Option, Choice, Integer, Real, PerSource, RuleList),
 )
 class _Record:
     def __init_subclass__(cls, kw_only=False, **kwargs):
@@ -69,9 +70,12 @@ class Search(_Record, kw_only=True):
     `keras.saving.register_keras_serializable`, or pass it:
     `Translator.load(directory, custom_objects={"Mirostat": Mirostat})`.
 
+    Hypotheses that replace each other, as beams do, need a
+    `keras_attn.decoding.Run` of their own, which `run` returns; `BeamSearch`
+    has one.
+
     This interface is provisional: it may change until more searches have
-    used it. It does not yet cover hypotheses that replace each other, as
-    beams do. `BeamSearch` overrides `run` for that.
+    used it.
 
     Args:
         max_length: Longest output in tokens, the end token counted. A
@@ -89,12 +93,21 @@ class Search(_Record, kw_only=True):
         repetition_penalty: Factor of at least 1 that makes tokens less
             likely which the hypothesis has already. Defaults to `1.0`, no
             penalty.
+        rules: List of `keras_attn.decoding.Rule`s on the next token, which
+            apply after the search's own. Defaults to `()`, none.
 
     Attributes:
         draws: Whether the search draws at random. It then needs a seed for
             each row, and `step.numbers` holds the random numbers.
         num_hypotheses: Number of hypotheses per source. Declare it as an
             option if it may vary.
+        streams: Whether a chosen token is final, so that it can be streamed.
+            By default it is with one hypothesis and no `run` of your own.
+        rows_are_independent: Whether the class vouches that no row of a batch
+            depends on another. A `Translator` then does not try the search.
+        ids_are_interchangeable: Whether the class vouches that the search
+            looks at no particular token. A shortlist, which numbers tokens
+            anew, needs that. Neither is inherited.
 
     Example:
         Mirostat ([Basu et al., 2021](https://arxiv.org/abs/2007.14966)) keeps
@@ -116,8 +129,9 @@ class Search(_Record, kw_only=True):
         ...     rate: float = Real(default=0.1, low=0)
         ...     draws = True
         ...
-        ...     def start(self, task):
-        ...         return 2 * self.target * tf.ones([task.batch, 1])
+        ...     def start(self, search_input):
+        ...         ones = tf.ones([search_input.batch, 1])
+        ...         return 2 * self.target * ones
         ...
         ...     def choose(self, step, bound):
         ...         bits = -step.log_probabilities / math.log(2)
@@ -156,9 +170,11 @@ class Search(_Record, kw_only=True):
         meaning="divides the positive logits of repeated tokens",
         advice="1.0 changes nothing, 1.2 is the paper's value.",
     )
+    rules: tuple = RuleList(default=(), last=True)
 
     num_hypotheses = 1
     draws = False
+    rows_are_independent = ids_are_interchangeable = False
     asked = arguments.Former("with_request")
 
     def __init_subclass__(cls, **kwargs):
@@ -167,10 +183,10 @@ class Search(_Record, kw_only=True):
         declared.require(cls, own, _COMMON, _RESERVED)
         annotations = inspect.get_annotations(cls)
         if not dataclasses.is_dataclass(cls):  # its base is `Search` itself
-            last = {name: x for name, x in own.items() if x.last}
-            first = {name: x for name, x in own.items() if not x.last}
             common = {x: y for x, y in _COMMON.items() if x not in own}
-            own = first | common | last
+            # Its own, then the common ones; those that are `last` after all.
+            options = [*own.items(), *common.items()]
+            own = dict(sorted(options, key=lambda item: item[1].last))
             annotations = {**inspect.get_annotations(Search), **annotations}
         cls.__annotations__ = {
             **{name: annotations.get(name, Any) for name in own},
@@ -178,7 +194,9 @@ class Search(_Record, kw_only=True):
         }
         for name, option in own.items():
             field = dataclasses.field(
-                default=option.default, metadata={"option": option}
+                default=option.default,
+                metadata={"option": option},
+                kw_only=option.by_name,
             )
             setattr(cls, name, field)
         dataclasses.dataclass(frozen=True)(cls)
@@ -215,14 +233,20 @@ class Search(_Record, kw_only=True):
             if "option" in x.metadata
         }
 
+    @classmethod
+    def vouches_for(cls, name: str) -> bool:
+        """Returns whether the class itself sets an attribute to true."""
+        return bool(vars(cls).get(name))
+
     def check(self):
         """Raises `ValueError` for options that exclude each other."""
 
-    def start(self, task: Task) -> Any:
+    def start(self, search_input: SearchInput) -> Any:
         """Returns the search's own state before the first token, or None.
 
         Args:
-            task: The `Task`; `task.batch` is the number of rows.
+            search_input: The model and the request; its `batch` is the
+                number of rows.
         """
         return None
 
@@ -258,8 +282,12 @@ class Search(_Record, kw_only=True):
 
     @property
     def streams(self) -> bool:
-        """Whether a chosen token is final, so that it can be streamed."""
-        return self.num_hypotheses == 1
+        """Whether a chosen token is final, so that it can be streamed.
+
+        Where hypotheses replace each other, none is.
+        """
+        own = type(self).run is not Search.run
+        return self.num_hypotheses == 1 and not own
 
     @property
     def request_options(self) -> RequestOptions:
@@ -270,27 +298,32 @@ class Search(_Record, kw_only=True):
         """Returns options as tensors; running them checks their range."""
         return self.request_options.checked(options)
 
-    def option(self, name: str, task: Task) -> Any:
+    def option(self, name: str, search_input: SearchInput) -> Any:
         """Returns an option: the request's, `(batch,)`, or the search's."""
-        if task.options and name in task.options:
-            dtype = self.request_options[name]
-            return tf.cast(task.options[name], dtype)
+        options = search_input.options
+        if options and name in options:
+            return tf.cast(options[name], self.request_options[name])
         return getattr(self, name)
 
-    def with_request(self, task: Task) -> "Search":
+    def with_request(self, search_input: SearchInput) -> "Search":
         """Returns the search with the request's options, `(batch, 1)` each."""
-        if not task.options:
+        if not search_input.options:
             return self
         asked = copy.copy(self)
-        for name in task.options:
-            value = tf.reshape(self.option(name, task), [-1, 1])
+        for name in search_input.options:
+            value = tf.reshape(self.option(name, search_input), [-1, 1])
             object.__setattr__(asked, name, value)
         return asked
 
     def get_config(self) -> dict:
         """Returns the options by name, for `from_config()`."""
-        fields = dataclasses.fields(self)
-        return {x.name: getattr(self, x.name) for x in fields}
+        options = self._options()
+        config = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            option = options.get(field.name)
+            config[field.name] = option.config(value) if option else value
+        return config
 
     @classmethod
     def from_config(cls, config: dict) -> "Search":
@@ -298,34 +331,36 @@ class Search(_Record, kw_only=True):
         former = cls._former_names()
         return cls(**arguments.with_new_names(cls, config, **former))
 
-    def run(self, task: Task):
-        """Returns the run of this search over a task.
+    def run(self, search_input: SearchInput) -> Run:
+        """Returns a run of this search.
 
         `IndependentHypotheses` fits most. A search whose hypotheses replace
-        each other overrides this method.
+        each other overrides this method, to return a `Run` of its own.
         """
-        return IndependentHypotheses(self, task)
+        return IndependentHypotheses(self, search_input)
 
-    def begin(self, task: Task):
-        """Checks a task's options and seed, and returns the run over it."""
-        self.request_options.require_known(task.options or {})
-        if self.draws and task.seed is None:
+    def begin(self, search_input: SearchInput) -> Run:
+        """Checks an input's options and seed, and returns the run."""
+        self.request_options.require_known(search_input.options or {})
+        if self.draws and search_input.seed is None:
             raise ValueError(
                 f"`{type(self).__name__}` needs a seed for each row. "
-                "Received: seed=None. Pass `Task(..., seed=seeds)`, integers "
-                "of shape (batch,): the same seed draws the same hypotheses "
-                "again."
+                "Received: seed=None. Pass `SearchInput(..., seed=seeds)`, "
+                "integers of shape (batch,): the same seed draws the same "
+                "hypotheses again."
             )
-        return self.run(task)
+        run = self.run(search_input)
+        if not isinstance(run, Run):
+            raise TypeError(
+                f"`{type(self).__name__}.run` must return a "
+                f"`keras_attn.decoding.Run`. Received: {run!r:.80}. Subclass "
+                "it."
+            )
+        return run
 
-    def __call__(self, task: Task) -> Hypotheses:
-        """Decodes a task, inside a `tf.function` or eagerly."""
-        run = self.begin(task)
-        if task.over is None:
-            state, recorded = Loop(run, task, self.max_length)()
-        else:
-            state, recorded = LeavingLoop(self, run, task)()
-        return run.results(state, *recorded)
+    def __call__(self, search_input: SearchInput) -> Hypotheses:
+        """Decodes an input, inside a `tf.function` or eagerly."""
+        return Loop(self, search_input)()
 
 
 def _options_in(cls):

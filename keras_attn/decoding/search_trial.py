@@ -5,9 +5,9 @@ import copy
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.arguments import is_ours
 from keras_attn.decoding.search import Search
-from keras_attn.decoding.task import Task
+from keras_attn.decoding.search_input import SearchInput
+from keras_attn.decoding.step_model import StepModel
 
 _STEPS = 4  # longest output of the trial
 _SOURCE = 3  # positions
@@ -22,20 +22,21 @@ def try_search(search: Search, vocabulary: int) -> None:
     A source must get the same hypotheses beside others and alone, also if
     each row of a request sets options of its own. There are as many sources
     as hypotheses, so that tensors by row do not pass for tensors by
-    hypothesis. Only searches of users are tried.
+    hypothesis. A search whose class vouches for its rows, and that has no rules
+    of a user's, is not tried.
 
     Args:
         search: The search.
         vocabulary: Number of ids.
     """
-    if is_ours(type(search)):
+    if search.vouches_for("rows_are_independent") and not search.rules:
         return
     try:
         _Trial(search, vocabulary).run()
     except Exception as error:
         error.add_note(
-            "A `Translator` tries a search of your own on random logits: this "
-            "came from the trial."
+            "A `Translator` tries a search or rules of your own on random "
+            "logits: this came from the trial."
         )
         raise
 
@@ -86,7 +87,18 @@ class _Trial:
                 )
 
     def _decoded(self, rows, options):
-        return self._search(_task(self._logits, rows, options))
+        given = SearchInput(
+            model=_Model(self._logits, rows),
+            start_token=_START,
+            end_token=_END,
+            forbidden=(0, _START),
+            source_lengths=tf.fill([len(rows)], _SOURCE),
+            source_mask=tf.ones([len(rows), _SOURCE], tf.bool),
+            seed=tf.constant(rows + 1, tf.int32),
+            options={name: tf.constant(x[rows]) for name, x in options.items()}
+            or None,
+        )
+        return self._search(given)
 
     def _options(self):
         """Returns values by row for options of its own in a request."""
@@ -121,33 +133,25 @@ def _shorter(search):
     return shorter
 
 
-def _task(logits, rows, options):
-    """Returns a task over some rows of the logits."""
-    count = len(rows)
+class _Model(StepModel):
+    """Gives some rows of logits, by row, time and last token."""
 
-    def start(beams):
-        beside = np.repeat(rows[:, None], beams, axis=1)
-        return tf.constant(beside, tf.int32), tf.zeros([count, beams], tf.int32)
+    def __init__(self, logits, numbers):
+        self._logits, self._numbers = logits, numbers
+        self.rows = len(numbers)
 
-    def step(tokens, state):
+    def start(self, beams, places=None):
+        numbers = np.repeat(self._numbers[:, None], beams, axis=1)
+        return (
+            tf.constant(numbers, tf.int32),
+            tf.zeros([self.rows, beams], tf.int32),
+        )
+
+    def step(self, tokens, state):
         row, time = state
-        place = tf.stack([row, time, tokens % _KINDS], axis=-1)
+        at = tf.stack([row, time, tokens % _KINDS], axis=-1)
         weights = tf.one_hot(tokens % _SOURCE, _SOURCE)
-        return tf.gather_nd(logits, place), weights, (row, time + 1)
-
-    return Task(
-        step=step,
-        start=start,
-        batch=count,
-        start_token=_START,
-        end_token=_END,
-        forbidden=(0, _START),
-        source_lengths=tf.fill([count], _SOURCE),
-        source_mask=tf.ones([count, _SOURCE], tf.bool),
-        seed=tf.constant(rows + 1, tf.int32),
-        options={name: tf.constant(x[rows]) for name, x in options.items()}
-        or None,
-    )
+        return tf.gather_nd(self._logits, at), weights, (row, time + 1)
 
 
 def _same(one, other):

@@ -18,8 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn import arguments
+from keras_attn.arguments import Former
 from keras_attn.decoding import NEVER
-from keras_attn.decoding import Task
+from keras_attn.decoding import SearchInput
 from keras_attn.text.text import Text
 
 _MISSING = -1  # fills the rows of the table
@@ -178,7 +179,7 @@ class Shortlist:
     ) -> list[str]:
         """Returns the tokens of a line's list, in the order of their ids."""
         ids = source_text.source_ids([line])
-        columns = self.columns(ids, source_text, target_text)
+        columns = self.subset(ids, source_text, target_text)
         kept = {*tf.boolean_mask(columns.ids, columns.allowed[0]).numpy()}
         never = {*target_text.special.never_written}
         return [target_text.tokens[i] for i in sorted(kept - never)]
@@ -235,9 +236,11 @@ class Shortlist:
         found = (known[:, :size] > 0) | common
         return tf.ensure_shape(found, [source_ids.shape[0], size])
 
-    def columns(
+    columns = Former("subset")
+
+    def subset(
         self, source_ids, source_text, target_text, forbidden=(), prefix=None
-    ) -> "Columns":
+    ) -> "VocabularySubset":
         """Returns the tokens that a batch needs; arguments as `allowed()`."""
         given = source_ids, source_text, target_text, forbidden, prefix
         allowed = self.allowed(*given)
@@ -253,7 +256,7 @@ class Shortlist:
             ids[:, None],
             tf.range(tf.shape(ids)[0]),
         )
-        return Columns(
+        return VocabularySubset(
             ids=ids,
             allowed=tf.gather(allowed, ids, axis=1),
             places=places,
@@ -272,7 +275,7 @@ class Shortlist:
             return cls(found["table"], found["always"])
 
 
-class Columns(NamedTuple):
+class VocabularySubset(NamedTuple):
     """The tokens of a batch, in whose order the search sees the vocabulary."""
 
     ids: Any  # (columns,)
@@ -285,39 +288,30 @@ class Columns(NamedTuple):
         """Costs that keep a row to its own list, float32 `(batch, columns)`."""
         return tf.where(self.allowed, 0.0, NEVER)
 
-    def task(self, task: Task) -> Task:
-        """Returns a task over these columns, for one over all ids.
+    def restrict(self, search_input: SearchInput) -> SearchInput:
+        """Returns an input over these columns, for one over all ids.
 
-        Its step must return logits of these columns already.
+        Its model must return logits of these columns already.
         """
-
-        def step(tokens, state):
-            return task.step(tf.gather(self.ids, tokens), state)
-
-        prefix = task.prefix
+        prefix, padding = search_input.prefix, search_input.padding
         if prefix is not None:
             prefix = tf.where(
-                prefix == task.padding,
-                self.place_of[task.padding],
+                prefix == padding,
+                self.place_of[padding],
                 tf.gather(self.places, prefix),
             )
-        over = task.over
-        return task._replace(
-            over=over and (lambda given: self.task(over(given))),
-            step=step,
-            start_token=self.place_of[task.start_token],
-            end_token=self.place_of[task.end_token],
-            forbidden=tuple(self.place_of[x] for x in task.forbidden),
+        return search_input._replace(
+            start_token=self.place_of[search_input.start_token],
+            end_token=self.place_of[search_input.end_token],
+            forbidden=tuple(self.place_of[x] for x in search_input.forbidden),
             prefix=prefix,
-            padding=self.place_of[task.padding],
+            padding=self.place_of[padding],
         )
 
-    def written(self, hypotheses):
-        """Returns hypotheses whose tokens are ids again."""
-        tokens = hypotheses.tokens
-        real = tf.sequence_mask(hypotheses.lengths, tf.shape(tokens)[2])
-        ids = tf.where(real, tf.gather(self.ids, tokens), 0)
-        return hypotheses._replace(tokens=ids)
+    def ids_of(self, tokens, real) -> tf.Tensor:
+        """Returns the ids of columns, and 0 where they are not real."""
+        ids = tf.gather(self.ids, tf.where(real, tokens, 0))
+        return tf.where(real, ids, 0)
 
 
 class _Sums:

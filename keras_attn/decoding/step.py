@@ -8,9 +8,10 @@ import tensorflow as tf
 from keras_attn.arguments import Former
 from keras_attn.decoding import candidates
 from keras_attn.decoding import draws
+from keras_attn.decoding.candidates import log_normalizer
 from keras_attn.decoding.described import described
-from keras_attn.decoding.task import POSSIBLE
-from keras_attn.decoding.task import log_normalizer
+from keras_attn.decoding.hypotheses import POSSIBLE
+from keras_attn.decoding.rules import Ruled
 
 
 class Step:
@@ -25,29 +26,27 @@ class Step:
         done: Whether each hypothesis has ended, `(batch, N)`; what is chosen
             for it then plays no role.
         raw: The model's own logits, `(batch, N, vocabulary)`, float32.
-        logits: The logits after the repetition penalty. The softmax
-            normalizes over these.
-        allowed: The logits after masking, or None where they are `logits`.
-        banned: `(id, penalty)` pairs of tokens forbidden in every row.
+        logits: The logits over which the softmax normalizes: the model's,
+            after those rules that change probabilities.
+        allowed: The logits to choose by, or None where they are `logits`.
+            Where a prefix forces a token, no other is allowed.
+        penalties: `(id, penalty)` pairs, to be added to the logits to choose
+            by; `choices` has them.
     """
 
-    likeliest = Former("argmax")
+    likeliest, banned = Former("argmax"), Former("penalties")
 
     def __init__(
         self,
         time: Any,
-        raw: Any,
-        logits: Any,
-        allowed: Any,
-        banned: list,
+        ruled: Ruled,
         alignments: Any,
         scores: Any = None,
         numbers: Any = None,
         done: Any = None,
     ):
         self.time, self.alignments = time, alignments
-        self.raw, self.logits = raw, logits
-        self.allowed, self.banned = allowed, banned
+        self.raw, self.logits, self.allowed, self.penalties = ruled
         self.scores, self.numbers, self.done = scores, numbers, done
         self._likeliest = None  # the tokens and their scores, once computed
 
@@ -55,9 +54,9 @@ class Step:
     def choices(self):
         """Logits `(batch, N, vocabulary)`, below -1e9 for forbidden tokens."""
         allowed = self.logits if self.allowed is None else self.allowed
-        if self.banned:
+        if self.penalties:
             size = candidates.size_of(allowed)
-            allowed += candidates.penalties(self.banned, size)
+            allowed += candidates.penalties(self.penalties, size)
         return allowed
 
     @functools.cached_property
@@ -67,7 +66,7 @@ class Step:
         A forbidden token's is below -1e9; the others are not renormalized.
         """
         return candidates.log_probabilities(
-            self.logits, self.banned, self.allowed
+            self.logits, self.penalties, self.allowed
         )
 
     def scores_with(self, tokens):
@@ -83,7 +82,7 @@ class Step:
     def argmax(self):
         """Returns the likeliest token of each hypothesis, `(batch, N)`."""
         given = self.logits, self.scores
-        rules = self.banned, self.allowed
+        rules = self.penalties, self.allowed
         if self.logits.shape[1] > 1 or candidates.is_small(self.logits):
             scores, tokens = candidates.likeliest(*given, *rules)
         else:
@@ -139,18 +138,3 @@ class Step:
                 f"{float(tf.reduce_min(weights))}. Give a weight to a token "
                 "that is allowed, such as `step.argmax()`."
             )
-
-    def of_beams(self, first, count):
-        """Returns the step of `count` beams from `first` on."""
-
-        def some(x):
-            return None if x is None else x[:, first : first + count]
-
-        return Step(
-            self.time,
-            some(self.raw),
-            some(self.logits),
-            some(self.allowed),
-            self.banned,
-            some(self.alignments),
-        )

@@ -26,11 +26,21 @@ def uniform(seed, count, length):
         float32 tensor of shape `(length, batch, count)`. Each number depends
         on its row's seed, its hypothesis and its time.
     """
-    # Casts, not bitcasts, which ONNX lacks: a negative seed wraps around.
-    key = tf.cast(tf.cast(seed, tf.int32), tf.uint32)[None, :, None]
+    time = tf.range(length)[:, None, None]
     shape = [length, tf.shape(seed)[0], count]
-    hypothesis = tf.cast(tf.range(count), tf.uint32)
-    time = tf.cast(tf.range(length), tf.uint32)[:, None, None]
+    return _uniform(seed, tf.range(count), time, shape)
+
+
+def uniform_at(seed, count, time):
+    """Returns such numbers `(batch, count)` of one step, `time`."""
+    shape = [tf.shape(seed)[0], count]
+    return _uniform(seed, tf.range(count), time, shape)
+
+
+def _uniform(seed, hypothesis, time, shape):
+    # Casts, not bitcasts, which ONNX lacks: a negative seed wraps around.
+    key = tf.cast(tf.cast(seed, tf.int32), tf.uint32)[:, None]
+    hypothesis, time = (tf.cast(x, tf.uint32) for x in (hypothesis, time))
     bits, _ = threefry(
         (tf.broadcast_to(key, shape), tf.zeros(shape, tf.uint32)),
         (tf.broadcast_to(hypothesis, shape), tf.broadcast_to(time, shape)),

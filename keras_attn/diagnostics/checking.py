@@ -6,18 +6,18 @@ import keras
 import numpy as np
 
 from keras_attn.arguments import is_ours
-from keras_attn.diagnostics.examples import examples_for
 from keras_attn.diagnostics.finding import Finding
 from keras_attn.diagnostics.finding import Findings
 from keras_attn.diagnostics.first_batches import Unusable
 from keras_attn.diagnostics.first_batches import first_batches
 from keras_attn.diagnostics.ids import Batches
 from keras_attn.diagnostics.ids import filled_by
+from keras_attn.diagnostics.made_up_inputs import examples_for
 from keras_attn.diagnostics.objective import Objective
 from keras_attn.diagnostics.probes import Probes
-from keras_attn.diagnostics.runs import Runs
 from keras_attn.graph.flat_graph import Graph
 from keras_attn.graph.flat_graph import tables_of
+from keras_attn.graph.model_runs import ModelRuns
 from keras_attn.graph.probabilities import logits_instead
 from keras_attn.keras_internals import is_functional
 from keras_attn.text.special_tokens import PAD
@@ -102,7 +102,7 @@ def check(
     _require_decoder(model, functional)
     findings = Findings()
     graph = Graph(functional)
-    runs = Runs(model, graph)
+    runs = ModelRuns(model, graph)
     tables, sizes = zip(
         *(tables_of(graph, key) for key in graph.inputs), strict=True
     )

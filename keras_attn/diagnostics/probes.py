@@ -5,7 +5,15 @@ import functools
 import numpy as np
 from keras import layers
 
-from keras_attn.diagnostics import blame
+from keras_attn.diagnostics.lost_mask import LostMask
+from keras_attn.graph.differences import CLEAN
+from keras_attn.graph.differences import WRONG
+from keras_attn.graph.differences import culprit
+from keras_attn.graph.differences import differ
+from keras_attn.graph.differences import differ_where_both_are
+from keras_attn.graph.differences import first_row_changes
+from keras_attn.graph.differences import leaks
+from keras_attn.graph.differences import not_finite
 from keras_attn.graph.probabilities import are_probabilities
 
 
@@ -13,8 +21,8 @@ class Probes:
     """Runs a model on made-up inputs, and checks the results.
 
     Args:
-        runs: `Runs` of the model.
-        examples: `Examples` for the model.
+        runs: `ModelRuns` of the model.
+        examples: `MadeUpInputs` for the model.
         random: A NumPy generator.
         findings: `Findings` to add to.
     """
@@ -75,7 +83,7 @@ class Probes:
         if np.isfinite(self._given(own)).all():
             return False
         values = self._runs.trace(self._arrays, own)
-        call = self._blame({k: blame.not_finite(x) for k, x in values.items()})
+        call = self._blame({k: not_finite(x) for k, x in values.items()})
         self._findings.wrong(
             "finite",
             _name(call),
@@ -90,12 +98,12 @@ class Probes:
         others = self._runs.other_seeds(weights)
         first = self._given(weights)
         second = self._runs.logits(self._arrays, others)
-        if blame.differ(first, second, self._apart) == blame.CLEAN:
+        if differ(first, second, self._apart) == CLEAN:
             return False
         first = self._runs.trace(self._arrays, weights)
         second = self._runs.trace(self._arrays, others)
         call = self._blame(
-            {k: blame.differ(first[k], second[k], self._alike) for k in first}
+            {k: differ(first[k], second[k], self._alike) for k in first}
         )
         self._findings.doubtful(
             "random",
@@ -118,13 +126,13 @@ class Probes:
             old = self._given(weights)
             new = self._runs.logits(others, weights)
             tell = (rows, self._alike)
-            if blame.first_row_changes(old, new, *tell) != blame.WRONG:
+            if first_row_changes(old, new, *tell) != WRONG:
                 continue
             old = self._runs.trace(self._arrays, weights)
             new = self._runs.trace(others, weights)
             call = self._blame(
                 {
-                    key: blame.first_row_changes(old[key], new[key], *tell)
+                    key: first_row_changes(old[key], new[key], *tell)
                     for key in old
                 }
             )
@@ -151,7 +159,7 @@ class Probes:
                 new = self._runs.logits(arrays, weights)
                 felt = max(felt, np.max(np.abs(new - old)))
                 tell = (changed, length, self._alike)
-                if blame.leaks(old, new, *tell) == blame.WRONG:
+                if leaks(old, new, *tell) == WRONG:
                     self._report_leak(arrays, changed, weights)
                     return
         if not felt and length > 1:
@@ -187,7 +195,7 @@ class Probes:
         new = self._runs.trace(arrays, weights)
         tell = (changed, self._examples.target, self._alike)
         call = self._blame(
-            {key: blame.leaks(old[key], new[key], *tell) for key in old}
+            {key: leaks(old[key], new[key], *tell) for key in old}
         )
         self._findings.wrong(
             "leak",
@@ -250,13 +258,13 @@ class Probes:
         for weights in self._weights:
             old = self._given(weights)
             new = self._runs.logits(padded, weights)
-            if blame.differ(old, new, self._apart) == blame.CLEAN:
+            if differ(old, new, self._apart) == CLEAN:
                 continue
             noises = self._runs.noises(self._arrays, weights)
             alone = self._runs.trace(self._arrays, weights)
             beside = self._runs.trace(padded, weights)
             verdicts = self._verdicts(
-                alone, beside, noises, blame.differ_where_both_are
+                alone, beside, noises, differ_where_both_are
             )
             if not self._is_wrong(verdicts):
                 continue
@@ -264,7 +272,9 @@ class Probes:
             grown = {
                 key for key in alone if alone[key].shape != beside[key].shape
             }
-            layer, why = Lost(self._graph, self._runs.masks).why(call, grown)
+            layer, why = LostMask(self._graph, self._runs.masks).why(
+                call, grown
+            )
             self._findings.doubtful(
                 "mask",
                 layer,
@@ -276,7 +286,7 @@ class Probes:
     def loses_target_mask(self):
         """Returns the layer that loses the target's mask, and how."""
         self._runs.trace(self._arrays, self._weights[0])
-        lost = Lost(self._graph, self._runs.masks)
+        lost = LostMask(self._graph, self._runs.masks)
         (key, *_) = self._graph.outputs
         length = self._examples.target
         symbols = self._graph.symbols
@@ -302,12 +312,12 @@ class Probes:
             arrays = self._arrays
             eager = self._runs.eager(arrays, weights)
             graph = self._runs.logits(arrays, weights)
-        if blame.differ(graph, eager, self._apart) == blame.CLEAN:
+        if differ(graph, eager, self._apart) == CLEAN:
             return
         noises = self._runs.noises(arrays, weights)
         graph = self._runs.trace(arrays, weights)
         eager = self._runs.trace(arrays, weights, compiled=False)
-        verdicts = self._verdicts(eager, graph, noises, blame.differ)
+        verdicts = self._verdicts(eager, graph, noises, differ)
         if not self._is_wrong(verdicts):
             return
         call = self._blame(verdicts)
@@ -338,10 +348,10 @@ class Probes:
         }
 
     def _is_wrong(self, verdicts):
-        return verdicts[self._graph.outputs[0]] != blame.CLEAN
+        return verdicts[self._graph.outputs[0]] != CLEAN
 
     def _blame(self, verdicts):
-        return blame.culprit(self._graph, verdicts, self._graph.outputs[0])
+        return culprit(self._graph, verdicts, self._graph.outputs[0])
 
     def _first_like(self, values, is_like):
         """Returns the earliest call from which on all outputs pass a test.
@@ -361,132 +371,8 @@ class Probes:
             call = self._graph.writer(before[0])
 
 
-class Lost:
-    """Finds out where a mask was lost.
-
-    Args:
-        graph: A `Graph`.
-        masks: `Masks` of a run of the graph.
-    """
-
-    def __init__(self, graph, masks):
-        self._graph = graph
-        self._masks = masks
-
-    def why(self, victim, padded):
-        """Returns the layer that makes a call see padding, and an explanation.
-
-        Args:
-            victim: The first call whose result padding changes.
-            padded: Keys of the tensors that padding makes longer.
-        """
-        reads = [key for key in victim.reads if key in padded]
-        masks = [x for x in reads if self._graph.symbols[x].dtype == "bool"]
-        if masks:
-            return victim.name, (
-                f"{victim} gets a mask as an argument, from "
-                f"{self._graph.writer(masks[0])}, that is true at padding. "
-                "Make it from the ids, `keras.ops.not_equal(ids, 0)`."
-            )
-        for key in reads:
-            if not self._masks.read[id(victim), key]:
-                return self.since(key, victim, padded.__contains__)
-        return victim.name, f"{victim} {_ignores_mask(victim)}"
-
-    def since(self, key, reader, is_padded):
-        """Returns the layer that lost a tensor's mask, and an explanation.
-
-        Args:
-            key: Key of a tensor that has no mask when it is read.
-            reader: The call that reads it, or `None` for an output.
-            is_padded: Function of a key that tells whether its tensor has
-                padding.
-        """
-        sees = f"{reader} reads padding as tokens" if reader else ""
-        while True:
-            taker = self._masks.takers.get(key)
-            if taker is not None:
-                return taker.name, (
-                    f"{taker} removes the mask of its input, so {sees}. Give "
-                    "it a tensor of its own, by "
-                    "`keras.layers.LayerNormalization()` or "
-                    "`keras.layers.Rescaling(1.0)` before it, or use "
-                    "`keras_attn.Attention`, which keeps masks."
-                )
-            writer = self._graph.writer(key)
-            if writer is None:
-                return self._never_made(key, reader)
-            before = [x for x in writer.reads if is_padded(x)]
-            if any(self._masks.read[id(writer), x] for x in before):
-                return writer.name, (
-                    f"{writer} drops the mask"
-                    + (f", so {sees}" if reader else "")
-                    + ". Use a layer that passes masks on (operations of "
-                    "`keras.ops`, `Reshape` and `Lambda` do not; your own "
-                    "layer does with `supports_masking = True`), or pass the "
-                    "mask as an argument, `mask=` or `value_mask=`."
-                )
-            if not before:
-                return writer.name, (
-                    f"{writer} makes a sequence without a mask"
-                    + (f", so {sees}" if reader else "")
-                    + ". Pass the mask as an argument, `mask=` or "
-                    "`value_mask=`."
-                )
-            if self._graph.writer(before[0]) is None:
-                return self._never_made(before[0], writer)
-            key = before[0]
-
-    def _never_made(self, key, reader):
-        symbol = self._graph.symbols[key]
-        if reader is None:
-            return None, f"the input '{symbol.name}' has no mask."
-        if isinstance(reader.operation, layers.Embedding):
-            return reader.name, (
-                f"{reader} makes no mask. Pass `mask_zero=True` to it."
-            )
-        if "float" in symbol.dtype:
-            return reader.name, (
-                f"{reader} reads the input '{symbol.name}', which has no "
-                "mask. Put `keras.layers.Masking()` between: it takes frames "
-                "that are all zero for padding. If all sources have one "
-                "length, ignore this warning."
-            )
-        return reader.name, (
-            f"{reader} reads the ids of '{symbol.name}' and makes no mask. "
-            "Pass the mask `keras.ops.not_equal(ids, 0)` to the layers that "
-            "read the sequence."
-        )
-
-
 def _name(call):
     return None if call is None else call.name
-
-
-def _is_recurrent(operation):
-    return isinstance(operation, (layers.RNN, layers.Bidirectional))
-
-
-def _ignores_mask(call):
-    if _is_recurrent(call.operation) and len(call.reads) > 1:
-        return (
-            "ignores the mask of its input, because Keras passes no mask to a "
-            "layer that is called with `initial_state`. Pass it as an "
-            "argument: `mask=keras.ops.not_equal(ids, 0)`."
-        )
-    kind = type(call.operation).__name__
-    if "Conv" in kind or "Pool" in kind:
-        return (
-            "takes no mask, and reads the padding next to the last tokens. "
-            "Multiply its input by the mask, so that padding is zero, as it "
-            "is beyond the end of the longest source. Or replace the layer by "
-            "a recurrent layer or attention. A small difference at the end "
-            "may do no harm."
-        )
-    return (
-        "gets a mask and does not use it. Let its `call` take `mask`, or give "
-        "padding no weight in another way."
-    )
 
 
 def _causal_advice(call):

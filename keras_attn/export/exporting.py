@@ -19,6 +19,7 @@ from keras_attn.export.tf_saved_model.lengths import open_axes
 from keras_attn.export.tf_saved_model.lengths import warn_of_padding
 from keras_attn.export.tf_saved_model.rows import MAX_ROWS
 from keras_attn.export.tf_saved_model.signatures import Signatures
+from keras_attn.export.tf_saved_model.steps import require_rules
 from keras_attn.export.tf_saved_model.warm_up import write_warm_up
 from keras_attn.export.tf_saved_model.weights import StoredWeights
 from keras_attn.export.tf_saved_model.weights import require_stored
@@ -67,7 +68,7 @@ def export(
             `lengths`; the export sets features past these to zero. Pass
             `False` if all requests are unpadded and of one size. The default,
             `None`, means the same but warns.
-        buckets: Most buckets into which a batch of texts is parted by length.
+        buckets: Most buckets into which a batch of texts is split by length.
             They are decoded one after another, each padded to its own longest
             text, which keeps a long text from slowing short ones down. 1
             decodes all together. Defaults to 4, and under XLA to 1, as XLA
@@ -122,6 +123,8 @@ def export(
             "XLA cannot compile a search with a shortlist, whose number of "
             "tokens varies. Received: jit_compile=True. Leave it out."
         )
+    if "step" in names:
+        require_rules(translator.search)
     require_stored(weights)
     if max_rows is not None:
         arguments.positive(max_rows, "max_rows", "`None` is for any number.")

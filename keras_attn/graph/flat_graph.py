@@ -13,8 +13,8 @@ from keras_attn.keras_internals import set_keras_mask
 from keras_attn.keras_internals import without_training
 
 
-class Call:
-    """One call of a layer or operation.
+class FlatCall:
+    """One call of a layer or operation, of a model or within it.
 
     Attributes:
         operation: The layer or operation.
@@ -95,7 +95,7 @@ class Graph:
             if size is not None
         }
 
-    def run(self, inputs, masks=None, watch=None):
+    def run(self, inputs, masks=None, watch=None, count=None, masked=True):
         """Computes all tensors, without dropout and noise.
 
         Args:
@@ -103,29 +103,43 @@ class Graph:
             masks: Optional `Masks` to fill.
             watch: Optional function of a tensor's key and value, called
                 before another call reads the tensor.
+            count: How many calls to run. Defaults to all.
+            masked: Whether calls get the masks that Keras passes on. Else
+                calls that only make masks are left out.
 
         Returns:
             The values by their keys.
         """
         values = dict(zip(self.inputs, inputs, strict=True))
-        for call in self.calls:
+        left_out = set() if masked else self._masks()
+        for call in self.calls[:count]:
+            if left_out.issuperset(call.writes):
+                continue
             self.running = call
-            read = [values[key] for key in call.reads]
-            masked = [get_keras_mask(x) is not None for x in read]
+            read = [values.get(key) for key in call.reads]
+            were_masked = [get_keras_mask(x) is not None for x in read]
             outputs = call.run(read)
+            for x in [] if masked else outputs:
+                if get_keras_mask(x) is not None:
+                    set_keras_mask(x, None)
             values.update(zip(call.writes, outputs, strict=True))
             if watch is not None:
                 for key, value in zip(call.writes, outputs, strict=True):
                     watch(key, value)
             if masks is not None:
                 wrote = [get_keras_mask(x) is not None for x in outputs]
-                masks.add(call, masked, wrote)
-                for x, before in zip(read, masked, strict=True):
+                masks.add(call, were_masked, wrote)
+                for x, before in zip(read, were_masked, strict=True):
                     if before and get_keras_mask(x) is None:
                         # A layer may return its input: one value, two keys.
                         same = [k for k, value in values.items() if value is x]
                         masks.takers.update(dict.fromkeys(same, call))
         return values
+
+    def _masks(self):
+        """Returns the keys of the tensors that are masks of others."""
+        of = {id(get_keras_mask(x)) for x in self.symbols.values()}
+        return {key for key, x in self.symbols.items() if id(x) in of}
 
     def _open(self, model, path):
         for node in nodes_in_order(graph_of(model)):
@@ -134,7 +148,7 @@ class Graph:
                 self._enter(node, path, reads)
                 continue
             writes = [self._key(path, x) for x in node.outputs]
-            self.calls.append(Call(node.operation, node, reads, writes))
+            self.calls.append(FlatCall(node.operation, node, reads, writes))
 
     def _enter(self, node, path, reads):
         inner = node.operation
@@ -163,7 +177,7 @@ class Graph:
         return key
 
 
-class _Enter(Call):
+class _Enter(FlatCall):
     """Passes a tensor to an input of a nested model, in that input's dtype."""
 
     def __init__(self, operation, node, reads, writes, symbol):

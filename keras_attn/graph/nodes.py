@@ -39,11 +39,6 @@ def calls_between(entries, outputs) -> list[Call]:
     return kept[::-1]
 
 
-def all_nodes(model) -> list:
-    """Returns Keras's nodes of a functional model, each after its inputs."""
-    return [node for node in _ordered(model.outputs) if not node.is_input]
-
-
 def _nodes_after(tensors, outputs):
     after = {}  # id of a node -> whether it or a node before made a tensor
     found = []

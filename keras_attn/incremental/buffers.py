@@ -39,6 +39,11 @@ def with_room(state, room):
     return replace(state, Past, changed)
 
 
+def without(state):
+    """Returns a state without its buffers, which alone may grow."""
+    return replace(state, Past, lambda past: past.step)
+
+
 def widened(state, count):
     """Returns a state whose buffers have `count` more places."""
 

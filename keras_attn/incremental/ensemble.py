@@ -79,14 +79,14 @@ class Ensemble:
         members, encoded = zip(*pairs, strict=True)
         return Ensemble(members), encoded
 
-    def narrow(self, encoded: tuple, ids, costs) -> tuple:
+    def restrict_vocabulary(self, encoded: tuple, ids, costs) -> tuple:
         """Leaves out the logits of all tokens but some, for each model.
 
         Each model's log-probabilities are those among a row's own tokens, so
         they do not depend on the other rows.
         """
         pairs = [
-            x.narrow(one, ids, costs)
+            x.restrict_vocabulary(one, ids, costs)
             for x, one in zip(self.members, encoded, strict=True)
         ]
         members, encoded = zip(*pairs, strict=True)
@@ -176,9 +176,9 @@ class Ensemble:
             member.check_in_graph(*inputs)
 
     @property
-    def is_ours(self) -> bool:
-        """Whether every stepper is one of this package."""
-        return all(x.is_ours for x in self.members)
+    def rows_leave(self) -> bool:
+        """Whether rows may leave a batch, as `Incremental.rows_leave`."""
+        return all(x.rows_leave for x in self.members)
 
     @property
     def models(self) -> tuple[keras.Model, ...]:

@@ -206,6 +206,7 @@ class _Either(Stepper):
         self.few = few
         self._plain, self._hoisted = plain, hoisted
         self.attends, self.outputs = plain.attends, plain.outputs
+        self.rows_leave = plain.rows_leave
         self.reads = hoisted.reads
 
     def start(self, prepared, batch, beams, max_length):

@@ -14,14 +14,14 @@ import numpy as np
 from keras import ops
 
 from keras_attn.backend import take_beams
+from keras_attn.graph.causes import Causes
 from keras_attn.incremental.hoisting import hoist
-from keras_attn.incremental.narrowing import narrow
 from keras_attn.incremental.path import Path
-from keras_attn.incremental.proof.record import first_wrong_in_graph
-from keras_attn.incremental.proof.verify import Comparison
+from keras_attn.incremental.proof.comparison import Comparison
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import refuse_quantized
 from keras_attn.incremental.registry import unlike_parent
+from keras_attn.incremental.vocabulary_subset import restrict_vocabulary
 from keras_attn.keras_internals import in_graph
 from keras_attn.keras_internals import layers_within
 
@@ -163,7 +163,7 @@ class Incremental:
         cut._path, prepared = hoist(self._path, encoded.prepared, compiled)
         return cut, encoded._replace(prepared=prepared)
 
-    def narrow(self, encoded: Encoded, ids, costs) -> tuple:
+    def restrict_vocabulary(self, encoded: Encoded, ids, costs) -> tuple:
         """Leaves out the logits of all tokens but some.
 
         Args:
@@ -177,7 +177,9 @@ class Incremental:
             TensorFlow function that called this, and for these sources.
         """
         cut = copy.copy(self)
-        cut._path, prepared = narrow(self._path, encoded.prepared, ids)
+        cut._path, prepared = restrict_vocabulary(
+            self._path, encoded.prepared, ids
+        )
         return cut, Encoded(prepared, costs)
 
     def start(
@@ -292,9 +294,9 @@ class Incremental:
         return self._path.attends
 
     @property
-    def is_ours(self) -> bool:
-        """Whether every stepper is one of this package."""
-        return self._path.is_ours
+    def rows_leave(self) -> bool:
+        """Whether rows may leave a batch between steps: all steppers say so."""
+        return self._path.rows_leave
 
     @property
     def models(self) -> tuple[keras.Model, ...]:
@@ -372,7 +374,7 @@ class Incremental:
             ValueError: If the results differ. The message names the first
                 layer whose output differs.
         """
-        other = first_wrong_in_graph(self.model, inputs)
+        other = Causes(self.model, inputs).only_in_graph()
         if other is not None:
             raise ValueError(
                 "To score whole targets, a model must compute the same inside "

@@ -7,7 +7,6 @@ import copy
 
 import keras
 
-from keras_attn.arguments import is_ours
 from keras_attn.graph.nodes import calls_between
 from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental import contract
@@ -85,12 +84,9 @@ class Path:
         return found
 
     @property
-    def is_ours(self):
-        """Whether every stepper, also of inner models, is this package's."""
-        return all(
-            is_ours(type(x)) and (x.path is None or x.path.is_ours)
-            for x in self.steppers
-        )
+    def rows_leave(self):
+        """Whether every stepper lets rows leave a batch between steps."""
+        return all(x.rows_leave for x in self.steppers)
 
     @property
     def variables(self):

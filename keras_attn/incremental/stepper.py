@@ -27,7 +27,7 @@ class Stepper:
       batch.
     - Sizes do not change from step to step. A buffer that is filled step by
       step has room for `max_length` positions, and `time_axes()` tells its
-      axis.
+      axis. (Those of the package's attentions grow, by searches' own doing.)
 
     This interface is provisional: it may change until more kinds of decoding
     have used it.
@@ -49,6 +49,9 @@ class Stepper:
     position_wise = False  # whether it treats each position alone
     uses_position = False  # whether `step()` needs the position's number
     attends = False  # whether it attends to the source
+    # Whether rows that are done may leave a batch between two steps. Set it if
+    # every tensor of `prepare()` and of a state has a row for each source.
+    rows_leave = False
     # the longest target that it takes, None for any length
     longest: int | None = None
     # What an error says if the model uses an output that `outputs` lacks.

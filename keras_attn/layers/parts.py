@@ -31,11 +31,6 @@ class Part(keras.layers.Layer):
     # How a subclass writes `call`, for an error.
     example = "call(self, ...)"
 
-    @property
-    def is_built_in(self):
-        """Whether the part belongs to this package."""
-        return arguments.is_ours(type(self))
-
     def writes(self, method):
         """Whether a class of a user's own overrides this method."""
         kinds = type(self).__mro__

@@ -11,7 +11,7 @@ _SPACE = "▁"  # how SentencePiece marks the begin of a word
 def spans(tokens) -> list[tuple[int, int, str]]:
     """Returns the words of subwords: first index, index after, spelling.
 
-    The way that subwords are marked is told from the tokens: `▁` where a word
+    The tokens themselves show how subwords are marked: `▁` where a word
     begins (SentencePiece), `##` where it goes on (WordPiece),
     `@@` where it will go on (subword-nmt), or single bytes, `<0x20>` between
     two words. Special tokens such as `</s>` are words of their own. Tokens

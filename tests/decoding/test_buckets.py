@@ -19,7 +19,6 @@ from support.two_texts import made as model_of_two_texts
 import keras_attn
 from keras_attn.decoding import Hypotheses
 from keras_attn.decoding import batching as buckets
-from keras_attn.decoding.translator.pipeline import Found
 
 pytestmark = pytest.mark.full
 
@@ -136,9 +135,9 @@ def test_padding_within_a_row_is_no_end(made_beam):
     ids = pipeline.sources.text.source_ids(tf.constant(LINES)).numpy()
     long = np.argsort((ids != 0).sum(axis=1))[-2:]
     ids[long, 30] = 0
-    alone = pipeline.search_inputs((tf.constant(ids[long]),), {}).hypotheses
+    alone = pipeline.search_inputs((tf.constant(ids[long]),), {})
     parted = pipeline.for_export(False)
-    found = parted.search_inputs((tf.constant(ids),), {}).hypotheses
+    found = parted.search_inputs((tf.constant(ids),), {})
     np.testing.assert_array_equal(tf.gather(found.tokens, long), alone.tokens)
     np.testing.assert_allclose(
         tf.gather(found.scores, long), alone.scores, rtol=1e-5, atol=1e-4
@@ -244,16 +243,17 @@ def test_a_graph_decodes_each_bucket_at_its_own_width():
             finished=each > 0,
             alignments=tf.fill([rows, 1, 1, width], 1.0),
         )
-        return Found(found, ())
+        return found
 
     text = toy_models.SOURCE
     ids = text.source_ids(tf.constant(LINES))
     request = {"seed": tf.range(len(LINES))}
     for most, longest, sizes in [(4, 60, [2, 15, 40]), (4, 1, [57])]:
         decode = tf.function(
-            buckets.Buckets(((0, text),), most, longest), autograph=False
+            buckets.BucketedDecoding(((0, text),), most, longest),
+            autograph=False,
         )
-        found = decode(search, (ids,), request).hypotheses
+        found = decode(search, (ids,), request)
         assert found.tokens.numpy().ravel().tolist() == [*range(len(LINES))]
         of = found.lengths.numpy().ravel()
         assert sorted({*of.tolist()}) == sizes

@@ -4,6 +4,9 @@ The oracle is the whole model, which reads each output at once and has no
 buffers.
 """
 
+import copy
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -146,14 +149,15 @@ def test_there_is_a_place_for_each_step_and_no_more(models):
 
     @tf.function(input_signature=[pipeline.sources.input_specs])
     def places(inputs):
-        task = pipeline.task(inputs, pipeline.cut.encode(*inputs), {})
-        fixed, state, found = task.start(3), task.start(3, 0), []
-        assert len(task.buffers(fixed)) == 4
+        encoded = pipeline.cut.encode(*inputs)
+        model = pipeline.step_model(encoded, tf.shape(inputs[0])[0])
+        fixed, state, found = model.start(3), model.start(3, 0), []
+        assert len(model.caches(fixed)) == 4
         for _ in range(4):
             last = tf.ones([len(LINES), 3], tf.int32)
-            _, _, state = task.step(last, state)
-            state = task.reorder(state, tf.zeros_like(last))
-            found += [tf.shape(x)[-2] for x in task.buffers(state)]
+            _, _, state = model.step(last, state)
+            state = model.reorder(state, tf.zeros_like(last))
+            found += [tf.shape(x)[-2] for x in model.caches(state)]
         return found, [tf.shape(x) for x in structures.flatten(fixed)]
 
     found, fixed = places(pipeline.sources.inputs((tf.constant(LINES),)))
@@ -165,7 +169,25 @@ def test_a_search_runs_eagerly_too(models):
     made = translator(models("heads"), "beam")
     expected = made(LINES)
     inputs = made.pipeline.sources.inputs((tf.constant(LINES),))
-    found = made.pipeline.decode_inputs(inputs, {}).hypotheses
+    found = made.pipeline.decode_inputs(inputs, {})
     np.testing.assert_allclose(
         found.scores[:, 0], [x.score for x in expected], rtol=1e-5, atol=1e-5
     )
+
+
+# A batch of known size has a cache of one place when the first token is read.
+@pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
+def test_several_start_tokens_are_read_in_a_batch_of_known_size(models):
+    text = copy.copy(TARGET)
+    text.special = dataclasses.replace(TARGET.special, start=(1, 6))
+    made = keras_attn.Translator(
+        models("heads"), SOURCE, text, keras_attn.GreedySearch(max_length=8)
+    )
+    ids = tf.constant(SOURCE.ids(LINES[:2]))
+    expected = made.decode_ids(ids).tokens
+    for shape in ([None, None], [2, None], ids.shape):
+        decode = tf.function(
+            lambda x: made.decode_ids(x).tokens,
+            input_signature=[tf.TensorSpec(shape, tf.int32)],
+        )
+        np.testing.assert_array_equal(decode(ids), expected)

@@ -17,7 +17,7 @@ from support.toys import TARGET
 from support.transformers import transformer
 
 import keras_attn
-from keras_attn.decoding import leaving
+from keras_attn.decoding import loop
 
 pytestmark = pytest.mark.full
 
@@ -73,21 +73,21 @@ SEARCHES = {
 @pytest.fixture(autouse=True)
 def left(monkeypatch):
     """Lets single rows leave too; returns how many were at work then."""
-    found, without = [], leaving._without
+    found, without = [], loop._without
 
-    def noting(work, done):
-        work = without(work, done)
+    def noting(*given):
+        rows, *others = without(*given)
 
         def note(rows):
             found.append(int(rows))
             return np.zeros(0, "int32")
 
-        seen = tf.numpy_function(note, [tf.size(work.rows)], tf.int32)
+        seen = tf.numpy_function(note, [tf.size(rows)], tf.int32)
         with tf.control_dependencies([seen]):
-            return work._replace(rows=tf.identity(work.rows))
+            return tf.identity(rows), *others
 
-    monkeypatch.setattr(leaving, "LEAST", 1)
-    monkeypatch.setattr(leaving, "_without", noting)
+    monkeypatch.setattr(loop, "LEAST", 1)
+    monkeypatch.setattr(loop, "_without", noting)
     return found
 
 
@@ -126,13 +126,13 @@ def test_each_row_is_decoded_as_if_alone(name, search, left):
         ids = np.zeros((len(LINES), 2), "int32")
         ids[4:7] = [[4, 5], [5, 0], [4, 4]]
         request["prefix"] = tf.constant(ids)
-    found = pipeline.search_inputs(inputs, request).hypotheses
+    found = pipeline.search_inputs(inputs, request)
     assert len(left) > 1 and len(set(found.lengths.numpy()[:, 0])) > 3
     left.clear()
     for i, row in alone(pipeline.search_inputs, inputs, request):
         assert_same(
             tf.nest.map_structure(lambda x, i=i: x[i : i + 1], found),
-            row.hypotheses,
+            row,
         )
     assert not left
 
@@ -235,7 +235,7 @@ def test_the_loader_of_tensorflow_serving_answers_alike(
     name, tmp_path, monkeypatch, left
 ):
     monkeypatch.undo()  # an export cannot hold a Python function
-    monkeypatch.setattr(leaving, "LEAST", 1)
+    monkeypatch.setattr(loop, "LEAST", 1)
     made = keras_attn.Translator(
         MODELS[name](), SOURCE, TARGET, keras_attn.BeamSearch(3, max_length=24)
     )

@@ -23,6 +23,7 @@ from support.spelling import random_automaton
 from keras_attn import BeamSearch
 from keras_attn import GreedySearch
 from keras_attn import Sampling
+from keras_attn.decoding import StepModel
 from keras_attn.decoding import candidates
 from keras_attn.decoding import draws
 
@@ -81,7 +82,7 @@ def rows(values):
 
 @st.composite
 def inputs(draw, search, states, letters):
-    """Draws the inputs of a task's rows, and options of the request."""
+    """Draws the inputs of some rows, and options of the request."""
     made = {"source_lengths": np.array(draw(rows(st.integers(1, 5))), "int32")}
     if draw(st.booleans()):
         mask = np.arange(states) < draw(st.integers(1, states))
@@ -144,7 +145,7 @@ def check(search, model, made, by_chunks):
         mock.patch.multiple(candidates, LARGE=large, CHUNK=2),
         mock.patch.multiple(draws, CHUNK=2, FIRST=large),
     ):
-        found = search(model.task(**made))
+        found = search(model.given(**made))
     for row in range(ROWS):
         expected = expected_of(search, model, row, made)
         assert_found(found, row, expected, model)
@@ -291,9 +292,9 @@ def inputs_of(search, options):
 def test_a_row_alone_finds_what_it_finds_in_a_batch(search, options):
     model = random_automaton(5, batch=3, letters=3)
     made = inputs_of(search, options)
-    together = search(model.task(**made))
+    together = search(model.given(**made))
     for row in range(3):
-        alone = search(model.task([row], **made))
+        alone = search(model.given([row], **made))
         assert_same(
             alone,
             tf.nest.map_structure(lambda x, row=row: x[row, None], together),
@@ -306,9 +307,9 @@ def test_a_row_alone_finds_what_it_finds_in_a_batch(search, options):
 def test_a_graph_finds_what_eager_execution_finds(search, options, jit_compile):
     model = random_automaton(6, batch=3, letters=3)
     made = inputs_of(search, options)
-    eager = search(model.task(**made))
+    eager = search(model.given(**made))
     graph = tf.function(
-        lambda: search(model.task(**made)),
+        lambda: search(model.given(**made)),
         jit_compile=jit_compile,
         autograph=False,
     )
@@ -324,7 +325,7 @@ def test_a_batch_without_rows_finds_nothing(search, options, graph):
     number, length = search.num_hypotheses, search.max_length
 
     def run():
-        return search(model.task(slice(0, 0), **made))
+        return search(model.given(slice(0, 0), **made))
 
     found = tf.function(run, autograph=False)() if graph else run()
     assert found.tokens.shape == (0, number, length)
@@ -339,11 +340,13 @@ def test_shapes_and_dtypes_are_as_documented(search, options):
     model = random_automaton(8, batch=3, letters=3)
     made = inputs_of(search, options)
     found = (
-        tf.function(lambda: search(model.task(**made)), autograph=False)
+        tf.function(lambda: search(model.given(**made)), autograph=False)
         .get_concrete_function()
         .structured_outputs
     )
     number, length = search.num_hypotheses, search.max_length
+    *found, columns = found
+    assert columns == ()
     assert [x.shape for x in found] == [
         (3, number, length),
         (3, number),
@@ -360,20 +363,25 @@ def test_shapes_and_dtypes_are_as_documented(search, options):
     ]
 
 
-def test_what_a_model_need_not_remember_may_be_none():
-    model = random_automaton(9, batch=2)
-    task = model.task()
+class Forgetful(StepModel):
+    """Another model, with more in its state, of which a part is None."""
 
-    def step(tokens, state):
-        logits, alignments, new = task.step(tokens, state["states"])
+    def __init__(self, model):
+        self.rows, self._model = model.rows, model
+
+    def start(self, beams, places=None):
+        return {"states": self._model.start(beams), "mask": None}
+
+    def step(self, tokens, state):
+        logits, alignments, new = self._model.step(tokens, state["states"])
         return logits, alignments, {"states": new, "mask": state["mask"]}
 
-    def start(beams):
-        return {"states": task.start(beams), "mask": None}
 
+def test_what_a_model_need_not_remember_may_be_none():
+    given = random_automaton(9, batch=2).given()
     for search in (GreedySearch(max_length=4), BeamSearch(3, max_length=4)):
-        expected = search(task)
-        other = task._replace(step=step, start=start)
+        expected = search(given)
+        other = given._replace(model=Forgetful(given.model))
         assert_same(search(other), expected)
-        graph = tf.function(lambda s=search, t=other: s(t), autograph=False)
+        graph = tf.function(lambda s=search, x=other: s(x), autograph=False)
         assert_same(graph(), expected)

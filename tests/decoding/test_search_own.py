@@ -95,14 +95,14 @@ class Fixed(keras_attn.Search):
 @pytest.mark.parametrize("token", FORBIDDEN)
 def test_a_hypothesis_with_a_forbidden_token_is_dropped(token):
     model = random_automaton(5, batch=2, letters=12, layers=12)
-    found = Fixed(token, max_length=4)(model.task())
+    found = Fixed(token, max_length=4)(model.given())
     assert not np.any(found.lengths) and not np.any(found.finished)
     assert np.all(np.isneginf(found.scores))
 
 
 def test_no_search_repeats_what_a_rule_forbids():
     model = random_automaton(5, batch=2, letters=12, layers=12)
-    found = Fixed(5, no_repeat_ngram=1, max_length=4)(model.task())
+    found = Fixed(5, no_repeat_ngram=1, max_length=4)(model.given())
     np.testing.assert_array_equal(found.lengths, [[1], [1]])
     for row in range(2):
         logits = model.logits[row, model.path([])[-1]].astype("float64")
@@ -142,7 +142,7 @@ def test_what_is_not_tokens_is_refused_by_name(returned, received):
     model = random_automaton(5, batch=2, letters=12, layers=12)
     message = f"`Wrong.choose` must return the tokens .*Received: {received}"
     with pytest.raises(TypeError, match=message) as caught:
-        Wrong(max_length=4)(model.task())
+        Wrong(max_length=4)(model.given())
     assert len(str(caught.value)) < 600
 
 
@@ -152,7 +152,7 @@ def test_a_graph_s_tensor_that_is_no_token_is_refused_by_shape_and_dtype():
             return tf.cast(step.argmax(), tf.float32)
 
     model = random_automaton(5, batch=2, letters=12, layers=12)
-    run = tf.function(lambda: Wrong(max_length=4)(model.task()))
+    run = tf.function(lambda: Wrong(max_length=4)(model.given()))
     message = r"Received: a tensor of dtype float32, shape \((2|None), 1\)\. "
     with pytest.raises(TypeError, match=message):
         run()
@@ -168,7 +168,7 @@ def test_an_id_that_is_none_is_named_and_not_all_of_them():
     model = random_automaton(5, batch=2, letters=12, layers=12)
     message = r"shape \(2, 3000\), values (99, ){8}…, in which 99 is none"
     with pytest.raises(ValueError, match=message):
-        Wrong(max_length=4)(model.task())
+        Wrong(max_length=4)(model.given())
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -177,7 +177,7 @@ def test_it_finds_what_an_implementation_in_numpy_finds(jit_compile):
     seeds = np.arange(6, dtype="int32")
     search = Mirostat(1.5, rate=0.4, num_hypotheses=3, max_length=10)
     run = tf.function(
-        lambda: search(model.task(seed=seeds)), jit_compile=jit_compile
+        lambda: search(model.given(seed=seeds)), jit_compile=jit_compile
     )
     assert_is_mirostat(run(), model, search, seeds)
 
@@ -189,7 +189,7 @@ def test_its_state_follows_the_prefix_of_a_row():
         "prefix": tokens_of("abc", "b", ""),
     }
     search = Mirostat(1.5, rate=0.9, max_length=10)
-    found = search(model.task(**inputs))
+    found = search(model.given(**inputs))
     assert_is_mirostat(found, model, search, inputs["seed"], inputs["prefix"])
 
 
@@ -202,11 +202,11 @@ def test_a_row_s_options_are_those_of_a_search_of_its_own():
         "max_length": np.array([10, 4, 7], "int32"),
     }
     search = Mirostat(num_hypotheses=2, max_length=10)
-    found = search(model.task(options=options, **seeds))
+    found = search(model.given(options=options, **seeds))
     for row in range(3):
         own = {name: x[row].item() for name, x in options.items()}
         alone = dataclasses.replace(search, **own)
-        expected = alone(model.task([row], **seeds))
+        expected = alone(model.given([row], **seeds))
         length = own["max_length"]
         cut = tf.nest.map_structure(lambda x, row=row: x[row, None], found)
         assert_same(
@@ -220,9 +220,9 @@ def test_a_row_s_options_are_those_of_a_search_of_its_own():
 
 def test_the_rules_of_all_searches_hold_for_it():
     model = speller({"abcabc": 1.0})
-    task = model.task(seed=np.array([1], "int32"))
-    assert spell(Mirostat(max_length=4)(task)) == ["abca-"]
-    assert spell(Mirostat(no_repeat_ngram=1)(task)) == ["abc-"]
+    given = model.given(seed=np.array([1], "int32"))
+    assert spell(Mirostat(max_length=4)(given)) == ["abca-"]
+    assert spell(Mirostat(no_repeat_ngram=1)(given)) == ["abc-"]
 
 
 # In a translator
@@ -431,7 +431,7 @@ class Wordy(keras_attn.Search):
 def test_options_are_arguments_in_order_own_ones_first():
     names = [x.name for x in dataclasses.fields(Wordy)]
     assert names[:3] == ["share", "mode", "max_length"]
-    assert names[-2:] == ["count", "anything"]
+    assert names[-3:] == ["count", "anything", "rules"]
     search = Wordy(0.25, "b", 9, count=9)
     assert search == Wordy(mode="b", share=0.25, count=9, max_length=9)
     assert search != Wordy() and hash(search) == hash(
@@ -477,15 +477,52 @@ def test_an_option_may_not_take_another_s_name(name):
         type("Mine", (keras_attn.Search,), {name: Real(default=0.5)})
 
 
+def test_a_name_of_every_search_may_not_be_something_else():
+    for name in ("rules", "max_length"):
+        with pytest.raises(TypeError, match=f"`{name}` is an option of every"):
+            type("Mine", (keras_attn.Search,), {name: 7})
+
+
+def test_fields_that_are_no_options_are_in_the_configuration():
+    class Scaled(keras_attn.Search):
+        rate: float = Real(default=0.5)
+        scale: float = 2.0
+
+    search = Scaled(1.0, scale=3.0)
+    assert search.get_config()["scale"] == 3.0
+    assert Scaled.from_config(search.get_config()) == search
+
+
+def test_options_of_a_subclass_stand_where_they_stood_before_rules():
+    class Longer(keras_attn.GreedySearch):
+        mine: int = Integer(default=1)
+
+    search = Longer(100, 1, None, None, 0, 1.0, 5)
+    assert search.mine == 5 and search.rules == ()
+    with pytest.raises(TypeError, match="positional"):
+        keras_attn.GreedySearch(100, 1, None, None, 0, 1.0, ())
+
+
+def test_a_step_tells_the_new_name_of_what_is_banned():
+    class Looking(keras_attn.Search):
+        def choose(self, step, state):
+            assert step.allowed is None and len(step.penalties) == 2
+            with pytest.raises(AttributeError, match="`penalties` since"):
+                _ = step.banned
+            return step.argmax()
+
+    assert spell(Looking(max_length=3)(speller({"a": 1.0}).given())) == ["a"]
+
+
 def test_the_base_is_no_search_and_a_search_needs_a_choice():
     with pytest.raises(
         TypeError, match="abstract base class.*Received: a call"
     ):
         keras_attn.Search()
     with pytest.raises(NotImplementedError, match="Wordy, which has none"):
-        Wordy()(speller({"a": 1.0}).task())
+        Wordy()(speller({"a": 1.0}).given())
 
 
 def test_a_search_that_draws_needs_seeds():
     with pytest.raises(ValueError, match="`Mirostat` needs a seed for each"):
-        Mirostat()(speller({"a": 1.0}).task())
+        Mirostat()(speller({"a": 1.0}).given())

@@ -30,10 +30,10 @@ def test_a_row_with_fewer_beams_finds_what_a_search_with_so_many_finds(
     }
     search = BeamSearch(5, 5, **options)
     widths = np.array([1, 2, 3, 4, 5], "int32")
-    found = search(model.task(options={"num_beams": widths}))
+    found = search(model.given(options={"num_beams": widths}))
     for row, width in enumerate(widths):
         width = int(width)
-        alone = BeamSearch(width, width, **options)(model.task([row]))
+        alone = BeamSearch(width, width, **options)(model.given([row]))
         assert_same(first(found, row, width), alone)
         assert not found.lengths[row, width:].numpy().any()
         assert np.all(found.scores[row, width:] == -np.inf)
@@ -79,14 +79,14 @@ def test_a_row_finds_what_a_search_of_its_options_finds(search, options):
         name: np.array(values, search.request_options[name].as_numpy_dtype)
         for name, values in options.items()
     }
-    found = search(model.task(options=asked, **inputs))
+    found = search(model.given(options=asked, **inputs))
     for row in range(3):
         own = {name: values[row] for name, values in options.items()}
         longest = own["max_length"]
         fields = {
             name: getattr(search, name) for name in type(search).__match_args__
         }
-        alone = type(search)(**(fields | own))(model.task([row], **inputs))
+        alone = type(search)(**(fields | own))(model.given([row], **inputs))
         here = first(found, row, search.num_hypotheses)
         assert not here.tokens[..., longest:].numpy().any()
         cut = here._replace(
@@ -103,16 +103,16 @@ def test_without_options_the_graph_has_nothing_for_them():
         (BeamSearch(2, max_length=4), {"num_beams": [1, 2]}),
     ):
         sizes = [
-            len(graph_of(search, model.task()).get_operations()),
+            len(graph_of(search, model.given()).get_operations()),
             len(
                 graph_of(
-                    search, model.task()._replace(options={})
+                    search, model.given()._replace(options={})
                 ).get_operations()
             ),
             len(
                 graph_of(
                     search,
-                    model.task(
+                    model.given(
                         options={
                             k: np.array(v, "int32") for k, v in options.items()
                         }
@@ -123,8 +123,8 @@ def test_without_options_the_graph_has_nothing_for_them():
         assert sizes[0] == sizes[1] < sizes[2]
 
 
-def graph_of(search, task):
-    run = tf.function(lambda: search(task), autograph=False)
+def graph_of(search, given):
+    run = tf.function(lambda: search(given), autograph=False)
     return run.get_concrete_function().graph
 
 
@@ -137,14 +137,14 @@ def test_an_option_that_is_none_of_the_request_is_refused():
         (Sampling(), "num_hypotheses"),
         (BeamSearch(), "penalty"),
     ):
-        task = model.task()._replace(
+        given = model.given()._replace(
             options={name: tf.constant([1])}, seed=tf.constant([1])
         )
         message = (
             f"A request to .* may set these options: .*Received: \\['{name}'"
         )
         with pytest.raises(ValueError, match=message):
-            search(task)
+            search(given)
         with pytest.raises(ValueError, match=message):
             search.check_options({name: [1]})
 

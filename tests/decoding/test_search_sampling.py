@@ -26,7 +26,7 @@ def seeds(number, start=0):
 def sample(search, model, seed):
     """Samples from one model, with a row for each seed."""
     rows = [0] * len(seed)
-    return search(model.task(rows)._replace(seed=tf.constant(seed)))
+    return search(model.given(rows)._replace(seed=tf.constant(seed)))
 
 
 # Known answers that come with the authors' Random123, key and counter first.
@@ -228,7 +228,7 @@ def test_of_a_large_vocabulary_only_as_much_is_sorted_as_is_kept():
 
 def test_without_a_seed_there_is_no_sample():
     with pytest.raises(ValueError, match="needs a seed for each row.*=None"):
-        Sampling()(speller({"a": 1.0}).task())
+        Sampling()(speller({"a": 1.0}).given())
 
 
 @pytest.mark.parametrize(

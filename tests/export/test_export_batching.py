@@ -391,12 +391,12 @@ def test_every_signature_of_features_takes_lengths(exports):
 
 
 def test_two_open_axes_have_a_column_of_lengths_each():
-    from keras_attn.decoding.translator.sources import Features
+    from keras_attn.decoding.translator.sources import FeatureSource
     from keras_attn.export.tf_saved_model.lengths import Measured
 
     image = keras.Input((None, None, 2), name="image")
     style = keras.Input((4,), name="style")
-    sources = Measured(Features([image, style]))
+    sources = Measured(FeatureSource([image, style]))
     assert [tuple(x.shape) for x in sources.specs] == [
         (None, None, None, 2),
         (None, 4),
@@ -412,9 +412,9 @@ def test_two_open_axes_have_a_column_of_lengths_each():
 
 
 def test_an_input_of_that_name_is_refused():
-    from keras_attn.decoding.translator.sources import Features
+    from keras_attn.decoding.translator.sources import FeatureSource
     from keras_attn.export.tf_saved_model.lengths import Measured
 
     inputs = [keras.Input((None,), name="x"), keras.Input((1,), name="lengths")]
     with pytest.raises(ValueError, match="a model with an input of this name"):
-        Measured(Features(inputs))
+        Measured(FeatureSource(inputs))

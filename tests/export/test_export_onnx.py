@@ -27,7 +27,7 @@ from support.mechanisms import named
 import keras_attn
 from keras_attn.decoding.translator import requests
 from keras_attn.export.onnx.conversion import Conversion
-from keras_attn.export.onnx.vocabularies import Vocabulary
+from keras_attn.export.onnx.vocabularies import VocabularyFile
 
 pytestmark = pytest.mark.full
 
@@ -506,7 +506,7 @@ def test_what_a_splitter_needs_lies_beside_its_vocabulary(tmp_path):
     text = keras_attn.Text.train(
         lines, size=30, kind="bpe", byte_fallback=False
     )
-    Vocabulary(text, "source.json", "ids").write(tmp_path)
+    VocabularyFile(text, "source.json", "ids").write(tmp_path)
     found = json.loads((tmp_path / "source.json").read_text(encoding="utf-8"))
     assert found["split"] == "SentencePiece" and found["tokens"] == text.tokens
     model = (tmp_path / found["split_files"]["model"]).read_bytes()

@@ -7,14 +7,17 @@ Serving, and one with XLA.
 import pathlib
 import shutil
 
+import keras
 import numpy as np
 import pytest
+from keras import layers
 from keras_attn_serving import Client
 from keras_attn_serving import RowError
 from keras_attn_serving import ServingError
 from keras_attn_serving.server import Server
 from support import client_loop
 from support import toys as toy_models
+from support import two_texts
 from support.c_loader import INVALID_ARGUMENT
 from support.exports import CORE_OPERATIONS
 from support.exports import TEXT_OPERATIONS
@@ -25,6 +28,7 @@ from support.exports import saved_model
 from support.exports import warm_ups
 from support.lazily import Answers
 from support.lazily import Lazily
+from support.lazily import ask
 from support.lazily import some
 
 import keras_attn
@@ -534,3 +538,54 @@ def test_a_client_is_told_of_bad_rows_and_has_the_others(toys, clients):
     expected = toys["spectra"](FRAMES, options={"max_length": 5}).text
     found = caught.value.result["text"]
     assert found == [expected[0], "", expected[2], ""]
+
+
+def first_step(path, **given):
+    """Returns the answer of the first `step` of the sources given."""
+    given = {name: as_bytes(x) for name, x in given.items()}
+    (encoded,) = ask([(path, "encode", given, "c")])
+    names = "source_tokens", "source_length", "error"
+    carried = {k: x for k, x in encoded.items() if k not in names}
+    (answer,) = ask([(path, "step", carried, "c")])
+    return answer
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("attends, width", [("question", 4), ("hint", 3)])
+def test_steps_attend_to_whichever_text_the_model_does(
+    attends, width, tmp_path
+):
+    made = keras_attn.Translator(
+        two_texts.made(attends=attends),
+        two_texts.TEXTS,
+        toy_models.TARGET,
+        keras_attn.GreedySearch(max_length=6),
+    )
+    path = made.export(tmp_path, signatures=["step"])
+    answer = first_step(path, question=["abc"], hint=["one two"])
+    assert answer["alignments"].shape == (1, 1, width)
+    np.testing.assert_allclose(answer["alignments"].sum(), 1, rtol=1e-5)
+
+
+@pytest.mark.full
+def test_steps_of_a_model_without_attention_have_no_alignments(tmp_path):
+    source = keras.Input((None,), dtype="int32", name="text")
+    target = keras.Input((None,), dtype="int32")
+    state = layers.GRU(6)(
+        layers.Embedding(toy_models.SOURCE.size, 6, mask_zero=True)(source)
+    )
+    hidden = layers.GRU(6, return_sequences=True)(
+        layers.Embedding(toy_models.TARGET.size, 6)(target), initial_state=state
+    )
+    model = keras.Model(
+        [source, target], layers.Dense(toy_models.TARGET.size)(hidden)
+    )
+    made = keras_attn.Translator(
+        model,
+        toy_models.SOURCE,
+        toy_models.TARGET,
+        keras_attn.GreedySearch(max_length=6),
+    )
+    path = made.export(tmp_path, signatures=["step"])
+    answer = first_step(path, text=["abc", "a"])
+    assert answer["alignments"].shape == (2, 1, 0)

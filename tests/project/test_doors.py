@@ -433,9 +433,9 @@ class Unusual(Draws):
     def get_config(self):
         return super().get_config() | {"schedule": {"rate": 2.0}}
 
-    def start(self, task):
-        assert task.source_mask.dtype == tf.bool
-        return tf.zeros([task.batch, 2, self.max_length])
+    def start(self, search_input):
+        assert search_input.source_mask.dtype == tf.bool
+        return tf.zeros([search_input.batch, 2, self.max_length])
 
     def choose(self, step, state):
         logits = step.choices * self.schedule.rate

@@ -43,6 +43,13 @@ def test_a_room_of_texts_has_its_names():
         _ = text.nothing
 
 
+def test_an_old_name_of_decoding_is_told_as_an_attribute_too():
+    with pytest.raises(AttributeError, match="is `keras_attn.decoding.Searc"):
+        _ = keras_attn.decoding.Task
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'$"):
+        _ = keras_attn.decoding.nothing
+
+
 def test_a_module_that_never_was_is_not_found():
     with pytest.raises(ModuleNotFoundError, match="No module named"):
         importlib.import_module("keras_attn.nothing")
@@ -54,6 +61,7 @@ def test_a_module_that_never_was_is_not_found():
         ("from keras_attn.search import Real", "decoding"),
         ("from keras_attn import Decode", "DecodingMetrics"),
         ("from keras_attn import hub", "models.keras_hub"),
+        ("from keras_attn.decoding import Task", "decoding.SearchInput"),
     ],
 )
 def test_a_program_of_before_is_told_the_new_name(program, new):

@@ -48,8 +48,8 @@ class Mirostat(keras_attn.Search):
 
     draws = True
 
-    def start(self, task):
-        ones = tf.ones([task.batch, self.num_hypotheses])
+    def start(self, search_input):
+        ones = tf.ones([search_input.batch, self.num_hypotheses])
         return Bound(2 * self.target * ones)
 
     def choose(self, step, state):

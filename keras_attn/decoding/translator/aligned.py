@@ -19,7 +19,7 @@ def alignments_of(
         pipeline: `Pipeline` of a translator.
         source_text: The `Text` that it attends to.
         rows: The sources, as `collect()` returned them.
-        targets: `Lines` of targets.
+        targets: The `TargetLines`.
         batches: Iterable of lists of indices.
     """
     text, attended = pipeline.target_text, pipeline.sources.attended
@@ -61,7 +61,7 @@ def _graph(pipeline, steps):
 
     def align(inputs, prefix):
         found = forced.decode_inputs(inputs, {"prefix": prefix})
-        return found.hypotheses.alignments
+        return found.alignments
 
     return tf.function(
         align,

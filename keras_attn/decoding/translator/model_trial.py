@@ -6,12 +6,11 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_attn.arguments import is_ours
 from keras_attn.caller import warn
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.several import Several
-from keras_attn.decoding.translator.sources import Features
-from keras_attn.decoding.translator.sources import Lines
+from keras_attn.decoding.translator.sources import FeatureSource
+from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.graph.probabilities import are_probabilities
 from keras_attn.graph.probabilities import logits_instead
 from keras_attn.graph.rounding import Rounding
@@ -62,7 +61,7 @@ def _named(source_text, target_text) -> dict:
     return texts | {"target_text": target_text}
 
 
-def sources_of(models, source_text) -> Lines | Features | Several:
+def sources_of(models, source_text) -> LineSource | FeatureSource | Several:
     """Checks the models' inputs and returns the sources they read."""
     first, *others = models
     *inputs, _ = first.inputs
@@ -76,7 +75,7 @@ def sources_of(models, source_text) -> Lines | Features | Several:
             )
         _require_order(number, inputs, theirs, source_text)
     if source_text is None:
-        return Features(inputs, [_cut_at(first, x) for x in inputs])
+        return FeatureSource(inputs, [_cut_at(first, x) for x in inputs])
     if isinstance(source_text, Mapping):
         return Several(inputs, _texts_of(inputs, source_text))
     if len(inputs) != 1 or len(inputs[0].shape) != 2:
@@ -89,7 +88,7 @@ def sources_of(models, source_text) -> Lines | Features | Several:
             "inputs, pass a dictionary of `Text`s by the names of those that "
             "read text."
         )
-    return Lines(source_text)
+    return LineSource(source_text)
 
 
 def _cut_at(model, source):
@@ -285,11 +284,13 @@ def require_listable(shortlist, sources, target_text, search, jit_compile):
             "must be text. Received: a model that reads features. Leave "
             "`shortlist` out."
         )
-    if jit_compile or not is_ours(type(search)):
+    vouches = search.vouches_for("ids_are_interchangeable")
+    if jit_compile or not vouches or search.rules:
         raise ValueError(
-            "A shortlist needs a search of this package, without XLA: the "
+            "A shortlist needs a search without rules and without XLA, as the "
             "number of tokens varies, and so do their places. Received: "
-            f"search={search!r:.80}, jit_compile={jit_compile}."
+            f"search={search!r:.80}, jit_compile={jit_compile}. Of your own "
+            "searches it takes those that set `ids_are_interchangeable`."
         )
     _, source_text = sources.leading
     shortlist.require_fits(source_text, target_text)

@@ -12,7 +12,6 @@ The graph of a request without these has no operations for them.
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -21,28 +20,23 @@ import keras
 import tensorflow as tf
 
 from keras_attn.decoding import Hypotheses
+from keras_attn.decoding import LoopPolicy
 from keras_attn.decoding import Search
-from keras_attn.decoding import Task
+from keras_attn.decoding import SearchInput
 from keras_attn.decoding.batching import MOST
-from keras_attn.decoding.batching import Buckets
+from keras_attn.decoding.batching import BucketedDecoding
+from keras_attn.decoding.loop import Loop
 from keras_attn.decoding.shortlist import Shortlist
+from keras_attn.decoding.translator.cut_model import CutModel
 from keras_attn.decoding.translator.model_trial import Examples
 from keras_attn.decoding.translator.results import Decoded
 from keras_attn.decoding.translator.results import Report
 from keras_attn.decoding.translator.several import Several
-from keras_attn.decoding.translator.sources import Features
-from keras_attn.decoding.translator.sources import Lines
+from keras_attn.decoding.translator.sources import FeatureSource
+from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.decoding.translator.sources import report_of
-from keras_attn.incremental import buffers
 from keras_attn.keras_internals import layers_within
 from keras_attn.text.text import Text
-
-
-class Found(NamedTuple):
-    """The hypotheses, and the number of each row's real alignment columns."""
-
-    hypotheses: Hypotheses
-    columns: Any  # (batch,), or () if columns are the source's tokens
 
 
 class Scored(NamedTuple):
@@ -61,7 +55,7 @@ class Pipeline:
 
     models: tuple  # the whole models, which score
     cut: Any  # `Incremental` or `Ensemble`, which decodes
-    sources: Lines | Features | Several
+    sources: LineSource | FeatureSource | Several
     examples: Examples  # of the models' inputs
     target_text: Text
     search: Search
@@ -119,9 +113,9 @@ class Pipeline:
         strings, request = request.get("prefix"), self.with_ids(request)
         if strings is not None:
             report = report.beside(self._report_prefixes(strings, request))
-        found, columns = self.search_inputs(inputs, request)
+        found = self.search_inputs(inputs, request)
         source_tokens, source_lengths = self.sources.tokens(
-            given, columns, tf.shape(found.alignments)[3]
+            given, found.columns, tf.shape(found.alignments)[3]
         )
         text = self.target_text
         tokens = text.lookup(found.tokens)
@@ -168,7 +162,7 @@ class Pipeline:
         ids = self.target_text.ids(request["prefix"], end=False)
         return {**request, "prefix": ids}
 
-    def search_inputs(self, inputs: tuple, request: dict) -> Found:
+    def search_inputs(self, inputs: tuple, request: dict) -> Hypotheses:
         """Decodes the model's source inputs; XLA may compile this part.
 
         Args:
@@ -181,7 +175,7 @@ class Pipeline:
         search = self._search(request)
         if self.buckets == 1:
             return search(inputs, request)
-        buckets = Buckets(
+        buckets = BucketedDecoding(
             self.sources.texts, self.buckets, self.search.max_length
         )
         return buckets(search, inputs, request)
@@ -217,18 +211,28 @@ class Pipeline:
             )
         return self._searches[key]
 
-    def decode_inputs(self, inputs: tuple, request: dict) -> Found:
+    def decode_inputs(self, inputs: tuple, request: dict) -> Hypotheses:
         """Encodes and searches: the function that `search_inputs` compiles."""
-        if not self._is_slow_alone:
-            return self._decode(inputs, request)
         rows = tf.shape(inputs[0])[0]
-        twice = tf.range(tf.where(rows == 1, 2, rows)) % tf.maximum(rows, 1)
-        found = self._decode(
-            *tf.nest.map_structure(
+        if self._is_slow_alone:
+            twice = tf.range(tf.where(rows == 1, 2, rows)) % tf.maximum(rows, 1)
+            inputs, request = tf.nest.map_structure(
                 lambda x: tf.gather(x, twice), (inputs, request)
             )
-        )
-        return tf.nest.map_structure(lambda x: x[:rows], found)
+        with self.scope():
+            encoded = self.cut.encode(*inputs)
+            search_input, subset = self.search_input(
+                inputs, encoded, request, hoists=True
+            )
+            found = Loop(self.search, search_input)()
+            width = tf.shape(found.alignments)[3]
+            found = found._replace(
+                tokens=self._ids(found, subset),
+                columns=self.columns(inputs, encoded, width),
+            )
+        if self._is_slow_alone:
+            found = tf.nest.map_structure(lambda x: x[:rows], found)
+        return found
 
     @property
     def _is_slow_alone(self):
@@ -247,126 +251,86 @@ class Pipeline:
             )
         )
 
-    def _decode(self, inputs, request):
-        with self.scope():
-            encoded = self.cut.encode(*inputs)
-            cut, encoded = self.cut.hoist(encoded, self.jit_compile)
-            pipeline = dataclasses.replace(self, cut=cut)
-            pipeline, encoded, columns = pipeline.narrowed(
-                inputs, encoded, request
-            )
-            task = pipeline.task(inputs, encoded, request)
-            if columns is None:
-                found = self.search(task)
-            else:
-                found = columns.written(self.search(columns.task(task)))
-            if self.special.pad != 0:  # with which searches pad
-                real = tf.sequence_mask(found.lengths, found.tokens.shape[2])
-                tokens = tf.where(real, found.tokens, self.special.pad)
-                found = found._replace(tokens=tokens)
-            real_columns = ()
-            if self.sources.attended is None:
-                width = tf.shape(found.alignments)[3]
-                real_columns = pipeline.columns(inputs, encoded, width)
-            return Found(found, real_columns)
+    def _ids(self, found, subset):
+        """Returns the ids of tokens, padded as the target text pads."""
+        tokens, pad = found.tokens, self.special.pad
+        if subset is None and pad == 0:  # with which searches pad
+            return tokens
+        real = tf.sequence_mask(found.lengths, tokens.shape[2])
+        if subset is not None:
+            tokens = subset.ids_of(tokens, real)
+        return tf.where(real, tokens, pad)
 
-    def narrowed(self, inputs: tuple, encoded, request: dict) -> tuple:
-        """Keeps to the shortlist, if there is one.
+    def search_input(
+        self, inputs: tuple, encoded, request: dict, hoists: bool = False
+    ) -> tuple:
+        """Returns the input of the search.
+
+        Args:
+            inputs: The model's source inputs.
+            encoded: What the cut model made of them.
+            request: The result of `with_ids()`.
+            hoists: Whether constant products are hoisted out of the steps,
+                which pays in a loop.
 
         Returns:
-            A pipeline whose steps return logits of some columns, what its
-            models need for that, and these `Columns`. Without a shortlist,
-            the pipeline itself, `encoded`, and `None`.
+            The `SearchInput`, and the `VocabularySubset` whose columns its
+            tokens are; None without a shortlist.
         """
+        attended, nowhere = self.sources.attended, 0
+        if attended is not None:
+            nowhere = tf.shape(inputs[attended])[1]
+        rows = tf.shape(inputs[0])[0]
+        model = self.step_model(encoded, rows, nowhere=nowhere)
+        if hoists:
+            model = model.hoisted(self.jit_compile)
+        found = SearchInput(
+            model=model,
+            start_token=self.special.start[-1],
+            end_token=self.special.end,
+            forbidden=(*self.special.never_written, *self.forbidden),
+            source_mask=self.cut.source_mask(encoded),
+            source_lengths=self._source_lengths(inputs, encoded),
+            prefix=request.get("prefix"),
+            seed=request.get("seed"),
+            options=request.get("options"),
+            padding=self.special.pad,
+            policy=self._policy(inputs),
+        )
         if self.shortlist is None:
-            return self, encoded, None
+            return found, None
         leading: Any = self.sources.leading  # there is a text, as was checked
         number, text = leading
-        columns = self.shortlist.columns(
+        subset = self.shortlist.subset(
             inputs[number],
             text,
             self.target_text,
             self.forbidden,
             request.get("prefix"),
         )
-        cut, encoded = self.cut.narrow(encoded, columns.ids, columns.costs)
-        return dataclasses.replace(self, cut=cut), encoded, columns
+        found = found._replace(model=model.restricted(subset))
+        return subset.restrict(found), subset
 
-    def task(self, inputs: tuple, encoded, request: dict) -> Task:
-        """Returns the search's `Task`."""
-        attended, nowhere = self.sources.attended, 0
-        if attended is not None:
-            nowhere = tf.shape(inputs[attended])[1]
-        lengths = self._source_lengths(inputs, encoded)
-        return self._task_over(nowhere, (inputs, encoded, request, lengths))
-
-    def _task_over(self, nowhere, given):
-        """Returns the `Task` of some rows, which `given` holds."""
-        inputs, encoded, request, lengths = given
-        in_graph = not tf.executing_eagerly()
-        rows_may_leave = (
-            in_graph
-            and not self.jit_compile
-            and not self.for_onnx  # no loop in a loop, nor rows that leave
-            and self.cut.is_ours
-            and inputs[0].shape[0] is None
-        )
-        return Task(
-            # `partial`, not a nested function: tracing stays shallow.
-            step=functools.partial(self.step, encoded=encoded, nowhere=nowhere),
-            start=functools.partial(self.start, inputs, encoded),
-            batch=tf.shape(inputs[0])[0],
-            start_token=self.special.start[-1],
-            end_token=self.special.end,
-            forbidden=(*self.special.never_written, *self.forbidden),
-            padding=self.special.pad,
-            source_mask=self.cut.source_mask(encoded),
-            source_lengths=lengths,
-            prefix=request.get("prefix"),
-            seed=request.get("seed"),
-            options=request.get("options"),
-            reorder=self.cut.reorder,
-            # Not eagerly: Keras warns of a softmax over a single position.
-            buffers=buffers.in_state if in_graph else None,
-            widened=buffers.widened if self.jit_compile else None,
-            given=given,
-            records_end=self.for_onnx,
-            over=(
-                functools.partial(self._task_over, nowhere)
-                if rows_may_leave
-                else None
+    def _policy(self, inputs):
+        if tf.executing_eagerly():
+            # All places: Keras warns of a softmax over a single position.
+            return LoopPolicy("fixed")
+        if self.jit_compile:
+            return LoopPolicy("two loops")
+        return LoopPolicy(
+            "growing",
+            rows_leave=(
+                not self.for_onnx  # no loop in a loop, nor rows that leave
+                and self.cut.rows_leave
+                and inputs[0].shape[0] is None
             ),
+            records_end=self.for_onnx,
         )
 
-    def start(self, inputs, encoded, beams, room=None):
-        """Returns the state in which the last start token is read.
-
-        If there are several, the models read the others here. Buffers of past
-        positions have places for `room` more steps, by default for all; with
-        0 each step adds one.
-        """
-        state = self.cut.start(encoded, beams, self.steps)
-        if room is not None:
-            read = len(self.special.start) - 1
-            state = buffers.with_room(state, room + read if room else 0)
-        rows = tf.shape(inputs[0])[0]
-        for token in self.special.start[:-1]:
-            tokens = tf.fill([rows, beams], token)
-            _, _, state = self.step(tokens, state, encoded)
-        return state
-
-    def step(self, tokens, state, encoded, nowhere=0, per_row_position=False):
-        """Runs a step of the models.
-
-        A model without attention gets alignments of zeros over `nowhere`
-        columns. See `Incremental.step` for `per_row_position`.
-        """
-        logits, alignments, state = self.cut.step(
-            tokens, state, encoded, per_row_position
-        )
-        if alignments is None:
-            alignments = tf.zeros([*tf.unstack(tf.shape(tokens)), nowhere])
-        return logits, alignments, state
+    def step_model(self, encoded, rows, **options) -> CutModel:
+        """Returns the models on encoded sources; options as for `CutModel`."""
+        start = self.special.start
+        return CutModel(self.cut, encoded, rows, start, self.steps, **options)
 
     def width(self, inputs, encoded):
         """Returns the number of columns of the alignments."""
@@ -376,10 +340,9 @@ class Pipeline:
         if self.sources.attended is not None:
             return tf.shape(inputs[self.sources.attended])[1]
         # Only the shape of this step is used.
-        rows = tf.shape(inputs[0])[0]
-        state = self.cut.start(encoded, 1, self.steps)
-        tokens = tf.fill([rows, 1], self.special.start[-1])
-        _, alignments, _ = self.step(tokens, state, encoded)
+        model = self.step_model(encoded, tf.shape(inputs[0])[0])
+        tokens = tf.fill([model.rows, 1], self.special.start[-1])
+        _, alignments, _ = model.step(tokens, model.start(1))
         return tf.shape(alignments)[2]
 
     def columns(self, inputs, encoded, width):

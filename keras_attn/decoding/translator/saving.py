@@ -161,12 +161,14 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
         }
     elif named:
         source_text = Text.load(directory / "source.txt", custom_objects)
+    with keras.saving.custom_object_scope(custom_objects or {}):
+        made = search.from_config(options.pop("search_options"))
     return options | {
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
         "shortlist": shortlist,
         "target_text": Text.load(directory / "target.txt", custom_objects),
-        "search": search.from_config(options.pop("search_options")),
+        "search": made,
     }
 
 
@@ -183,7 +185,9 @@ def _written(search: Search) -> tuple[str, dict]:
         )
     try:
         options = json.loads(json.dumps(search.get_config()))
-        again = kind.from_config(options)
+        kinds = {type(x).__name__: type(x) for x in search.rules}
+        with keras.saving.custom_object_scope(kinds):
+            again = kind.from_config(options)
     except (TypeError, ValueError) as error:
         raise ValueError(
             "A search is saved as the JSON of its options, which must make "

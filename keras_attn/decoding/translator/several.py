@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from keras_attn.decoding.translator.results import Report
 from keras_attn.decoding.translator.sources import SIZES
-from keras_attn.decoding.translator.sources import Features
-from keras_attn.decoding.translator.sources import Lines
+from keras_attn.decoding.translator.sources import FeatureSource
+from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.decoding.translator.sources import in_order
 from keras_attn.decoding.translator.sources import numbers
 from keras_attn.text.text import Text
@@ -44,7 +44,9 @@ class Several:
         self.names = [x.name for x in inputs]
         self.attended = attended
         self._parts: list[Any] = [
-            Lines(text_of[x.name]) if x.name in text_of else Features([x])
+            LineSource(text_of[x.name])
+            if x.name in text_of
+            else FeatureSource([x])
             for x in inputs
         ]
         self.texts = tuple(
@@ -63,7 +65,7 @@ class Several:
         self.leading = next(
             (x for x in self.texts if x[0] == attended), self.texts[0]
         )
-        of = Features if attended is None else self._parts[attended]
+        of = FeatureSource if attended is None else self._parts[attended]
         self.first, self.last = of.first, of.last
 
     def with_columns(self, inputs, width: int | None) -> "Several":

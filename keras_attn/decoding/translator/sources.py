@@ -1,4 +1,4 @@
-"""The sources of a `Translator`: `Lines` of text, or `Features` in arrays.
+"""The sources of a `Translator`: `LineSource`, or `FeatureSource` for arrays.
 
 Each kind knows the specs of its tensors, how to turn them into the model's
 inputs, and how to name the columns of an alignment. `Several` joins some.
@@ -23,7 +23,7 @@ SIZES = (32, 8, 2, 1)
 _SAMPLES = 100
 
 
-class Lines:
+class LineSource:
     """Lines of text, whose ids are the model's only source input.
 
     Args:
@@ -51,7 +51,7 @@ class Lines:
         self.specs = (tf.TensorSpec([None], tf.string, name="text"),)
         self.input_specs = (tf.TensorSpec([None, None], tf.int32, name="ids"),)
 
-    def with_columns(self, inputs, width: int | None) -> "Lines":
+    def with_columns(self, inputs, width: int | None) -> "LineSource":
         """Returns these lines with `attended` set.
 
         Args:
@@ -59,11 +59,11 @@ class Lines:
             width: Number of columns of their alignments, or None without any.
         """
         attends = width is None or width == inputs[0].shape[1]
-        return Lines(self.text, 0 if attends else None)
+        return LineSource(self.text, 0 if attends else None)
 
-    def with_texts(self, text: Text) -> "Lines":
+    def with_texts(self, text: Text) -> "LineSource":
         """Returns these lines with another `Text` of the same ids."""
-        return Lines(text, self.attended)
+        return LineSource(text, self.attended)
 
     def open_size(self, sources: tuple) -> int:
         """Returns the size of axes without a size in warm-up requests."""
@@ -129,7 +129,7 @@ class Lines:
         return (ids,)
 
 
-class Features:
+class FeatureSource:
     """Arrays, batch first, one for each source input of the model.
 
     Args:
@@ -229,7 +229,7 @@ class Features:
             return arrays
         raise AssertionError("the last size returns or raises")
 
-    def with_columns(self, inputs, width: int | None) -> "Features":
+    def with_columns(self, inputs, width: int | None) -> "FeatureSource":
         """Returns itself: the columns of features are always numbered."""
         return self
 

@@ -54,10 +54,10 @@ class Stream:
         encoded = pipeline.cut.encode(*inputs)
         width = pipeline.width(inputs, encoded)
         columns = pipeline.columns(inputs, encoded, width)
-        _, task = self._task(inputs, encoded, request)
-        run = pipeline.search.begin(task)
-        known, state = run.first(), task.start(run.beams)
-        self._carried = inputs, encoded, request, known, state
+        search_input, _ = pipeline.search_input(inputs, encoded, request)
+        run = pipeline.search.begin(search_input)
+        known, cache = run.first(), search_input.model.start(run.beams)
+        self._carried = inputs, encoded, request, known, cache
         return (
             *pipeline.sources.tokens(given, columns, width),
             pipeline.sources.report(given, inputs),
@@ -65,36 +65,27 @@ class Stream:
         )
 
     def _step(self, *carried):
-        inputs, encoded, request, known, state = structures.pack(
+        inputs, encoded, request, known, cache = structures.pack(
             self._carried, carried
         )
-        written, task = self._task(inputs, encoded, request)
-        run, before = self._pipeline.search.begin(task), known.scores
-        logits, alignments, state = task.step(known.last, state)
+        search_input, subset = self._pipeline.search_input(
+            inputs, encoded, request
+        )
+        run, before = self._pipeline.search.begin(search_input), known.scores
+        logits, alignments, cache = search_input.model.step(known.last, cache)
         known, _, (token, alignments) = run.advance(known, logits, alignments)
-        carried = structures.flatten((inputs, encoded, request, known, state))
+        carried = structures.flatten((inputs, encoded, request, known, cache))
+        token = token[0, 0]
+        if subset is not None:
+            id_ = tf.gather(subset.ids, tf.maximum(token, 0))
+            token = tf.where(token == CUT, CUT, id_)
         return (
-            written(token[0, 0]),
+            token,
             known.scores[0, 0] - before[0, 0],
             alignments[0, 0],
             known.done,
             carried,
         )
-
-    def _task(self, inputs, encoded, request):
-        """Returns a function from a search's tokens to ids, and the task."""
-        pipeline, encoded, columns = self._pipeline.narrowed(
-            inputs, encoded, request
-        )
-        task = pipeline.task(inputs, encoded, request)
-        if columns is None:
-            return tf.identity, task
-
-        def written(token):
-            ids = tf.gather(columns.ids, tf.maximum(token, 0))
-            return tf.where(token == CUT, CUT, ids)
-
-        return written, columns.task(task)
 
 
 def require_streamable(search) -> None:

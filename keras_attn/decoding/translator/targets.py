@@ -9,7 +9,7 @@ from keras_attn.decoding.translator.sources import encode
 from keras_attn.text.text import Text
 
 
-class Lines:
+class TargetLines:
     """Targets as strings, which the target text will split and end."""
 
     name = "score"  # the function of `Pipeline` that takes them
@@ -23,7 +23,7 @@ class Lines:
         return tf.constant([self._lines[i] for i in rows], tf.string)
 
 
-class Hypotheses:
+class TargetHypotheses:
     """Targets as a search wrote them, token by token.
 
     They are not split, cut or ended. A source token that replaced an `<unk>`
@@ -74,7 +74,7 @@ class Hypotheses:
         )
 
 
-def read(targets, count: int, text: Text) -> Lines | Hypotheses:
+def read(targets, count: int, text: Text) -> TargetLines | TargetHypotheses:
     """Checks a caller's targets for `count` sources and converts them."""
     if isinstance(targets, (str, bytes, Translation)) or not hasattr(
         targets, "__len__"
@@ -104,8 +104,8 @@ def read(targets, count: int, text: Text) -> Lines | Hypotheses:
                 "pass the texts of the translations, `result.text`."
             )
     if first is Translation:
-        return Hypotheses(targets, text)
-    return Lines(targets, text)
+        return TargetHypotheses(targets, text)
+    return TargetLines(targets, text)
 
 
 def _kind(i, target):

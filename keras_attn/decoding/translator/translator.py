@@ -534,18 +534,13 @@ class Translator:
                 self._check_again()
 
     def _batches(self, rows, batch_size):
-        lengths = np.array(self.pipeline.sources.lengths(rows), "int32")
-        order = np.argsort(lengths, kind="stable")
-        for i in range(0, len(order), batch_size):
-            batch = order[i : i + batch_size]
-            steps = np.minimum(lengths[batch], self.search.max_length)
-            ends = [len(batch)]
-            # XLA would compile a search for the sizes of each part.
-            alike = batching.are_alike(steps[0], steps[-1])
-            if not self.jit_compile and not alike:
-                ends = batching.ends_of_buckets(steps).numpy()
-            for part in np.split(batch, ends[:-1]):
-                yield part.tolist()
+        return batching.batches(
+            self.pipeline.sources.lengths(rows),
+            batch_size,
+            self.search.max_length,
+            # XLA would compile a search for the sizes of each bucket.
+            most=1 if self.jit_compile else batching.MOST,
+        )
 
     def _compiled(self, name, function, specs):
         """Returns the graph of a function of sources and a request."""
@@ -562,7 +557,7 @@ class Translator:
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
         """Decodes the model's source inputs, inside a caller's graph too."""
         self._refresh(compare=False)  # a comparison cannot run in a graph
-        return self.pipeline.decode_inputs(inputs, {}).hypotheses
+        return self.pipeline.decode_inputs(inputs, {})
 
     def module(self) -> tf.Module:
         """Returns a `tf.Module` of this translator for one of your own.
@@ -662,10 +657,10 @@ class Translator:
                 `lengths`; the export sets features past these to zero. A
                 server that joins requests of different sizes needs it. Pass
                 `False` if no server does that.
-            buckets: Most buckets into which a batch of texts is parted by
+            buckets: Most buckets into which a batch of texts is split by
                 length; they are decoded one after another, which keeps a long
                 text from slowing short ones down. 1 decodes all together,
-                as GPUs may like better. Defaults to 4, and to 1 under XLA.
+                which may be faster on a GPU. Defaults to 4, and to 1 under XLA.
             format: `"tf_saved_model"` or `"onnx"`. An ONNX model has none of
                 the other options but `verbose`.
             max_rows: Most rows of a request. One with more is refused before

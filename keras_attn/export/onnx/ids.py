@@ -80,7 +80,7 @@ class Ids:
         given = [_more(_of_rows(x, batch), 0, missing) for x in given]
         request = {"seed": given.pop()} if self._pipeline.search.draws else {}
         inputs, wrong = self._checked(given)
-        found = self._pipeline.search_inputs(inputs, request).hypotheses
+        found = self._pipeline.search_inputs(inputs, request)
         wrong.append((found.lengths[:, 0] == 0, rows.NOTHING_FOUND))
         bad, error = wrong[-1][0], ""
         for is_bad, message in reversed(wrong):

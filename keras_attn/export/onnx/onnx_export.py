@@ -6,7 +6,7 @@ from keras_attn.export.onnx.conversion import Conversion
 from keras_attn.export.onnx.conversion import require_packages
 from keras_attn.export.onnx.ids import Ids
 from keras_attn.export.onnx.readme import readme
-from keras_attn.export.onnx.vocabularies import Vocabulary
+from keras_attn.export.onnx.vocabularies import VocabularyFile
 from keras_attn.export.tf_saved_model.rows import MAX_ROWS
 from keras_attn.export.tf_saved_model.signatures import PLAIN
 from keras_attn.export.tracing import without_cudnn
@@ -108,14 +108,14 @@ max_source_length: As for `export()`.
             (directory / "README.txt").write_text(content, encoding="utf-8")
 
     def _vocabularies(self, ids):
-        """Returns the `Vocabulary` of each source text, and the target's."""
+        """Returns the file of each source text, and that of the target."""
         files = files_of_sources(self._translator.source_text)
         return [
             *(
-                Vocabulary(text, file.replace(".txt", ".json"), name)
+                VocabularyFile(text, file.replace(".txt", ".json"), name)
                 for name, (file, text) in zip(
                     ids.names_of_texts, files.items(), strict=True
                 )
             ),
-            Vocabulary(self._translator.target_text, "target.json"),
+            VocabularyFile(self._translator.target_text, "target.json"),
         ]

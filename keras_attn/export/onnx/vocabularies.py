@@ -1,4 +1,4 @@
-"""`Vocabulary`: the file by which a client turns text into ids and back."""
+"""`VocabularyFile`: the file by which a client turns text into ids and back."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from keras_attn.text.splitter import Splitter
 from keras_attn.text.text import Text
 
 
-class Vocabulary:
+class VocabularyFile:
     """A `Text` as a JSON file, with the files of its splitter beside it.
 
     Args:

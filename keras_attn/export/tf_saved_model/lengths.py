@@ -19,12 +19,12 @@ from keras_attn.caller import warn
 
 
 class Measured:
-    """`Features` with an input for the sizes of their open axes.
+    """`FeatureSource` with an input for the sizes of their open axes.
 
     A row is set to zero past its size before the model reads it.
 
     Args:
-        features: The `Features` of a translator.
+        features: The `FeatureSource` of a translator.
     """
 
     reads_text = False

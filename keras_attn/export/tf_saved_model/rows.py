@@ -144,7 +144,7 @@ def emptied(hypotheses, bad):
         shape = [-1] + [1] * (len(x.shape) - 1)
         return tf.where(tf.reshape(bad, shape), instead, x)
 
-    return type(hypotheses)(
+    return hypotheses._replace(
         tokens=keep(hypotheses.tokens, 0),
         lengths=keep(hypotheses.lengths, 0),
         scores=keep(hypotheses.scores, float("-inf")),

@@ -149,7 +149,7 @@ class Signatures:
         return self._ids(inputs, error, sources.report(given, inputs).empty)
 
     def _ids(self, inputs, error, empty):
-        found = self.pipeline.search_inputs(inputs, {}).hypotheses
+        found = self.pipeline.search_inputs(inputs, {})
         error = rows.first(error, rows.of_found(found))
         bad = rows.is_bad(error)
         found = rows.emptied(found, bad)

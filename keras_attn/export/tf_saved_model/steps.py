@@ -8,6 +8,11 @@ affect it.
 
 import tensorflow as tf
 
+from keras_attn.caller import warn
+from keras_attn.decoding import POSSIBLE
+from keras_attn.decoding import Written
+from keras_attn.decoding.candidates import log_probabilities
+from keras_attn.decoding.rules import Rules
 from keras_attn.export.tf_saved_model import rows
 from keras_attn.export.tf_saved_model.border import Border
 from keras_attn.export.tf_saved_model.lengths import cut
@@ -19,6 +24,33 @@ from keras_attn.incremental import with_positions
 # Hypotheses that a step takes for each row of `max_rows`: clients often search
 # with four or five. A step's memory grows with their number as with the rows'.
 _HYPOTHESES = 8
+
+
+def require_rules(search) -> None:
+    """Raises `ValueError` if the signature `step` cannot apply a rule.
+
+    Warns of those of the search's options that it leaves to its clients.
+    """
+    unfit = [x for x in search.rules if not x.reads_logits_alone]
+    if unfit:
+        raise ValueError(
+            "The signature `step` does not know what its clients' hypotheses "
+            "contain, so it applies rules that read the logits alone. "
+            f"Received: {unfit}. Leave the rule or the signature out; or set "
+            "`reads_logits_alone = True` in its class, if that is so."
+        )
+    plain = {
+        "min_length": 1,
+        "min_per_source": None,
+        "no_repeat_ngram": 0,
+        "repetition_penalty": 1,
+    }
+    left = [name for name, x in plain.items() if getattr(search, name) != x]
+    if left:
+        warn(
+            f"The signature `step` leaves {' and '.join(left)} to its "
+            "clients, which search themselves.",
+        )
 
 
 class Steps:
@@ -69,7 +101,8 @@ class Steps:
             found = pipeline.cut.encode(*inputs)
             width = pipeline.width(inputs, found)
             encoded = with_masks(found)
-            state = pipeline.start(inputs, encoded, 1)
+            rows_ = tf.shape(inputs[0])[0]
+            state = pipeline.step_model(encoded, rows_).start(1)
         self._encoded = Border("encoded", encoded, arranged=1)
         self._state = Border("state", state, arranged=2)
         self._widest = self._width_of_longest()
@@ -125,10 +158,11 @@ class Steps:
         tokens = tf.where(bad, self.pipeline.special.pad, tokens)
         state = with_positions(state, lambda x: tf.where(bad, 0, x))
         with self.pipeline.scope():
-            logits, alignments, state = self.pipeline.step(
-                tokens, state, encoded, per_row_position=True
+            model = self.pipeline.step_model(
+                encoded, tf.shape(tokens)[0], per_row_position=True
             )
-        logp = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+            logits, alignments, state = model.step(tokens, state)
+        logp = self._by_rules(logits)
         error = rows.first(
             error,
             rows.wrong(
@@ -148,6 +182,14 @@ class Steps:
             "error": error,
             **self._state.named(state),
         }
+
+    def _by_rules(self, logits):
+        """Returns log-probabilities, minus infinity for forbidden tokens."""
+        rules = Rules(self.pipeline.search.rules)
+        nothing = Written(None, None)  # each hypothesis has its own length
+        ruled = rules.apply(logits, nothing, rules.start(0, 1))
+        logp = log_probabilities(ruled.logits, ruled.penalties, ruled.allowed)
+        return tf.where(logp <= POSSIBLE, float("-inf"), logp)
 
     def strings(self, ids, lengths):
         text, columns = self.pipeline.target_text, tf.shape(ids)[1]

@@ -16,6 +16,7 @@ class CrossAttentionStepper(Stepper):
         attention: An object with the methods of `keras_attn.Attention`.
     """
 
+    rows_leave = True
     attends = True
     # a step runs the other methods
     relies_on: tuple[str, ...] | None = ("call", "__call__")
@@ -100,6 +101,7 @@ class SelfAttentionStepper(Stepper):
         past: An `OwnPast`.
     """
 
+    rows_leave = True
     relies_on: tuple[str, ...] | None = ("call", "__call__")
     only_first = (
         "returns its scores, whose number grows with the positions; a step "

@@ -30,6 +30,7 @@ class BlockStepper(Stepper):
         left_out: Arguments that must not be given.
     """
 
+    rows_leave = True
     attends = True
     target_name = "decoder_sequence"
     source_name = "encoder_sequence"

@@ -17,6 +17,7 @@ class PaddingBeforeStepper(Stepper):
     It has no outputs.
     """
 
+    rows_leave = True
     only_first = (
         "mixes target positions: it moves them, and only a convolution with "
         '`padding="valid"` and as long a reach moves them back'
@@ -42,6 +43,8 @@ class CausalConvolutionStepper(Stepper):
     convolution with `padding="valid"` after a `ZeroPadding1D` that pads the
     start.
     """
+
+    rows_leave = True
 
     @classmethod
     def accepts(cls, call):

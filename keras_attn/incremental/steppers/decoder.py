@@ -13,7 +13,7 @@ from keras_attn.incremental.steppers.recurrent import flat
 from keras_attn.layers.decoder import AttentionDecoder
 
 
-class Prepared(NamedTuple):
+class PreparedDecoder(NamedTuple):
     """The constants of a decoder's steps, prepared once per source."""
 
     source: Any  # the decoder's `Source`
@@ -24,6 +24,7 @@ class Prepared(NamedTuple):
 class DecoderStepper(Stepper):
     """Runs the decoder's own step."""
 
+    rows_leave = True
     relies_on = "call", "__call__"  # a step runs the other methods
     only_first = "returns samples, which it draws only in training"
 
@@ -40,7 +41,7 @@ class DecoderStepper(Stepper):
     def prepare(self, constants):
         memory, mask = self.with_mask(constants, "memory")
         source = self.layer.prepare(memory, mask, constants.get("condition"))
-        return Prepared(source, flat(constants.get("initial_state")))
+        return PreparedDecoder(source, flat(constants.get("initial_state")))
 
     def start(self, prepared, batch, beams, max_length):
         source, states = prepared

@@ -48,7 +48,7 @@ class _OneHead:
         return Attended(context, ops.cast(weights, "float32")), history
 
 
-class Heads:
+class ProjectedHeads:
     """Attention of several heads, with the methods of `Attention` for steps.
 
     A group of query heads `r` shares a head `h` of keys and values, which are
@@ -139,7 +139,7 @@ class Heads:
         return ops.reshape(context, shape)
 
 
-class ManyHeads(Heads):
+class ManyHeads(ProjectedHeads):
     """Adapter of Keras's `MultiHeadAttention` and `GroupQueryAttention`."""
 
     def __init__(self, layer):

@@ -11,7 +11,7 @@ from keras_attn.incremental.steppers.recurrent import flat
 from keras_attn.layers.marginal import MarginalDecoder
 
 
-class Prepared(NamedTuple):
+class PreparedMarginal(NamedTuple):
     """The constants of a decoder's steps, prepared once per source."""
 
     source: Any  # result of the layer's `prepare()`
@@ -22,6 +22,7 @@ class Prepared(NamedTuple):
 class MarginalStepper(Stepper):
     """Runs the decoder's own step."""
 
+    rows_leave = True
     attends = True
 
     def __init__(self, call):
@@ -40,7 +41,7 @@ class MarginalStepper(Stepper):
     def prepare(self, constants):
         memory, mask = self.with_mask(constants, "memory")
         source = self.layer.prepare(memory, mask)
-        return Prepared(source, flat(constants.get("initial_state")))
+        return PreparedMarginal(source, flat(constants.get("initial_state")))
 
     def start(self, prepared, batch, beams, max_length):
         states = list(prepared.states) or None

@@ -43,6 +43,7 @@ class NestedStepper(Stepper):
         self.position_wise = self.path.position_wise
         self.uses_position = self.path.uses_position
         self.attends = self.path.attends
+        self.rows_leave = self.path.rows_leave
         self.longest = self.path.longest
 
     def with_path(self, path):

@@ -17,6 +17,7 @@ from keras_attn.keras_internals import set_keras_mask
 class PositionWiseStepper(Stepper):
     """Calls a layer directly, with hypotheses where it expects positions."""
 
+    rows_leave = True
     position_wise = True
     relies_on = ()  # any subclass may be called
 

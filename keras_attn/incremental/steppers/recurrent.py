@@ -13,6 +13,7 @@ from keras_attn.layers import cells
 class RecurrentStepper(Stepper):
     """Runs the cell of a `keras.layers.RNN`, `GRU`, `LSTM` or `SimpleRNN`."""
 
+    rows_leave = True
     only_first = (
         "returns its last states, which need the whole target; a step "
         "returns only its outputs"

@@ -4,7 +4,7 @@ from keras import ops
 
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.block import BlockStepper
-from keras_attn.incremental.steppers.heads import Heads
+from keras_attn.incremental.steppers.heads import ProjectedHeads
 from keras_attn.keras_internals import producer
 from keras_attn.keras_internals import t5_relative_bias
 from keras_attn.layers.decoder.past import OwnPast
@@ -90,7 +90,7 @@ class T5Stepper(BlockStepper):
         return layer.output_projector(hidden)
 
 
-class _BiasedHeads(Heads):
+class _BiasedHeads(ProjectedHeads):
     """Adapter of `T5MultiHeadAttention`: its scores are not scaled.
 
     Args:

@@ -4,7 +4,7 @@ from keras import ops
 
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.block import BlockStepper
-from keras_attn.incremental.steppers.heads import Heads
+from keras_attn.incremental.steppers.heads import ProjectedHeads
 from keras_attn.layers.decoder.past import OwnPast
 
 
@@ -62,7 +62,7 @@ class T5GemmaStepper(BlockStepper):
         return x, attended.alignments, state
 
 
-class GemmaHeads(Heads):
+class GemmaHeads(ProjectedHeads):
     """Adapter of `T5GemmaAttention`.
 
     Args:

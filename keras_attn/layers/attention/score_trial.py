@@ -19,7 +19,7 @@ def try_score(score: Score, query_shape: tuple, key_shape: tuple) -> None:
     look at past alignments, or build layers in their calls, are checked in
     their calls alone.
     """
-    if score.is_built_in or score.takes("history") or score.takes("position"):
+    if score.takes("history") or score.takes("position"):
         return
     if not all(x.built for x in layers_within(score)):
         return

@@ -5,6 +5,8 @@ with several hypotheses per source. Computations that do not depend on the
 previous step run once for the whole target, outside the loop.
 """
 
+import operator
+
 import keras
 from keras import layers
 from keras import ops
@@ -203,6 +205,7 @@ class AttentionDecoder(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name="attentional",
             )
+        self._made = _Made()
         # The method, because the layer as an attribute would be tracked, and
         # its weights are the cell's.
         self._run_sequence = None
@@ -223,7 +226,27 @@ class AttentionDecoder(keras.layers.Layer):
 
     @property
     def _recurrence(self):
-        """The step, made of the layer's current parts."""
+        """The step, made once of the layer's parts."""
+        parts = [
+            self.cell,
+            *self.attentions,
+            self.self_attention,
+            getattr(self, "attentional", None),
+            self.compute_dtype,
+            self.order,
+            self.emit,
+            self.query,
+            self.attend,
+            self.input_feeding,
+        ]
+        made = self._made
+        if len(made.parts) != len(parts) or any(
+            map(operator.is_not, made.parts, parts)
+        ):
+            made.parts, made.recurrence = parts, self._make_recurrence()
+        return made.recurrence
+
+    def _make_recurrence(self):
         stack, above = self.attend == "bottom", []
         bottom = self.cell
         if stack:
@@ -575,6 +598,14 @@ class AttentionDecoder(keras.layers.Layer):
         for part in ("cell", "attention", "bridge", "self_attention"):
             config[part] = deserialize(config.get(part))
         return cls(**config)
+
+
+class _Made:
+    """The last recurrence, and its parts; Keras does not look into it."""
+
+    def __init__(self):
+        self.parts: list = []
+        self.recurrence: Recurrence | None = None
 
 
 def _last_sizes(shapes):

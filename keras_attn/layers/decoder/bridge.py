@@ -12,8 +12,8 @@ class DenseBridge(keras.layers.Layer):
         sizes: Widths of the states to make.
 
     Call arguments:
-        inputs: Tensor of shape `(batch, dim)`, the encoder's states laid end
-            to end.
+        inputs: Tensor of shape `(batch, dim)`, the encoder's states,
+            concatenated.
 
     Output:
         A list of tensors `(batch, size)`.

@@ -248,8 +248,8 @@ def _backward(gradient, query, keys, v, blocks):
             q, g = inputs
             dk, dv = state
             h = _hidden(q, k)
-            # One product per query: a single product for all rows laid end to
-            # end takes XLA twice as long.
+            # One product per query: a single product for all rows
+            # concatenated takes XLA twice as long.
             gh = ops.matmul(ops.expand_dims(g, 2), h)
             dv = dv + ops.sum(_wide(gh), (0, 1, 2))
             # The factor v is applied at the end, to all blocks at once.

@@ -29,7 +29,7 @@ class Epochs:
         return np.int64(number)
 
 
-class Order(NamedTuple):
+class RowOrder(NamedTuple):
     """How the rows of an epoch are shuffled: a function of its number."""
 
     seed: int

@@ -12,13 +12,13 @@ import tensorflow as tf
 from keras_attn.text.text import Text
 from keras_attn.training.batches.buckets import Buckets
 from keras_attn.training.batches.dataset import Epochs
-from keras_attn.training.batches.dataset import Order
 from keras_attn.training.batches.dataset import Pairs
+from keras_attn.training.batches.dataset import RowOrder
 from keras_attn.training.batches.rows import WINDOW
 from keras_attn.training.batches.rows import InMemory
 from keras_attn.training.batches.rows import Streamed
-from keras_attn.training.batches.sides import Features
-from keras_attn.training.batches.sides import Lines
+from keras_attn.training.batches.sides import ArraySide
+from keras_attn.training.batches.sides import LineSide
 from keras_attn.training.batches.sides import Side
 from keras_attn.training.batches.sides import lines_of
 from keras_attn.training.batches.sides import rows_of
@@ -144,7 +144,7 @@ def pairs(
         rows = _in_memory(given, targets, texts, target_text)
     # Drawn from the generator that `keras.utils.set_random_seed` seeds.
     seed = random.randrange(2**31) if seed is None else seed
-    order = Order(seed) if window else None
+    order = RowOrder(seed) if window else None
     epochs = Epochs()
     data = epochs.numbers().flat_map(lambda number: rows.epoch(number, order))
     found = Buckets(rows, buckets, batch_size, batch_tokens)
@@ -185,11 +185,11 @@ def _in_memory(given, targets, texts, target_text):
             f"of both. Received: {received}, {len(targets)} targets. Pass a "
             "target for each source."
         )
-    sides: list[Lines | Features] = [
-        Features(x) if text is None else Lines(x, text, name)
+    sides: list[LineSide | ArraySide] = [
+        ArraySide(x) if text is None else LineSide(x, text, name)
         for (name, x), text in zip(found.items(), texts.values(), strict=True)
     ]
-    sides.append(Lines(targets, target_text, "targets", is_target=True))
+    sides.append(LineSide(targets, target_text, "targets", is_target=True))
     return InMemory(sides)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.caller import Line
-from keras_attn.training.batches.sides import Features
-from keras_attn.training.batches.sides import Lines
+from keras_attn.training.batches.sides import ArraySide
+from keras_attn.training.batches.sides import LineSide
 from keras_attn.training.batches.sides import Side
 
 WINDOW = 100_000  # lines of a stream among which the next one is drawn
@@ -25,7 +25,7 @@ class InMemory:
     """Pairs that are all in memory.
 
     Args:
-        sides: List of `Lines` and `Features`.
+        sides: List of `LineSide` and `ArraySide`.
 
     Attributes:
         lengths: The ids of each pair's longest side, int32 of shape
@@ -36,7 +36,7 @@ class InMemory:
 
     counted = True
 
-    def __init__(self, sides: list[Lines | Features]):
+    def __init__(self, sides: list[LineSide | ArraySide]):
         self.sides = sides
         self.lengths = np.max([x.lengths for x in sides], axis=0).astype(
             "int32"

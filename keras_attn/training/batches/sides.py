@@ -79,7 +79,7 @@ class Side:
         return text.ragged_source_ids(lines)
 
 
-class Lines(Side):
+class LineSide(Side):
     """Lines in memory.
 
     Args:
@@ -124,7 +124,7 @@ class Lines(Side):
         return tf.concat(chunks, axis=0)
 
 
-class Features:
+class ArraySide:
     """Arrays in memory, a row for each pair, such as pictures or frames.
 
     Args:

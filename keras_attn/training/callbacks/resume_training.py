@@ -35,9 +35,9 @@ class ResumeTraining(keras.callbacks.Callback):
 
     Args:
         directory: Path of a directory of its own.
-        data: What `pairs(seed=...)` returned, or a list of some. At the
-            beginning of each epoch it is told the number: any object with a
-            method `set_epoch(number)`.
+        data: What `pairs(seed=...)` returned, or a list of some. Any
+            object will do that has a method `set_epoch(number)`, which is
+            called at the beginning of each epoch.
         delete_checkpoint: Whether the end of the training deletes the
             directory, as in Keras's `BackupAndRestore`. If not, a finished
             training that is started again has its last weights at once.

@@ -58,7 +58,7 @@ def plot_attention(
             results a title of the figure.
         words: Whether subwords are joined to words: the attention to those of
             a source word is summed, that of those of a target word averaged.
-            Where words begin is told from the marks of SentencePiece (`▁`),
+            Words are recognized by the marks of SentencePiece (`▁`),
             WordPiece (`##`) and subword-nmt (`@@`), and from bytes. Pieces
             without such marks stay apart: a single word of `BytePair` has
             none.

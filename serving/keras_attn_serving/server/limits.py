@@ -22,7 +22,7 @@ class Limits(NamedTuple):
     tensor of a gigabyte there, which its one value fills.
 
     The default of `elements` is 128 rows of 1,000, the most tokens that an
-    export reads of a text unless it is told otherwise. With the net of the
+    export reads of a text by default. With the net of the
     README's tour such a request took 1.5 GB.
 
     Attributes:

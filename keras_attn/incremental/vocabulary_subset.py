@@ -1,4 +1,4 @@
-"""Narrows a model's output to some columns of the vocabulary.
+"""Restricts a model's output to some columns of the vocabulary.
 
 A pass from steppers to steppers, as `hoisting`: the new path returns logits
 of some tokens only, in their order. If the logits come from a `Dense` layer or
@@ -13,7 +13,7 @@ from keras import ops
 from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
 
 
-def narrow(path, prepared, ids):
+def restrict_vocabulary(path, prepared, ids):
     """Returns a path whose output has a column for each of `ids`.
 
     Args:
@@ -30,16 +30,16 @@ def narrow(path, prepared, ids):
     for i, stepper in enumerate(steppers):
         if not any(x is output for x in stepper.outputs):
             continue
-        narrow_layer = _narrow_layer(stepper)
-        if narrow_layer is not None and not _is_read(output, steppers):
-            steppers[i] = narrow_layer(stepper.call, ids)
+        restricted_layer = _restricted_layer(stepper)
+        if restricted_layer is not None and not _is_read(output, steppers):
+            steppers[i] = restricted_layer(stepper.call, ids)
             needs[i] = ()
             return path.with_steppers(steppers), tuple(needs)
     return path.with_outputs(lambda x: ops.take(x, ids, axis=-1)), prepared
 
 
-def _narrow_layer(stepper):
-    """Returns the class of steppers that narrows this one, or `None`."""
+def _restricted_layer(stepper):
+    """Returns the class of steppers that restricts this one, or `None`."""
     layer = stepper.layer
     plain = (
         type(stepper) is PositionWiseStepper
@@ -50,10 +50,10 @@ def _narrow_layer(stepper):
         return None
     if type(layer) is layers.Dense:
         linear = layer.activation is keras.activations.linear
-        return _NarrowDense if linear else None
+        return _DenseSubset if linear else None
     embedding = layers.ReversibleEmbedding  # KerasHub's is a subclass
     own_call = getattr(type(layer), "call", None) is not embedding.call
-    return None if own_call else _NarrowEmbedding
+    return None if own_call else _EmbeddingSubset
 
 
 def _is_read(tensor, steppers):
@@ -67,7 +67,7 @@ def _cast(layer, variable):
     return ops.cast(ops.convert_to_tensor(variable), layer.compute_dtype)
 
 
-class _NarrowDense(PositionWiseStepper):
+class _DenseSubset(PositionWiseStepper):
     """Multiplies by some columns of a `Dense` layer's kernel."""
 
     def __init__(self, call, ids):
@@ -83,7 +83,7 @@ class _NarrowDense(PositionWiseStepper):
         return (x if self._bias is None else x + self._bias), None, state
 
 
-class _NarrowEmbedding(PositionWiseStepper):
+class _EmbeddingSubset(PositionWiseStepper):
     """Multiplies by some rows of the embeddings, which are the kernel."""
 
     def __init__(self, call, ids):

@@ -25,7 +25,7 @@ class Results(NamedTuple):
     steps: list  # for each kind of step: tensors (rows, target, beams, ...)
 
 
-class Runs:
+class PathRuns:
     """A path, and the inputs that it runs on.
 
     Args:

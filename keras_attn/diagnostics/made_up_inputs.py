@@ -18,7 +18,7 @@ _SIZES = (
 )
 
 
-class Examples:
+class MadeUpInputs:
     """Random inputs of some sizes.
 
     Args:
@@ -127,7 +127,7 @@ def examples_for(model, tables, taken, works, random, padding_id=PAD):
         padding_id: Id of padding.
 
     Returns:
-        `Examples`, and `None`; or `None` and the first error.
+        `MadeUpInputs`, and `None`; or `None` and the first error.
     """
     first = None
     for rows, target, source, padded in _SIZES:
@@ -136,7 +136,7 @@ def examples_for(model, tables, taken, works, random, padding_id=PAD):
         padded = _free(max(padded, source + 1), taken | {target, source})
         rows = _free(rows, taken | {target, source, padded})
         sizes = rows, target, source, padded
-        made = Examples(model, tables, *sizes, random, padding_id)
+        made = MadeUpInputs(model, tables, *sizes, random, padding_id)
         arrays = made.draw()
         try:
             works(arrays)

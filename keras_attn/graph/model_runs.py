@@ -15,7 +15,7 @@ from keras_attn.keras_internals import is_seed
 from keras_attn.keras_internals import layers_within
 
 
-class Runs:
+class ModelRuns:
     """Runs a model on arrays, with its own weights or others.
 
     Everything runs in a `keras.StatelessScope`, which drops the layers'
@@ -25,23 +25,25 @@ class Runs:
     Args:
         model: A functional model.
         graph: The model's `Graph`.
+        variables: Those that a run may replace by others. Defaults to the
+            trainable ones, and the states of seeds.
 
     Attributes:
         rounding: `Rounding` of the model's layers.
         masks: `Masks` of the last trace.
     """
 
-    def __init__(self, model, graph):
+    def __init__(self, model, graph, variables=None):
         self.model = model
         self.graph = graph
         self.rounding = Rounding(layers_within(model))
         self.masks = None
-        self._weights = [
+        self._weights = variables or [
             *model.trainable_variables,
             *(x for x in model.variables if is_seed(x)),
         ]
         self._compiled = {}  # by name, made when first run
-        self._keys = []
+        self._keys = {}  # of the tensors, by what was traced
 
     def weights(self):
         """Returns the model's own weights, and the states of its seeds."""
@@ -74,13 +76,17 @@ class Runs:
             for variable, x in zip(self._weights, weights, strict=True)
         ]
 
-    def noises(self, arrays, weights):
-        """Returns how much rounding may change each tensor, by their keys."""
+    def noises(self, arrays, weights, **options):
+        """Returns how much rounding may change each tensor, by their keys.
+
+        Args:
+            arrays, weights, options: As for `trace()`.
+        """
         disturbed = [
             self.rounding.disturb(x, seed=i) for i, x in enumerate(weights)
         ]
-        before = self.trace(arrays, weights)
-        after = self.trace(arrays, disturbed)
+        before = self.trace(arrays, weights, **options)
+        after = self.trace(arrays, disturbed, **options)
         return {
             key: self.rounding.noise(value, after[key])
             for key, value in before.items()
@@ -98,21 +104,33 @@ class Runs:
         logits, *mask = map(as_array, found)
         return _wide(logits), mask[0] if mask else None
 
-    def trace(self, arrays, weights, compiled=True):
+    def trace(self, arrays, weights, compiled=True, count=None, masked=True):
         """Returns all tensors of the graph, by their keys.
 
         Args:
             arrays: An array for each input.
-            weights: Result of `weights()` or `other_weights()`.
+            weights: Result of `weights()` or `other_weights()`; None to run
+                without a graph, and with all that layers write to their own
+                states.
             compiled: Whether to run in a graph, if the backend has graphs.
+            count: How many calls to run. Defaults to all.
+            masked: Whether layers get the masks that Keras passes on.
         """
-        function = self._trace
+        if count == len(self.graph.calls):
+            count = None
+        name = count, masked, compiled
+
+        def function(weights, inputs):
+            values = self._trace(weights, inputs, count, masked)
+            self._keys[name] = list(values)
+            return list(values.values())
+
         if compiled:
-            function = self._function("trace", self._trace)
+            function = self._function(name, function)
         values = function(weights, self._tensors(arrays))
         return {
             key: _wide(as_array(value))
-            for key, value in zip(self._keys, values, strict=True)
+            for key, value in zip(self._keys[name], values, strict=True)
         }
 
     def eager(self, arrays, weights):
@@ -126,7 +144,7 @@ class Runs:
         It runs without a graph, because errors are shorter there.
         """
         try:
-            self._trace(weights, self._tensors(arrays))
+            self._trace(weights, self._tensors(arrays), None, True)
         except Exception as error:  # any layer may raise anything
             return self.graph.running, error
         return None, None
@@ -138,20 +156,23 @@ class Runs:
             mask = get_keras_mask(logits)
             return [logits] if mask is None else [logits, mask]
 
-    def _trace(self, weights, inputs):
+    def _trace(self, weights, inputs, count, masked):
         self.masks = Masks()
         with self._scope(weights):
-            values = self.graph.run(inputs, self.masks)
+            values = self.graph.run(
+                inputs, self.masks, count=count, masked=masked
+            )
         # Drops values that are not tensors, such as strings.
-        values = {k: x for k, x in values.items() if ops.is_tensor(x)}
-        self._keys = list(values)
-        return list(values.values())
+        return {k: x for k, x in values.items() if ops.is_tensor(x)}
 
     @contextlib.contextmanager
     def _scope(self, weights):
         with warnings.catch_warnings():
             # Keras warned of dropped masks when the model was built.
             warnings.simplefilter("ignore")
+            if weights is None:
+                yield
+                return
             pairs = list(zip(self._weights, weights, strict=True))
             with keras.StatelessScope(pairs):
                 yield

@@ -21,9 +21,9 @@ from keras import ops
 
 from keras_attn.arguments import is_ours
 from keras_attn.backend import as_array
-from keras_attn.incremental.proof import record
-from keras_attn.incremental.proof.runs import Results
-from keras_attn.incremental.proof.runs import Runs
+from keras_attn.graph.causes import Causes
+from keras_attn.incremental.proof.path_runs import PathRuns
+from keras_attn.incremental.proof.path_runs import Results
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
@@ -50,7 +50,7 @@ class Comparison:
 
     def __init__(self, path, constants, entries):
         self._path = path
-        self._runs = Runs(path, constants, entries)
+        self._runs = PathRuns(path, constants, entries)
         self._rounding = path.rounding
         self._values = self._noises = self._noises_alone = None
 
@@ -110,9 +110,7 @@ class Comparison:
         try:
             whole = self._runs.whole()
         except Exception as error:
-            failed = model and record.first_failure(
-                model, self._runs.model_inputs()
-            )
+            failed = model and self._causes(model).failure()
             if not failed:
                 raise
             refuse(
@@ -216,7 +214,7 @@ class Comparison:
         noise = self._noise_of_whole(self._number_of_logits)
         if self._is_close(whole, expected, noise[:length]):
             return
-        operation = record.first_difference_masked(model, inputs)
+        operation = Causes(model, inputs).mask()
         if operation is not None:
             self._refuse(
                 operation,
@@ -230,11 +228,12 @@ class Comparison:
             "its own; put what this adds into a layer",
         )
 
+    def _causes(self, model):
+        return Causes(model, self._runs.model_inputs())
+
     def _refuse_neighbours(self, model, row, symbol):
-        inputs = self._runs.model_inputs()
-        operation = record.first_difference_alone(
-            model, inputs, row * self._runs.beams
-        )
+        causes = self._causes(model)
+        operation = causes.neighbours(row * self._runs.beams)
         if operation is None:
             self._refuse_encoder(model)
             operation = producer(symbol).operation
@@ -245,7 +244,7 @@ class Comparison:
         )
 
     def _refuse_random(self, model):
-        operation = record.first_random(model, self._runs.model_inputs())
+        operation = self._causes(model).random()
         if operation is not None:
             refuse(
                 operation,
@@ -257,9 +256,7 @@ class Comparison:
         """Refuses a layer that is wrong in a graph, unless it is in `but`."""
         if model is None:
             return
-        operation = record.first_wrong_in_graph(
-            model, self._runs.model_inputs()
-        )
+        operation = self._causes(model).only_in_graph()
         if operation is not None and operation not in but:
             self._refuse_in_graph(operation)
 

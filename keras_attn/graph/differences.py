@@ -1,4 +1,4 @@
-"""Finds the layer that causes a difference between two runs."""
+"""Tells what differs between two runs of a model, and which call is why."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def culprit(graph, verdicts, key):
         key: Key of a tensor that is wrong.
 
     Returns:
-        A `Call`, or `None`.
+        A `FlatCall`, or `None`.
     """
     call = None
     while (writer := graph.writer(key)) is not None:
@@ -34,6 +34,31 @@ def culprit(graph, verdicts, key):
             break
         key = found[0]
     return call
+
+
+def first_difference(graph, old, new, apart):
+    """Returns the first call, as they run, that wrote another tensor.
+
+    Args:
+        graph: A `Graph`.
+        old, new: The tensors of two runs by their keys. Those that one run
+            lacks are not compared.
+        apart: Function of a key and two arrays of one shape that tells
+            whether they differ by more than rounding.
+
+    Returns:
+        A `FlatCall`, or `None`.
+    """
+    for call in graph.calls:
+        for key in call.writes:
+            if key not in old or key not in new:
+                continue
+            one, other = old[key], new[key]
+            if one.dtype.kind not in "biuf":
+                continue
+            if one.shape != other.shape or apart(key, other, one):
+                return call
+    return None
 
 
 def leaks(old, new, changed, length, apart):

@@ -1,0 +1,119 @@
+"""`Run`: what a loop needs of a search."""
+
+from typing import Any
+
+from keras_attn.decoding.hypotheses import Hypotheses
+from keras_attn.decoding.limits import Limits
+from keras_attn.decoding.rules import Ruled
+from keras_attn.decoding.rules import Rules
+from keras_attn.decoding.rules import Written
+from keras_attn.decoding.threefry import uniform_at
+
+
+class Run:
+    """One run of a search: its steps, from the first state to the results.
+
+    `Search.run` returns one. Searches whose hypotheses do not depend on each
+    other have a run already, `IndependentHypotheses`. For one whose
+    hypotheses replace each other, as beams do, write a subclass, with
+    `first`, `advance` and `results`. Stochastic beam search, in
+    `tests/support/stochastic_beams.py`, is an example to begin with.
+
+    A state is a `NamedTuple` of tensors, batch first, and of structures of
+    these. It has at least
+
+    - `time`: number of tokens so far, a scalar int32 tensor
+    - `last`: the last tokens `(batch, beams)`, which the model reads next
+    - `done`: whether nothing more is needed, `(batch,)` or `(batch, beams)`
+    - `tokens`: `(batch, beams, max_length)`, all tokens so far; None if no
+      rule needs them (`rules.need_tokens`)
+    - `rules`: the states of the rules, `rules.start(batch, beams)` at first
+      and then `rules.update(tokens, states, parents)`
+
+    A run itself
+
+    - begins with one beam that is possible: the log-probability of the others
+      is `keras_attn.decoding.IMPOSSIBLE`, as they would be copies;
+    - applies the rules by `apply_rules`, which forces prefixes too;
+    - sets `done` at `limits.longest`, which may differ by row, and where no
+      token is allowed: all log-probabilities are then below `POSSIBLE`.
+
+    `keras_attn.decoding` has what most runs need: `Step` for the
+    log-probabilities, `gather` and `append` to follow parents, `alignments_of`
+    and `without_impossible` for the results.
+
+    Args:
+        search: The `Search`.
+        search_input: Its `SearchInput`.
+        beams: Number of hypotheses per row that the model steps.
+
+    Attributes:
+        search, search_input, beams: The arguments.
+        limits: The `Limits` of length, `longest` and `shortest`; each an
+            integer, or a tensor `(batch,)` where a request sets it.
+        rules: The `Rules` on the next token.
+        recorded: Dtypes of the tensors that each step records for
+            `results()`.
+    """
+
+    recorded: tuple = ()
+
+    def __init__(self, search, search_input, beams: int):
+        self.search, self.search_input = search, search_input
+        self.beams = beams
+        self.limits = Limits.of(search, search_input)
+        self.rules = Rules.of(search, search_input, self.limits)
+
+    def first(self) -> Any:
+        """Returns the state before the first token."""
+        raise self._lacking("first", "the state before the first token")
+
+    def advance(self, state, logits, alignments) -> tuple:
+        """Extends every hypothesis by one token.
+
+        Args:
+            state: The state so far.
+            logits, alignments: The model's output for the last tokens,
+                `(batch, beams, vocabulary)` and `(batch, beams, source)`.
+
+        Returns:
+            The new state; the hypotheses that the new ones continue,
+            `(batch, beams)`, or None if each continues itself; and a tuple
+            of the tensors to record.
+        """
+        raise self._lacking("advance", "state, parents and what to record")
+
+    def results(self, state, *recorded) -> Hypotheses:
+        """Returns the search's `num_hypotheses` hypotheses, best first.
+
+        Args:
+            state: The state at the end.
+            *recorded: The recorded tensors of all steps, time first.
+        """
+        raise self._lacking("results", "`Hypotheses`")
+
+    def _lacking(self, method, what):
+        return NotImplementedError(
+            f"A run needs a method `{method}`, which returns {what}. Received: "
+            f"`{type(self).__name__}`, which has none. Write it."
+        )
+
+    def apply_rules(self, state, logits) -> Ruled:
+        """Returns the logits after all rules."""
+        tokens = state.tokens if self.rules.need_tokens else None
+        written = Written(state.time, tokens)
+        return self.rules.apply(logits, written, state.rules)
+
+    def uniform(self, time, count) -> Any:
+        """Returns random numbers from 0 to 1, excluding 1, by rows' seeds.
+
+        A row's numbers are the same in any batch.
+
+        Args:
+            time: Number of tokens so far.
+            count: Numbers for each row.
+
+        Returns:
+            Tensor `(batch, count)`.
+        """
+        return uniform_at(self.search_input.seed, count, time)

@@ -1,0 +1,38 @@
+"""`SearchInput`: the model and the request that a search decodes."""
+
+from typing import Any
+from typing import NamedTuple
+
+from keras_attn.decoding.loop import LoopPolicy
+from keras_attn.decoding.step_model import StepModel
+from keras_attn.decoding.step_model import rows_of
+
+
+class SearchInput(NamedTuple):
+    """The input of a search: a model on its sources, and a request."""
+
+    model: StepModel
+    start_token: int
+    end_token: int
+    forbidden: tuple = ()  # ids that no hypothesis may contain
+    source_mask: Any = None  # (batch, source), or None where all are real
+    source_lengths: Any = None  # (batch,), int32, the end token counted
+    prefix: Any = None  # (batch, P) ids that hypotheses begin with, padded
+    seed: Any = None  # (batch,), int32, for the random draws of a row
+    options: Any = None  # name -> (batch,) tensor, replaces the search's own
+    padding: int = 0  # the id that pads prefixes
+    policy: LoopPolicy = LoopPolicy()
+
+    @property
+    def batch(self):
+        """The number of rows, an integer or a scalar tensor."""
+        return self.model.rows
+
+    def take_rows(self, rows) -> "SearchInput":
+        """Returns the input of some rows, by their indices `(rows,)`."""
+        names = "source_mask", "source_lengths", "prefix", "seed", "options"
+        taken = rows_of([getattr(self, x) for x in names], rows, self.batch)
+        return self._replace(
+            model=self.model.take_rows(rows),
+            **dict(zip(names, taken, strict=True)),
+        )

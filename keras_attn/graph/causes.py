@@ -1,0 +1,117 @@
+"""`Causes`: the first layer of a model that gives other numbers, or fails.
+
+Layers of nested models are looked at one by one, so that an error names the
+layer inside them.
+"""
+
+import functools
+
+import keras
+
+from keras_attn.backend import as_array
+from keras_attn.graph.differences import first_difference
+from keras_attn.graph.flat_graph import Graph
+from keras_attn.graph.model_runs import ModelRuns
+from keras_attn.keras_internals import is_functional
+
+
+class Causes:
+    """Runs a model in several ways, and compares all tensors.
+
+    Args:
+        model: A functional model.
+        inputs: Arrays or tensors for its inputs.
+    """
+
+    def __init__(self, model, inputs):
+        if not is_functional(model):  # it has a `call` of its own
+            model = keras.Model(model.inputs, model.outputs)
+        self._graph = Graph(model)
+        self._runs = ModelRuns(model, self._graph, model.variables)
+        self._weights = self._runs.weights()
+        self._inputs = list(map(as_array, inputs))
+
+    def failure(self):
+        """Returns the first operation that fails outside a graph, or None."""
+        call, _ = self._runs.failure(self._inputs, self._weights)
+        return call and call.operation
+
+    def only_in_graph(self):
+        """Returns the first that differs or fails only in a graph, or None."""
+        count = self._count_in_graph()
+        inside = {}
+        if count:
+            inside = self._traced(compiled=True, count=count) or {}
+        outside = self._traced()
+        if outside is None:  # it fails there too
+            return None
+        other = self._first_difference(outside, inside)
+        failed = [x.operation for x in self._graph.calls[count:]]
+        return other or next(iter(failed), None)
+
+    def random(self):
+        """Returns the first that gives other numbers each time, or None."""
+        one, other = (self._traced(weights=None) for _ in range(2))
+        # To measure noise takes other runs, which would draw other numbers.
+        return self._first_difference(one, other, measured=False)
+
+    def mask(self):
+        """Returns the first that a mask of real tokens changes, or None."""
+        return self._first_difference(
+            self._traced(), self._traced(masked=False), masked=False
+        )
+
+    def neighbours(self, row):
+        """Returns the first that changes a row beside others, or None."""
+        rows, beside = len(self._inputs[0]), self._traced()
+        if beside is not None:
+            beside = {
+                key: x[row : row + 1] if x.ndim and len(x) == rows else x
+                for key, x in beside.items()
+            }
+        alone = self._traced([x[row : row + 1] for x in self._inputs])
+        return self._first_difference(beside, alone)
+
+    def _traced(self, inputs=None, **options):
+        """Returns all tensors, computed outside a graph; None if it fails."""
+        options = {"weights": self._weights, "compiled": False, **options}
+        try:
+            return self._runs.trace(inputs or self._inputs, **options)
+        except Exception:  # any layer may raise anything
+            return None
+
+    def _count_in_graph(self):
+        """Returns how many calls work in a graph."""
+
+        def fails(count):
+            return self._traced(compiled=True, count=count) is None
+
+        low, high = 0, len(self._graph.calls)
+        if not fails(high):
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fails(middle) else (middle, high)
+        return low
+
+    def _first_difference(self, old, new, measured=True, masked=True):
+        if old is None or new is None:
+            return None
+
+        @functools.cache
+        def noises():
+            return self._runs.noises(
+                self._inputs, self._weights, compiled=False, masked=masked
+            )
+
+        rounding = self._runs.rounding
+
+        def apart(key, found, expected):
+            if not rounding.apart(found, expected).any():
+                return False
+            if not measured:
+                return True
+            return rounding.apart(found, expected, noises().get(key, 0)).any()
+
+        call = first_difference(self._graph, old, new, apart)
+        return call and call.operation
