@@ -36,6 +36,20 @@ def parameters(function) -> list[str]:
     return [x.name for x in found if x.kind not in more]
 
 
+def lacking(owner, method, what) -> NotImplementedError:
+    """Returns the error of a class that does not write a needed method.
+
+    Args:
+        owner: The object.
+        method: Name of the method.
+        what: What the method returns.
+    """
+    return NotImplementedError(
+        f"`{type(owner).__name__}` needs a method `{method}`, which returns "
+        f"{what}. Received: a class without one. Write it."
+    )
+
+
 def refuse_old_names(given, **new_names):
     """Raises `ValueError` for an argument whose name has changed.
 

@@ -44,10 +44,8 @@ class Beams:
     """
 
     def __init__(self, run):
-        self.search, self.search_input = search, given = (
-            run.search,
-            run.search_input,
-        )
+        self.search = search = run.search
+        self.search_input = given = run.search_input
         self.num_beams = search.num_beams // search.groups
         self.limits, self.rules = run.limits, run.rules
         self.alpha = search.option("length_penalty", given)

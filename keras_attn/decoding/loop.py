@@ -43,7 +43,7 @@ class LoopPolicy(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What a step hands to the next one."""
+    """The values that a step hands to the next one."""
 
     state: Any  # of the search's run
     cache: Any  # the state of the model

@@ -426,10 +426,10 @@ class Rules:
         raw = logits = tf.cast(logits, tf.float32)
         allowed = None
         for rule, state in zip(self._rules, states, strict=True):
-            if type(rule).apply is Rule.apply:
-                continue
             before = logits if allowed is None else allowed
             after = rule.apply(before, written, state)
+            if after is before:
+                continue
             _require_logits(rule, before, after)
             if rule.before_softmax:
                 logits = after

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from keras_attn.arguments import lacking
 from keras_attn.decoding.hypotheses import Hypotheses
 from keras_attn.decoding.limits import Limits
 from keras_attn.decoding.rules import Ruled
@@ -66,7 +67,7 @@ class Run:
 
     def first(self) -> Any:
         """Returns the state before the first token."""
-        raise self._lacking("first", "the state before the first token")
+        raise lacking(self, "first", "the state before the first token")
 
     def advance(self, state, logits, alignments) -> tuple:
         """Extends every hypothesis by one token.
@@ -81,7 +82,7 @@ class Run:
             `(batch, beams)`, or None if each continues itself; and a tuple
             of the tensors to record.
         """
-        raise self._lacking("advance", "state, parents and what to record")
+        raise lacking(self, "advance", "state, parents and what to record")
 
     def results(self, state, *recorded) -> Hypotheses:
         """Returns the search's `num_hypotheses` hypotheses, best first.
@@ -90,13 +91,7 @@ class Run:
             state: The state at the end.
             *recorded: The recorded tensors of all steps, time first.
         """
-        raise self._lacking("results", "`Hypotheses`")
-
-    def _lacking(self, method, what):
-        return NotImplementedError(
-            f"A run needs a method `{method}`, which returns {what}. Received: "
-            f"`{type(self).__name__}`, which has none. Write it."
-        )
+        raise lacking(self, "results", "`Hypotheses`")
 
     def apply_rules(self, state, logits) -> Ruled:
         """Returns the logits after all rules."""

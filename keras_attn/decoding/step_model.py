@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_attn import structures
+from keras_attn.arguments import lacking
 from keras_attn.decoding.hypotheses import gather
 
 
@@ -36,7 +37,7 @@ class StepModel:
             places: Number of places of each cache: with 0 every step adds one.
                 Defaults to one for each step of the longest output.
         """
-        raise NotImplementedError
+        raise lacking(self, "start", "the state before the first step")
 
     def step(self, tokens, state) -> tuple:
         """Reads the last tokens of all hypotheses.
@@ -49,7 +50,7 @@ class StepModel:
             Logits `(batch, beams, vocabulary)` of the next token, alignments
             `(batch, beams, source)`, float32, and the new state.
         """
-        raise NotImplementedError
+        raise lacking(self, "step", "logits, alignments and the new state")
 
     def reorder(self, state, parents) -> Any:
         """Gathers the states of the beams' parents `(batch, beams)`."""
@@ -65,7 +66,7 @@ class StepModel:
 
     def take_rows(self, rows) -> "StepModel":
         """Returns the same model on some sources, by indices `(rows,)`."""
-        raise NotImplementedError
+        raise lacking(self, "take_rows", "the model on some of its sources")
 
 
 def rows_of(structure, rows, count):

@@ -38,13 +38,13 @@ class Causes:
 
     def only_in_graph(self):
         """Returns the first that differs or fails only in a graph, or None."""
+        outside = self._traced()
+        if outside is None:  # it fails there too
+            return None
         count = self._count_in_graph()
         inside = {}
         if count:
             inside = self._traced(compiled=True, count=count) or {}
-        outside = self._traced()
-        if outside is None:  # it fails there too
-            return None
         other = self._first_difference(outside, inside)
         failed = [x.operation for x in self._graph.calls[count:]]
         return other or next(iter(failed), None)

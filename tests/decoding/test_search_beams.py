@@ -111,7 +111,7 @@ def test_a_run_lacks_nothing():
         results = decoding.Run.results
 
     for kind, error, message in (
-        (Lacking, NotImplementedError, "method `first`, which returns the st"),
+        (Lacking, NotImplementedError, "`Lacking` needs a method `first`, whi"),
         (Bare, NotImplementedError, "a method `results`, which returns `Hypo"),
         (Half, TypeError, "`Half.advance` must return the state, the parents"),
         (Fewer, TypeError, "with the search's num_hypotheses=5"),
@@ -177,3 +177,22 @@ def test_it_translates_and_is_saved_and_exported(toys, tmp_path):
         options={"max_length": asked["max_length"].tolist()},
     )
     assert [x.decode() for x in answer["text"]] == expected.text
+
+
+def test_a_model_lacks_nothing():
+    class Lacking(decoding.StepModel):
+        rows = 1
+
+    class Starting(Lacking):
+        def start(self, beams, places=None):
+            return None
+
+    given = speller(WORDS).given()
+    for model, message in (
+        (Lacking(), "`Lacking` needs a method `start`, which returns the sta"),
+        (Starting(), "`Starting` needs a method `step`, which returns logits"),
+    ):
+        with pytest.raises(NotImplementedError, match=message):
+            keras_attn.GreedySearch(3)(given._replace(model=model))
+    with pytest.raises(NotImplementedError, match="`take_rows`"):
+        Lacking().take_rows([0])

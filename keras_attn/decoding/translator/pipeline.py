@@ -213,8 +213,8 @@ class Pipeline:
 
     def decode_inputs(self, inputs: tuple, request: dict) -> Hypotheses:
         """Encodes and searches: the function that `search_inputs` compiles."""
-        rows = tf.shape(inputs[0])[0]
-        if self._is_slow_alone:
+        rows, slow_alone = tf.shape(inputs[0])[0], self._is_slow_alone
+        if slow_alone:
             twice = tf.range(tf.where(rows == 1, 2, rows)) % tf.maximum(rows, 1)
             inputs, request = tf.nest.map_structure(
                 lambda x: tf.gather(x, twice), (inputs, request)
@@ -230,7 +230,7 @@ class Pipeline:
                 tokens=self._ids(found, subset),
                 columns=self.columns(inputs, encoded, width),
             )
-        if self._is_slow_alone:
+        if slow_alone:
             found = tf.nest.map_structure(lambda x: x[:rows], found)
         return found
 
