@@ -32,14 +32,16 @@ test: $(VENV)/test
 # The parts of all tests. One run after the other, since a process keeps the
 # memory of all that it has traced and compiled: two processes with half of the
 # tests each filled 24 GB.
-PARTS = 1 2 3 4 5 6 7
+PARTS = 1 2 3 4 5 6 7 8
 PART_1 = tests/layers/test_mechanisms.py --dist load
 PART_2 = tests/layers --deselect tests/layers/test_mechanisms.py tests/serving
 PART_3 = tests/incremental tests/text
 PART_4 = tests/decoding
 PART_5 = tests/export tests/viewing
 PART_6 = tests/graph tests/diagnostics tests/training tests/examples
-PART_7 = tests/models tests/project
+PART_7 = tests/models --deselect tests/models/adopted/test_adopted.py \
+         --deselect tests/models/adopted/test_adopted_refusals.py tests/project
+PART_8 = tests/models/adopted --dist loadgroup
 
 # A part that fails does not stop the others. `make test-part PART=3 MARKS=full`
 # leaves out of a part what `make test` runs.

@@ -1,7 +1,9 @@
 """Warnings that point to the caller's line, from any depth of this package."""
 
+import contextlib
 import inspect
 import warnings
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _PACKAGE = __name__.partition(".")[0]
@@ -11,6 +13,20 @@ def warn(message: str) -> None:
     """Warns at the line outside this package that led here."""
     depth, _ = _outside()
     warnings.warn(message, stacklevel=depth)
+
+
+@contextlib.contextmanager
+def without_warnings_of_keras() -> Iterator[None]:
+    """Hides what Keras says of a model's layers, while we run them.
+
+    It said that a layer drops a mask when its author trained the model; and
+    that a softmax has a single element to choose from is so in the first
+    step.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*passed an input with a mask")
+        warnings.filterwarnings("ignore", ".*using a softmax over axis")
+        yield
 
 
 class Line(NamedTuple):

@@ -4,12 +4,18 @@ In a batch the shorter sources are padded to the longest, and all take as many
 steps as the longest output. So one long text among short ones would make all
 of them as slow as itself. If the longest is at least twice as long as the
 shortest, a batch is split; `ends_of_buckets` says where. `batches` does so for
-the calls of a `Translator`, and `BucketedDecoding` within the graph of an
-export, whose server joins the texts of many clients.
+the calls of a `Translator`, and `Buckets` within the graph of an export, whose
+server joins the texts of many clients.
+
+If padding changes what a model computes, a bucket has texts of one length
+alone: `batches_of_one_length`, and `Buckets` without a number.
 """
 
+import functools
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,55 +49,89 @@ def batches(
             yield bucket.tolist()
 
 
-class BucketedDecoding:
-    """Decodes a batch in buckets, one after another, within a graph.
+def batches_of_one_length(
+    lengths: Sequence[tuple[int, ...]], batch_size: int
+) -> Iterator[list[int]]:
+    """Yields the indices of the rows of each batch, all of one length.
+
+    Args:
+        lengths: For each row the lengths of its texts, in tokens.
+        batch_size: Most rows of a batch.
+    """
+    rows: dict = {}
+    for i, length in enumerate(lengths):
+        rows.setdefault(length, []).append(i)
+    for length in sorted(rows):
+        for i in range(0, len(rows[length]), batch_size):
+            yield rows[length][i : i + batch_size]
+
+
+class Buckets:
+    """Runs the rows of a batch in buckets, one after another, within a graph.
 
     Args:
         texts: Pairs of the index of an input that is text, and its `Text`.
-        most: Most buckets.
         max_length: Longest output.
+        most: Most buckets; `None` for one for each length.
     """
 
-    def __init__(self, texts: tuple, most: int, max_length: int):
-        self._texts, self._most, self._max_length = texts, most, max_length
+    def __init__(self, texts: tuple, max_length: int, most: int | None):
+        self._texts, self._max_length, self._most = texts, max_length, most
 
-    def __call__(self, search: Callable, inputs: tuple, request: dict):
-        """Decodes all rows.
+    def __call__(self, run: Callable, inputs: tuple, others: Any):
+        """Runs all rows.
 
         Args:
-            search: A `tf.function` that decodes inputs and a request, and
-                returns `Hypotheses`.
+            run: A `tf.function` of `inputs` and `others`. It returns a
+                structure of tensors, batch first, which may be `Hypotheses`.
             inputs: The model's source inputs, batch first.
-            request: A structure of tensors, batch first.
+            others: A structure of tensors, batch first.
 
         Returns:
-            `Hypotheses`, the rows in the order of the inputs.
+            The structure, its rows in the order of the inputs.
         """
-        lengths = tf.add_n([_lengths(inputs[i], x) for i, x in self._texts])
-        lengths = tf.minimum(lengths, self._max_length)
-        alike = are_alike(tf.reduce_min(lengths), tf.reduce_max(lengths))
+        lengths = [_lengths(inputs[i], text) for i, text in self._texts]
+        if self._most is None:
+            lengths = _as_one(lengths)
+            alike = tf.reduce_min(lengths) == tf.reduce_max(lengths)
+        else:
+            lengths = tf.minimum(tf.add_n(lengths), self._max_length)
+            alike = are_alike(tf.reduce_min(lengths), tf.reduce_max(lengths))
         # Most batches skip the loop: its overhead is a fifth of a small call.
         return tf.cond(
             alike | (tf.size(lengths) < 2),
-            lambda: search(inputs, request),
-            lambda: self._in_turn(search, inputs, request, lengths),
+            lambda: run(
+                self._cut(inputs) if self._most is None else inputs, others
+            ),
+            lambda: self._in_turn(run, inputs, others, lengths),
         )
 
-    def _in_turn(self, search, inputs, request, lengths):
+    def _ends(self, lengths):
+        """Returns the ends of the buckets of rows in the order of lengths."""
+        if self._most is not None:
+            return ends_of_buckets(lengths, self._most)
+        _, _, counts = tf.unique_with_counts(lengths)
+        return tf.cumsum(counts)
+
+    def _in_turn(self, function, inputs, others, lengths):
         order = tf.argsort(lengths, stable=True)
-        ends = ends_of_buckets(tf.gather(lengths, order), self._most)
+        ends = self._ends(tf.gather(lengths, order))
 
         def run(bucket, first, *found):
             end = ends[bucket]
             rows = order[first:end]
             taken, asked = tf.nest.map_structure(
-                lambda x: tf.gather(x, rows), (inputs, request)
+                lambda x: tf.gather(x, rows), (inputs, others)
             )
-            new = search(self._cut(taken), asked)
+            new = function(self._cut(taken), asked)
             before = tf.nest.pack_sequence_as(new, found)
-            return bucket + 1, end, *tf.nest.flatten(_joined(before, new))
+            joined = tf.nest.flatten(_joined(before, new))
+            for x, size in zip(joined, shapes, strict=True):
+                x.set_shape(size)
+            return bucket + 1, end, *joined
 
-        like = search.get_concrete_function(inputs, request).structured_outputs
+        like = function.get_concrete_function(inputs, others)
+        like = like.structured_outputs
         none, shapes = [], []
         for x in tf.nest.flatten(like):
             none.append(tf.zeros([0, *(n or 0 for n in x.shape[1:])], x.dtype))
@@ -164,16 +204,39 @@ def _lengths(ids, text):
     return tf.maximum(tf.reduce_max(columns, axis=1), 0)  # without any: 0
 
 
+def _as_one(lengths):
+    """Returns a number for each row that tells its lengths from others'."""
+    found = tf.zeros_like(lengths[0])
+    for length in lengths:
+        _, index = tf.unique(found)
+        found = index * (tf.reduce_max(length) + 1) + length
+    return found
+
+
 def _joined(*found):
-    """Joins the rows of several `Hypotheses`, with columns for the widest."""
-    widths = [tf.shape(x.alignments)[3] for x in found]
-    width = tf.reduce_max(widths)
-    found = [
-        x._replace(
-            alignments=tf.pad(
-                x.alignments, [[0, 0], [0, 0], [0, 0], [0, width - own]]
-            )
-        )
-        for x, own in zip(found, widths, strict=True)
-    ]
-    return tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *found)
+    """Joins the rows of structures, padded with zeros to the widest."""
+    return tf.nest.map_structure(
+        lambda *x: tf.concat(_as_wide(x), axis=0), *found
+    )
+
+
+def _as_wide(tensors):
+    """Pads tensors to one size along the axes whose size is not known."""
+    rank = len(tensors[0].shape)
+    open_axes = [i for i in range(1, rank) if _varies(tensors, i)]
+    if not open_axes:
+        return tensors
+    sizes = [tf.shape(x) for x in tensors]
+    most = functools.reduce(tf.maximum, sizes)
+    found = []
+    for x, size in zip(tensors, sizes, strict=True):
+        missing = [
+            most[i] - size[i] if i in open_axes else 0 for i in range(rank)
+        ]
+        found.append(tf.pad(x, tf.stack([tf.zeros_like(missing), missing], 1)))
+    return found
+
+
+def _varies(tensors, axis):
+    first, *others = (x.shape[axis] for x in tensors)
+    return first is None or any(size != first for size in others)

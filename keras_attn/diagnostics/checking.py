@@ -216,7 +216,8 @@ def _check_activation(probes, objective, findings):
         where = (
             f"the loss, {objective.name}, takes logits"
             if objective.from_logits
-            else "`SequenceCrossentropy` and `Translator` take logits"
+            else "a loss must know: `SequenceCrossentropy` takes logits, "
+            "unless it is made with `from_logits=False`"
         )
         add(
             "softmax",

@@ -58,7 +58,7 @@ class Objective:
     def from_logits(self):
         """`True` for logits, `False` for probabilities, `None` if unknown."""
         if self._plain_name == "sequencecrossentropy":
-            return True
+            return getattr(self.loss, "from_logits", True)
         if isinstance(self.loss, keras.losses.Loss):
             try:
                 return self.loss.get_config().get("from_logits")

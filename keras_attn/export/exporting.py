@@ -105,6 +105,8 @@ def export(
             "without this warning."
         )
     jit_compile = bool(jit_compile)
+    if translator.pipeline.of_one_length:
+        _warn_of_lengths(names, format)
     if format == "onnx":
         Onnx.require_options(
             names,
@@ -151,6 +153,17 @@ def require_format(format):
         raise ValueError(
             f"`format` must be one of {FORMATS}. Received: format={format!r}. "
             "TensorFlow Serving reads the first, ONNX Runtime the second."
+        )
+
+
+def _warn_of_lengths(names, format):
+    """Warns of outputs that depend on the padding that a client adds."""
+    what = "An ONNX model" if format == "onnx" else "The signature `step`"
+    if format == "onnx" or "step" in names:
+        warn(
+            f"{what} decodes a batch as it comes, and padding changes the "
+            "output of this model. A client must put texts of one length "
+            "into a batch, or send one at a time."
         )
 
 

@@ -7,9 +7,13 @@ layer inside them.
 import functools
 
 import keras
+import numpy as np
 
 from keras_attn.backend import as_array
+from keras_attn.graph.differences import WRONG
+from keras_attn.graph.differences import culprit
 from keras_attn.graph.differences import first_difference
+from keras_attn.graph.differences import leaks
 from keras_attn.graph.flat_graph import Graph
 from keras_attn.graph.model_runs import ModelRuns
 from keras_attn.keras_internals import is_functional
@@ -60,6 +64,38 @@ class Causes:
         return self._first_difference(
             self._traced(), self._traced(masked=False), masked=False
         )
+
+    def looks_ahead(self):
+        """Returns the first that later positions of the target change.
+
+        The target is the last input. Returns None if there is none, or if
+        the model does not run on other targets.
+        """
+        target = self._inputs[-1]
+        # The axis of the target is told by its length, which no other has.
+        sizes = self._graph.sizes() | {
+            n for x in self._inputs[:-1] for n in x.shape
+        }
+        lengths = [n for n in range(target.shape[1], 1, -1) if n not in sizes]
+        if self._runs.model.inputs[-1].shape[1] is not None or not lengths:
+            lengths = [target.shape[1]]
+        length = lengths[0]
+        one = target[:, :length]
+        other = np.concatenate([one[:, :-1], one[::-1, :1]], axis=1)
+        changed = np.where(one[:, -1] != other[:, -1], length - 1, length)
+        old, new = (self._traced([*self._inputs[:-1], x]) for x in (one, other))
+        if old is None or new is None:
+            return None
+        apart = self._runs.rounding.apart
+        verdicts = {
+            key: leaks(old[key], new[key], changed, length, apart)
+            for key in old.keys() & new.keys()
+        }
+        (output,) = self._graph.outputs
+        if verdicts.get(output) != WRONG:
+            return None
+        call = culprit(self._graph, verdicts, output)
+        return call and call.operation
 
     def neighbours(self, row):
         """Returns the first that changes a row beside others, or None."""

@@ -14,7 +14,7 @@ def calls_between(entries, outputs) -> list[Call]:
         entries: Symbolic tensors.
         outputs: Symbolic tensors that may depend on them.
     """
-    found = _nodes_after(entries, outputs)
+    found = nodes_after(entries, outputs)
     tensors = [*entries, *(x for node in found for x in node.outputs)]
     inside = {id(x) for x in tensors}
     masks = {id(get_keras_mask(x)) for x in tensors} & inside
@@ -39,8 +39,10 @@ def calls_between(entries, outputs) -> list[Call]:
     return kept[::-1]
 
 
-def _nodes_after(tensors, outputs):
-    after = {}  # id of a node -> whether it or a node before made a tensor
+def nodes_after(tensors, outputs) -> list:
+    """Returns the nodes that depend on some tensors, each after its inputs."""
+    # id of a node -> whether it or a node before made one of the tensors
+    after: dict = {}
     found = []
     for node in _ordered(outputs):
         behind = any(after[id(parent)] for parent in node.parent_nodes)

@@ -2,6 +2,10 @@
 
 import keras
 import numpy as np
+from keras import layers
+
+from keras_attn.keras_internals import is_operation_of_keras
+from keras_attn.keras_internals import producer
 
 
 def are_probabilities(values) -> bool:
@@ -15,8 +19,38 @@ def are_probabilities(values) -> bool:
     )
 
 
+def ends_in_softmax(output) -> bool:
+    """Whether a symbolic tensor comes from a softmax over its last axis."""
+    operation = producer(output).operation
+    return _is_softmax(operation) or (
+        getattr(operation, "activation", None) is keras.activations.softmax
+    )
+
+
+def before_softmax(output):
+    """Returns what a softmax read that returned a symbolic tensor.
+
+    Returns `None` if the tensor is the output of another layer.
+    """
+    node = producer(output)
+    if _is_softmax(node.operation) and len(node.input_tensors) == 1:
+        return node.input_tensors[0]
+    return None
+
+
+def _is_softmax(operation):
+    if type(operation) is layers.Activation:
+        return operation.activation is keras.activations.softmax
+    if type(operation) is layers.Softmax or (
+        is_operation_of_keras(operation)
+        and type(operation).__name__ == "Softmax"
+    ):
+        return operation.axis == -1
+    return False
+
+
 def logits_instead(operation) -> str:
-    """Returns sentences on how to get logits, and keep the weights.
+    """Returns sentences on which loss fits, and how to get logits instead.
 
     Args:
         operation: The layer or operation that returns probabilities.
@@ -24,13 +58,15 @@ def logits_instead(operation) -> str:
     name = operation.name
     if getattr(operation, "activation", None) is keras.activations.softmax:
         how = (
-            "Set `layer.activation = keras.activations.linear` of the layer "
-            f"'{name}', in a trained model too: its weights stay as they are."
+            "set `layer.activation = keras.activations.linear` of the layer "
+            f"'{name}': its weights stay as they are."
         )
     else:
         how = (
-            "End the model before it: `keras.Model(model.inputs, logits)`, "
-            f"where `logits` is what '{name}' reads, keeps all weights, in a "
-            "trained model too."
+            "end the model before it: `keras.Model(model.inputs, logits)`, "
+            f"where `logits` is what '{name}' reads, keeps all weights."
         )
-    return f"{how} Then compile with `keras_attn.SequenceCrossentropy()`."
+    return (
+        "Compile with `keras_attn.SequenceCrossentropy(from_logits=False)`. "
+        f"Or, for logits, {how}"
+    )

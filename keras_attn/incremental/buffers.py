@@ -1,9 +1,24 @@
 """The buffers of past positions: how many places they have in a search."""
 
+from typing import NamedTuple
+
+import keras
 from keras import ops
 
 from keras_attn.layers.decoder.state import Past
 from keras_attn.structures import replace
+
+
+class Prefix(NamedTuple):
+    """What a layer has read so far, of each hypothesis."""
+
+    inputs: tuple  # tensors (batch, beams, max_length, dim)
+    # (batch, beams), int32, how many positions there are; or () where the
+    # tensors hold these positions alone, with no room for more.
+    step: object
+
+
+_KINDS = Past, Prefix  # their last field is the number of positions
 
 
 def in_state(state):
@@ -11,10 +26,11 @@ def in_state(state):
     found = []
 
     def note(past):
-        found.extend([past.keys, past.values])
+        *buffers, _ = past
+        found.extend(keras.tree.flatten(buffers))
         return past
 
-    replace(state, Past, note)
+    replace(state, _KINDS, note)
     return found
 
 
@@ -32,16 +48,12 @@ def with_room(state, room):
         places = room or 0 * outer[0]
         return ops.zeros((*outer, places, dim), dtype=buffer.dtype)
 
-    def changed(past):
-        step = past.step if room else ()
-        return Past(empty(past.keys), empty(past.values), step)
-
-    return replace(state, Past, changed)
+    return _changed(state, empty, lambda step: step if room else ())
 
 
 def without(state):
     """Returns a state without its buffers, which alone may grow."""
-    return replace(state, Past, lambda past: past.step)
+    return replace(state, _KINDS, lambda past: past.step)
 
 
 def widened(state, count):
@@ -52,7 +64,15 @@ def widened(state, count):
         more = ops.zeros((*outer, count, dim), dtype=buffer.dtype)
         return ops.concatenate([buffer, more], axis=-2)
 
-    def changed(past):
-        return Past(wider(past.keys), wider(past.values), past.step)
+    return _changed(state, wider)
 
-    return replace(state, Past, changed)
+
+def _changed(state, change, counted=lambda step: step):
+    """Returns a state with other buffers, and other numbers of positions."""
+
+    def changed(past):
+        *buffers, step = past
+        buffers = keras.tree.map_structure(change, buffers)
+        return type(past)(*buffers, counted(step))
+
+    return replace(state, _KINDS, changed)

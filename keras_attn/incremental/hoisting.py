@@ -14,6 +14,7 @@ import keras
 from keras import layers
 from keras import ops
 
+from keras_attn.incremental.recomputed_stepper import RecomputedStepper
 from keras_attn.incremental.stepper import Stepper
 from keras_attn.incremental.steppers.decoder import DecoderStepper
 from keras_attn.incremental.steppers.nested import NestedStepper
@@ -58,6 +59,8 @@ def hoist(path, prepared, compiled=False):
 
 def _faster(stepper, prepared, tables, compiled):
     """Returns an equal but faster stepper, and its prepared constants."""
+    if type(stepper) is RecomputedStepper:
+        return (stepper.compiled() if compiled else stepper), prepared
     if type(stepper) is NestedStepper:
         path, prepared = hoist(stepper.path, prepared, compiled)
         if path is not stepper.path:

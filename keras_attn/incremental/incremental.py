@@ -6,6 +6,7 @@ each by its own stepper. The other layers run once per source.
 """
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -18,12 +19,15 @@ from keras_attn.graph.causes import Causes
 from keras_attn.incremental.hoisting import hoist
 from keras_attn.incremental.path import Path
 from keras_attn.incremental.proof.comparison import Comparison
+from keras_attn.incremental.refuse import NothingRemembered
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import refuse_quantized
 from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.vocabulary_subset import restrict_vocabulary
 from keras_attn.keras_internals import in_graph
 from keras_attn.keras_internals import layers_within
+
+_MOST_RECOMPUTED = 32  # target tokens that are compared
 
 
 class Encoded(NamedTuple):
@@ -69,6 +73,10 @@ class Incremental:
             shape `(batch, target, vocabulary)`. Its last input holds the
             target's token ids, shifted right by one. The other inputs are
             the source.
+        recompute: The layers that read their whole past again at each step,
+            as no stepper runs them; `True` for all that depends on the
+            target, as one. This is slower, but runs any layer that does not
+            look at later positions.
 
     Raises:
         ValueError: If the model cannot be cut. The message names the layer
@@ -90,26 +98,20 @@ class Incremental:
         (TensorShape([2, 3, 10]), TensorShape([2, 3, 5]))
     """
 
-    def __init__(self, model: keras.Model):
+    def __init__(
+        self,
+        model: keras.Model,
+        recompute: bool | Sequence[keras.Layer] = False,
+    ):
         _require_functional(model)
         refuse_quantized(layers_within(model))
         self.model = model
         self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
-        self._path = Path(model.inputs, model.outputs, follows)
+        self._recomputes = recompute is True
+        self._path = Path(model.inputs, model.outputs, follows, recompute or ())
         if self._path.position_wise:
-            raise ValueError(
-                "The model has no `AttentionDecoder`, recurrent layer or "
-                "attention between its last input, "
-                f"'{model.inputs[-1].name}', and its output, so there is "
-                "nothing to decode: no token depends on the tokens before it. "
-                f"Received: {self.between}{self._unlike()}. Make the "
-                "target's ids the last input, and put a layer that remembers "
-                "tokens behind it: an `AttentionDecoder`, a recurrent layer "
-                "or self-attention with `use_causal_mask=True`. If one of "
-                "these layers remembers tokens by itself, write a "
-                "`keras_attn.Stepper` for it."
-            )
+            self._refuse_without_memory(self.between)
         if not self._path.border:
             raise ValueError(
                 "The model's output must depend on the source, but it depends "
@@ -119,6 +121,21 @@ class Incremental:
                 f"and output {self.between}. Connect the source by attention, "
                 "or as the first state of a decoder."
             )
+
+    def _refuse_without_memory(self, between):
+        raise NothingRemembered(
+            "The model has no `AttentionDecoder`, recurrent layer or "
+            "attention between its last input, "
+            f"'{self.model.inputs[-1].name}', and its output, so there is "
+            "nothing to decode: no token depends on the tokens before it. "
+            f"Received: {between}{self._unlike()}. Make the "
+            "target's ids the last input, or name it, `Translator(..., "
+            "target=...)`, and put a layer that remembers "
+            "tokens behind it: an `AttentionDecoder`, a recurrent layer "
+            "or self-attention with `use_causal_mask=True`. If one of "
+            "these layers remembers tokens by itself, write a "
+            "`keras_attn.Stepper` for it."
+        )
 
     def _unlike(self):
         """Names the parent classes as which subclasses are not stepped."""
@@ -344,6 +361,9 @@ class Incremental:
         if all(x.shape[0] is None for x in self.model.inputs):
             arrays = _several_rows(arrays)
         *sources, target = arrays
+        if self._recomputes:  # which takes long for a long target
+            target = target[:, :_MOST_RECOMPUTED]
+            self._require_memory(sources, target)
         given = target.shape[1]
         wanted = self._target_length(given, length)
         vocabulary = self.model.outputs[0].shape[-1]
@@ -384,6 +404,20 @@ class Incremental:
                 "layer: a `Dense`, for example, needs no `TimeDistributed`. "
                 "Decoding step by step is right without a change."
             )
+
+    def _require_memory(self, sources, target):
+        """Refuses a model in which the first token changes no later one."""
+        other = target.copy()
+        other[:, 0] = target[::-1, -1]
+        one, two = (
+            ops.convert_to_numpy(
+                ops.cast(self.model([*sources, x], training=False), "float32")
+            )
+            for x in (target, other)
+        )
+        changed = (target[:, 0] != other[:, 0]).any() and target.shape[1] > 1
+        if changed and np.array_equal(one[:, 1:], two[:, 1:]):
+            self._refuse_without_memory(self.between)
 
     def _compare(self, sources, targets):
         # Quantizing a layer or enabling LoRA changes its variables.

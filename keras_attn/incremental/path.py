@@ -7,9 +7,12 @@ import copy
 
 import keras
 
+from keras_attn.graph.calls import Call
+from keras_attn.graph.joined import Joined
 from keras_attn.graph.nodes import calls_between
 from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental import contract
+from keras_attn.incremental.recomputed_stepper import RecomputedStepper
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.registry import make_stepper
 from keras_attn.keras_internals import get_keras_mask
@@ -25,20 +28,24 @@ class Path:
         outputs: The graph's outputs. Those that do not depend on the target
             are left out.
         follows: Whether each input depends on the target.
+        recompute: The layers that read their whole past again at each step;
+            `True` for all that depends on the target, as one.
     """
 
     finish = staticmethod(lambda x: x)  # is applied to each output of a step
 
-    def __init__(self, inputs, outputs, follows):
+    def __init__(self, inputs, outputs, follows, recompute=()):
         self.inputs = inputs
         self.follows = follows
         self.constants, self.entries = self.split(inputs)
         calls = calls_between(self.entries, outputs)
+        if recompute is True:
+            calls, recompute = self._as_one(calls, outputs)
         inside = {id(x) for x in self.entries}
         inside.update(id(x) for call in calls for x in call.outputs)
         self.outputs = [x for x in outputs if id(x) in inside]
         self._calls = calls
-        self.steppers = _steppers(calls, self.outputs)
+        self.steppers = _steppers(calls, self.outputs, recompute)
         self._check_outputs(inside)
         border = {
             id(x): x
@@ -257,6 +264,24 @@ class Path:
             return None
         return self.steppers[self._last].source_mask(prepared[self._last])
 
+    def _as_one(self, calls, outputs):
+        """Returns a call of all that depends on the target, and its layer.
+
+        Masks of the target stay inside it, as in a call of the model.
+        """
+        inside = {id(x) for call in calls for x in call.outputs}
+        outputs = [x for x in outputs if id(x) in inside]
+        if not outputs:
+            return calls, ()
+        whole = Joined(self.entries, outputs)
+        given = [*whole.reads, *self.entries]
+        inside.update(id(x) for x in self.entries)
+
+        def depends(structure):
+            return any(id(x) in inside for x in keras.tree.flatten(structure))
+
+        return [Call(whole, (given,), {}, outputs, depends)], [whole]
+
     def _check_outputs(self, inside):
         """Refuses the use of outputs that no step returns."""
         given = {id(x) for x in [*self.entries, *self.tensors]}
@@ -271,7 +296,7 @@ class Path:
                 producer.refuse(producer.only_first)
 
 
-def _steppers(calls, outputs):
+def _steppers(calls, outputs, recompute):
     """Returns the steppers of the calls whose outputs any stepper reads.
 
     Some steppers read less than their layers, such as no mask of the target.
@@ -279,8 +304,10 @@ def _steppers(calls, outputs):
     """
     found = []
     for call in calls:
+        recomputed = any(call.layer is x for x in recompute)
+        make = RecomputedStepper if recomputed else make_stepper
         try:
-            found.append(make_stepper(call))
+            found.append(make(call))
         except Refused as error:
             found.append(error)
     needed, used = [], {id(x) for x in outputs}

@@ -6,6 +6,7 @@ function takes the structures of an `Incremental` and of an `Ensemble`.
 
 from keras import ops
 
+from keras_attn.incremental.buffers import Prefix
 from keras_attn.incremental.incremental import State
 from keras_attn.layers.attention import Memory
 from keras_attn.layers.decoder.state import Past
@@ -53,7 +54,7 @@ def steps_left(state, max_length):
         replace(state, kind, note)
 
     look(State, lambda x: x.position)
-    look(Past, lambda x: x.step)
+    look((Past, Prefix), lambda x: x.step)
     if not left:
         return None
     return ops.min(ops.stack(left), axis=0)

@@ -4,11 +4,42 @@ import re
 
 
 class Refused(ValueError):
-    """Error of a model that cannot be cut."""
+    """Error of a model that cannot be cut.
+
+    Attributes:
+        operation: The layer or operation in the way, if the model could read
+            its whole past instead; else `None`.
+        steps: Whether other layers could run a token at a time.
+    """
+
+    operation = None
+    steps = True
+
+
+class NothingRemembered(Refused):
+    """Error of a model in which no token depends on the tokens before it."""
+
+
+class LooksAhead(Refused):
+    """Error of a model in which a token depends on later tokens."""
+
+    steps = False
 
 
 class WholeFails(Refused):
     """Error of a model that fails on a whole target."""
+
+
+_MAY_BE_THERE = (
+    " Between the target input "
+    "and the logits there may be `AttentionDecoder` and recurrent "
+    "layers, attention to the source, self-attention with "
+    "`use_causal_mask=True`, causal convolutions, layers that take "
+    "`start_index`, functional models of all these, layers with a "
+    "`keras_attn.Stepper` of their own, and layers that treat each "
+    "position alone, such as `Embedding`, `Dense`, `Dropout` and "
+    "`LayerNormalization`."
+)
 
 
 def refuse_quantized(layers):
@@ -41,17 +72,13 @@ def refuse(operation, reason, kind=Refused):
             the operation's name, without a full stop.
         kind: Class of the error.
     """
-    raise kind(
+    error = kind(
         f"This model cannot be decoded token by token: '{operation.name}' "
-        f"({type(operation).__name__}) {reason}. Between the target input "
-        "and the logits there may be `AttentionDecoder` and recurrent "
-        "layers, attention to the source, self-attention with "
-        "`use_causal_mask=True`, causal convolutions, layers that take "
-        "`start_index`, functional models of all these, layers with a "
-        "`keras_attn.Stepper` of their own, and layers that treat each "
-        "position alone, such as `Embedding`, `Dense`, `Dropout` and "
-        "`LayerNormalization`."
+        f"({type(operation).__name__}) {reason}."
+        + (_MAY_BE_THERE if kind.steps else "")
     )
+    error.operation = operation
+    raise error
 
 
 def in_short(error) -> str:

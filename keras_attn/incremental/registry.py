@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_attn.arguments import is_ours
 from keras_attn.incremental.contract import require_methods
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.stepper import Stepper
@@ -115,6 +116,15 @@ def make_stepper(call) -> Stepper:
             if _is_for(stepper, kind, call.layer) and stepper.accepts(call):
                 return stepper(call)
     raise AssertionError(call.layer)  # some stepper accepts any operation
+
+
+def has_stepper_of_user(layer) -> bool:
+    """Whether a stepper that is not ours was registered for a layer."""
+    return any(
+        not is_ours(stepper)
+        for kind in type(layer).__mro__
+        for stepper in _registered(kind)
+    )
 
 
 def unlike_parent(layer) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_attn.text import built_in
 from keras_attn.text import byte_pair as byte_pair  # Keras then knows its class
 from keras_attn.text import integer_ids as integer_ids
+from keras_attn.text import keras_vocabulary as keras_vocabulary
 from keras_attn.text import subwords as subwords
 from keras_attn.text.special_tokens import SPECIAL_TOKENS
 from keras_attn.text.splitter import Splitter
@@ -131,7 +132,7 @@ def _require_no_paths(stored, custom_objects, source):
     """Raises if a serialised splitter holds the path of a file.
 
     The files of a splitter lie beside, and their paths are not saved. What
-    else the splitters of this package save is no string.
+    else the splitters of this package save is no string, but for `words`.
     """
     parts = stored if isinstance(stored, list) else ()
     if isinstance(stored, dict):
@@ -156,13 +157,14 @@ def _paths_in(stored, custom_objects):
     kind = keras.saving.get_registered_object(registered, custom_objects)
     kind = kind or custom_objects.get(name)
     assets = getattr(kind, "assets", ())
+    words = getattr(kind, "words", ())  # strings that are no paths
     is_ours = any(
         str(x).startswith("keras_attn")
         for x in (registered, stored.get("module"))
     )
     for argument, value in config.items():
-        is_path = isinstance(value, str) and (is_ours or argument in assets)
-        if is_path:
+        may_be = argument in assets or (is_ours and argument not in words)
+        if isinstance(value, str) and may_be:
             yield argument, value
 
 

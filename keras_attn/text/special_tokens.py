@@ -27,7 +27,8 @@ class SpecialTokens:
         pad: Id of padding.
         start: Ids with which a decoder begins, in this order. They may be
             padding or the end token, as in T5 and BART.
-        end: Id with which a text ends.
+        end: Id with which a text ends. -1 is for texts that only sources
+            have, and that end without a token.
         unknown: Id of unknown tokens, or -1 if there are none.
         source_start: Ids with which an encoder's input begins. In most
             models there are none.
@@ -65,17 +66,24 @@ class SpecialTokens:
             found = _as_tuple(given) if name in several else _as_integer(given)
             object.__setattr__(self, name, found)
         apart = [self.pad, self.end, self.unknown]
-        ids = [self.pad, self.end, *self.framing, *self.by_prefix]
+        ids = [self.pad, *self.framing, *self.by_prefix]
         whole = all(
             isinstance(x, int) and not isinstance(x, bool)
             for x in (*apart, *ids)
         )
-        if not whole or min(ids) < 0 or self.unknown < -1 or not self.start:
+        if (
+            not whole
+            or min(ids) < 0
+            or min(self.end, self.unknown) < -1
+            or not self.start
+        ):
             raise ValueError(
                 "`pad`, `start`, `end`, `source_start`, `source_end` and "
                 "`by_prefix` must be ids, integers of at least 0, with one "
-                f"`start` at least; `unknown` may be -1. Received: {self}"
+                f"`start` at least; `unknown` and `end` may be -1. Received: "
+                f"{self}"
             )
+        apart = [x for x in apart if x >= 0]
         if len(set(apart)) < len(apart) or self.unknown in ids:
             raise ValueError(
                 "Padding, end and unknown must be different tokens, and no "
@@ -103,7 +111,9 @@ class SpecialTokens:
     @property
     def ends_source(self) -> tuple[int, ...]:
         """The ids with which an encoder's input ends."""
-        return (self.end,) if self.source_end is None else self.source_end
+        if self.source_end is None:
+            return (self.end,) if self.end >= 0 else ()
+        return self.source_end
 
     @property
     def framing(self) -> tuple[int, ...]:
@@ -115,7 +125,8 @@ class SpecialTokens:
     @property
     def non_text_ids(self) -> tuple[int, ...]:
         """The ids that no text is split into, in ascending order."""
-        return tuple(sorted({self.pad, self.end, *self.framing}))
+        ids = {self.pad, self.end, *self.framing}
+        return tuple(sorted(ids - {-1}))
 
     @property
     def without_text(self) -> tuple[int, ...]:

@@ -5,12 +5,14 @@ import copy
 import numbers
 import pathlib
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
 from keras_attn import arguments
 from keras_attn.text import built_in
 from keras_attn.text import files
+from keras_attn.text import keras_vocabulary
 from keras_attn.text import subwords
 from keras_attn.text.coding import ByOwnIds
 from keras_attn.text.coding import ByVocabulary
@@ -305,6 +307,125 @@ class Text:
         content = subwords.train(read, size, kind, byte_fallback, trainer or {})
         return cls(split=subwords.SentencePiece(content), **kwargs)
 
+    @classmethod
+    def from_text_vectorization(
+        cls,
+        layer,
+        start: str | None = None,
+        end: str | None = None,
+        wrap_source: bool = False,
+        **kwargs,
+    ) -> "Text":
+        """Makes the text of a model trained with Keras's `TextVectorization`.
+
+        Ids, standardization and splitting are the layer's. The layer itself
+        is not kept.
+
+        Args:
+            layer: `keras.layers.TextVectorization` with its vocabulary, of
+                integer ids.
+            start: Token with which targets begin, such as `"[start]"`. A
+                target needs it and `end`; a source may have none.
+            end: Token with which targets end.
+            wrap_source: Whether sources, too, begin and end with these.
+            **kwargs: `max_length` and `too_long`, as for `Text`. Rows are as
+                long as the layer's `output_sequence_length`, if it has one.
+
+        Raises:
+            ValueError: If the layer has other outputs than ids, or not these
+                tokens.
+
+        Example:
+            >>> layer = keras.layers.TextVectorization(standardize="lower")
+            >>> layer.adapt(["[start] so it is [end]"])
+            >>> text = keras_attn.Text.from_text_vectorization(
+            ...     layer, start="[start]", end="[end]")
+            >>> text.strings(text.ids(["It is so"])).numpy().tolist()
+            [b'it is so']
+        """
+        splitter = keras_vocabulary.of_text_vectorization(
+            layer, start, end, wrap_source
+        )
+        length = layer.get_config()["output_sequence_length"]
+        if length is not None:
+            special: Any = splitter.special
+            more = len(special.source_start) + len(special.ends_source)
+            kwargs = {"max_length": length - more} | kwargs
+        return cls(split=splitter, **kwargs)
+
+    @classmethod
+    def from_string_lookup(
+        cls,
+        layer,
+        split: str,
+        start: str | None = None,
+        end: str | None = None,
+        wrap_source: bool = False,
+        **kwargs,
+    ) -> "Text":
+        """Makes the text of a model trained with Keras's `StringLookup`.
+
+        Args:
+            layer: `keras.layers.StringLookup` with its vocabulary, and with a
+                `mask_token`, which is the padding.
+            split: `"whitespace"` or `"character"`: how the pieces were made.
+            start, end, wrap_source: As for `from_text_vectorization`.
+            **kwargs: `max_length` and `too_long`, as for `Text`.
+
+        Raises:
+            ValueError: If the layer has other outputs than ids, no padding,
+                or not these tokens.
+
+        Example:
+            >>> layer = keras.layers.StringLookup(
+            ...     vocabulary=["^", "$", "a", "b"], mask_token="")
+            >>> text = keras_attn.Text.from_string_lookup(
+            ...     layer, "character", start="^", end="$")
+            >>> text.ids(["ab"]).numpy().tolist()
+            [[4, 5, 3]]
+        """
+        splitter = keras_vocabulary.of_string_lookup(
+            layer, split, start, end, wrap_source
+        )
+        return cls(split=splitter, **kwargs)
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        content: str,
+        start: str | None = None,
+        end: str | None = None,
+        wrap_source: bool = False,
+        **kwargs,
+    ) -> "Text":
+        """Makes the text of a model trained with the `Tokenizer` of Keras 2.
+
+        Args:
+            content: What the tokenizer's `to_json()` returned. A pickled
+                tokenizer is not opened, as a pickle may run any code.
+            start, end, wrap_source: As for `from_text_vectorization`.
+            **kwargs: `max_length` and `too_long`, as for `Text`.
+
+        Raises:
+            ValueError: If this is no such JSON, or lacks these tokens.
+
+        Example:
+            >>> import json
+            >>> index = {"startseq": 1, "endseq": 2, "a": 3, "dog": 4}
+            >>> content = json.dumps({"class_name": "Tokenizer", "config": {
+            ...     "num_words": None, "filters": ".,", "lower": True,
+            ...     "split": " ", "char_level": False, "oov_token": None,
+            ...     "word_index": json.dumps(index)}})
+            >>> text = keras_attn.Text.from_tokenizer(
+            ...     content, start="startseq", end="endseq")
+            >>> text.ids(["A dog."]).numpy().tolist()
+            [[3, 4, 2]]
+        """
+        splitter = keras_vocabulary.of_tokenizer(
+            content, start, end, wrap_source
+        )
+        return cls(split=splitter, **kwargs)
+
     def sampled(self, nbest: int = -1, alpha: float = 0.1) -> "Text":
         """Returns a text for training that draws how a string is split.
 
@@ -445,7 +566,7 @@ class Text:
     ) -> tf.RaggedTensor:
         """Like `ids()`, but ragged instead of padded."""
         first = self.special.start if start else ()
-        last = (self.special.end,) if end else ()
+        last = (self.special.end,) if end and self.special.end >= 0 else ()
         return self._between(first, strings, last)
 
     def source_ids(self, strings) -> tf.Tensor:
@@ -498,7 +619,8 @@ class Text:
 
         Each row ends with the end token, `</s>`.
         """
-        return self._named_between((), strings, (self.special.end,))
+        last = (self.special.end,) if self.special.end >= 0 else ()
+        return self._named_between((), strings, last)
 
     def source_tokens(self, strings) -> tf.RaggedTensor:
         """Returns the tokens behind `source_ids()`, unknown ones as written."""

@@ -41,10 +41,13 @@ class SequenceCrossentropy(keras.losses.Loss):
         per: `"token"` or `"row"`: by what the sum of a batch is divided, the
             number of its real tokens or of its rows that have any. Defaults
             to `"token"`.
+        from_logits: Whether the model returns logits. Pass `False` for one
+            that ends in a softmax. Defaults to `True`.
 
     Call arguments:
         y_true: Integer ids of shape `(batch, target)`, padded.
-        y_pred: Logits (no softmax) of shape `(batch, target, vocabulary)`.
+        y_pred: Logits of shape `(batch, target, vocabulary)`; probabilities
+            with `from_logits=False`.
         sample_weight: Optional weights of shape `(batch,)` for rows or
             `(batch, target)` for tokens. They multiply the loss of the tokens.
             The divisor stays the number of real tokens or rows, as in
@@ -68,6 +71,7 @@ class SequenceCrossentropy(keras.losses.Loss):
         name="sequence_crossentropy",
         padding_id=PAD,
         per="token",
+        from_logits=True,
     ):
         is_number = isinstance(label_smoothing, (int, float))
         if not is_number or not 0 <= label_smoothing < 1:
@@ -83,7 +87,13 @@ class SequenceCrossentropy(keras.losses.Loss):
                 f"'row'. Received: per={per!r}. Leave it out for the mean over "
                 "real tokens."
             )
+        if not isinstance(from_logits, bool):
+            raise ValueError(
+                "`from_logits` must be True or False. Received: "
+                f"from_logits={from_logits!r}"
+            )
         super().__init__(name=name, dtype="float32")
+        self.from_logits = from_logits
         self.label_smoothing = label_smoothing
         self.per = per
         self.padding_id = arguments.index(padding_id, "padding_id")
@@ -106,6 +116,8 @@ class SequenceCrossentropy(keras.losses.Loss):
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.cast(y_pred, "float32")
         padded.check_shapes(self, y_true, y_pred)
+        if not self.from_logits:  # their logarithms are logits, too
+            y_pred = ops.log(ops.maximum(y_pred, 1e-37))
         if None in (y_true.shape[1], y_pred.shape[1]):
             y_pred = required(
                 y_pred,
@@ -130,5 +142,6 @@ class SequenceCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "padding_id": self.padding_id,
             "per": self.per,
+            "from_logits": self.from_logits,
             "name": self.name,
         }

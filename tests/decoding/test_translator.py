@@ -385,6 +385,7 @@ def test_a_model_that_cannot_be_cut_is_refused_before_anything_is_decoded():
             keras.Model([source, target], logits),
             toy_models.SOURCE,
             toy_models.TARGET,
+            recompute=False,
         )
 
 
@@ -396,16 +397,42 @@ def test_another_backend_is_refused_with_the_way_out(monkeypatch, toys):
         Translator(toys["pre"].model, toy_models.SOURCE, toy_models.TARGET)
 
 
-def test_a_model_that_ends_in_a_softmax_is_refused():
+@pytest.mark.parametrize(
+    "softmax",
+    [
+        keras.ops.softmax,
+        layers.Activation("softmax"),
+        lambda x: keras.ops.exp(x - keras.ops.logsumexp(x, -1, keepdims=True)),
+    ],
+    ids=["operation", "activation", "by hand"],
+)
+def test_a_model_that_ends_in_a_softmax_is_decoded_as_its_logits(softmax):
     made = toy_models.model(
         keras_attn.AttentionDecoder(
             layers.GRUCell(8), keras_attn.BahdanauAttention(4)
         )
     )
-    probabilities = keras.ops.softmax(made.outputs[0])
-    model = keras.Model(made.inputs, probabilities)
-    with pytest.raises(ValueError, match="needs logits"):
-        Translator(model, toy_models.SOURCE, toy_models.TARGET)
+    model = keras.Model(made.inputs, softmax(made.outputs[0]))
+    found, expected = (
+        Translator(
+            x,
+            toy_models.SOURCE,
+            toy_models.TARGET,
+            keras_attn.BeamSearch(3, max_length=6),
+        )
+        for x in (model, made)
+    )
+    lines = ["a b", "c", "b b a"]
+    one, two = found(lines), expected(lines)
+    assert one.text == two.text
+    np.testing.assert_allclose(
+        [x.score for x in one], [x.score for x in two], atol=1e-4
+    )
+    np.testing.assert_allclose(
+        found.score(lines, ["A", "B", "A B"]).scores,
+        expected.score(lines, ["A", "B", "A B"]).scores,
+        atol=1e-4,
+    )
 
 
 def test_a_model_that_diverged_is_refused_as_such():

@@ -201,7 +201,7 @@ def test_targets_are_compared_as_long_as_the_search_makes_them():
     model = with_layer(far)
     with pytest.raises(ValueError, match=REFUSED):
         keras_attn.Translator(
-            model, SOURCE, TARGET, keras_attn.GreedySearch(100)
+            model, SOURCE, TARGET, keras_attn.GreedySearch(100), recompute=False
         )
 
 

@@ -65,6 +65,9 @@ def test_a_softmax_before_a_loss_from_logits_is_named(softmax):
         assert_wrong(model, "softmax", "'culprit'", "takes logits")
     assert_doubtful(with_softmax(None, softmax), "softmax", "culprit")
     assert_good(with_softmax(sparse(False), softmax))
+    ours = keras_attn.SequenceCrossentropy(from_logits=False)
+    assert_good(with_softmax(ours, softmax))
+    assert_wrong(with_softmax(ours, None), "logits", "'culprit'")
     assert_good(with_softmax("sparse_categorical_crossentropy", softmax))
 
 

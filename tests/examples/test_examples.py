@@ -44,6 +44,8 @@ def cmudict(pronounce):
         (PROGRAM.with_name("fine_tune.py"), 180),
         (PROGRAM.with_name("spark.py"), 320),
         (PROGRAM.with_name("live.py"), 120),
+        (PROGRAM.with_name("adopt.py"), 120),
+        (PROGRAM.with_name("tutorial.py"), 210),
     ],
     ids=lambda value: getattr(value, "stem", None),
 )
@@ -287,3 +289,19 @@ def test_the_numbers_are_said_as_one_says_them(your_own_score):
     ]
     with pytest.raises(SystemExit, match="0"):
         your_own_score.main(["--help"])
+
+
+@pytest.mark.full
+def test_a_model_that_plain_keras_trained_is_adopted_and_served(tmp_path):
+    adopt = PROGRAM.with_name("adopt.py")
+    options = "--days", "300", "--epochs", "1", "--output", tmp_path
+    printed = run(*options, program=adopt).stdout
+    assert "Of 50 outputs, 50 are those of the tutorial's loop." in printed
+    assert "The server says:" in printed
+    # What trained it knows nothing of keras_attn.
+    assert "keras_attn" not in re.sub(
+        '""".*?"""',
+        "",
+        PROGRAM.with_name("tutorial.py").read_text(),
+        flags=re.S,
+    )

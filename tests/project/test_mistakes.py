@@ -212,11 +212,11 @@ def test_a_decoder_in_which_nothing_remembers():
         "between its last input, 'target', and its output, so there is "
         "nothing to decode: no token depends on the tokens before it. "
         "Received: 'embed' (Embedding), 'inner' (Dense), 'joined' (Add), "
-        "'logits' (Dense). Make the target's ids the last input, and put a "
-        "layer that remembers tokens behind it: an `AttentionDecoder`, a "
-        "recurrent layer or self-attention with `use_causal_mask=True`. If "
-        "one of these layers remembers tokens by itself, write a "
-        "`keras_attn.Stepper` for it."
+        "'logits' (Dense). Make the target's ids the last input, or name "
+        "it, `Translator(..., target=...)`, and put a layer that remembers "
+        "tokens behind it: an `AttentionDecoder`, a recurrent layer or "
+        "self-attention with `use_causal_mask=True`. If one of these layers "
+        "remembers tokens by itself, write a `keras_attn.Stepper` for it."
     )
 
 

@@ -249,6 +249,9 @@ def test_a_snippet_goes_on_with_the_tour(
         assert unknown == "[0, 0, 2]"  # the words here have no v either
 
 
+# A page on models of others says that these warnings come.
+@pytest.mark.filterwarnings("ignore:At each step .* read")
+@pytest.mark.filterwarnings("ignore:Padding changes")
 @pytest.mark.parametrize("snippet", **named_snippets(ALONE))
 def test_a_snippet_runs_alone(snippet, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)  # not in the checkout, and yet:

@@ -59,7 +59,7 @@ def test_a_translator_shows_models_texts_search_and_options():
     assert lines[3] == f"  target_text={translator.target_text!r}"
     assert lines[4] == f"  search={translator.search!r}"
     assert lines[5] == "  jit_compile=False"
-    assert len(lines) == 9 and lines[-1].endswith(">")
+    assert len(lines) == 10 and lines[-1].endswith(">")
     assert " at 0x" not in repr(translator)
 
 

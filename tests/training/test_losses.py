@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_attn
 from keras_attn.training.losses import SequenceCrossentropy
 
 # Logits of ln 1, ln 2 and ln 5 are the probabilities 1/8, 2/8 and 5/8.
@@ -189,6 +190,7 @@ import numpy as np, tensorflow as tf
 cpus = tf.config.list_physical_devices("CPU")
 two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpus[0], two)
+import keras_attn
 from keras_attn.training.losses import SequenceCrossentropy
 loss, logits = SequenceCrossentropy(), np.zeros((1, 2, 8), "float32")
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -205,6 +207,7 @@ def test_other_backends_agree():
     pytest.importorskip("jax")
     program = """
 import keras, numpy as np
+import keras_attn
 from keras_attn.training.losses import SequenceCrossentropy
 assert keras.backend.backend() == "jax"
 targets = np.array([[2, 1, 0, 0], [1, 0, 0, 0]])
@@ -245,3 +248,30 @@ def test_weights_of_another_rank_are_refused():
         SequenceCrossentropy()(
             np.ones((2, 3), int), np.ones((2, 3, 5)), np.ones((2, 3, 1))
         )
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_probabilities_have_the_loss_of_their_logits(label_smoothing):
+    random = np.random.default_rng(0)
+    ids = np.array([[3, 2, 0], [1, 4, 2]])
+    logits = random.normal(size=(2, 3, 5)).astype("float32")
+    options = {"label_smoothing": label_smoothing}
+    loss = SequenceCrossentropy(from_logits=False, **options)
+    found = loss(ids, keras.ops.softmax(logits))
+    expected = SequenceCrossentropy(**options)(ids, logits)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    again = SequenceCrossentropy.from_config(loss.get_config())
+    assert again.from_logits is False
+    impossible = np.eye(5, dtype="float32")[ids]
+    assert np.isfinite(float(loss(ids[:, ::-1], impossible)))
+    perplexity = keras_attn.Perplexity(from_logits=False)
+    perplexity.update_state(ids, keras.ops.softmax(logits))
+    plain = keras_attn.Perplexity()
+    plain.update_state(ids, logits)
+    np.testing.assert_allclose(perplexity.result(), plain.result(), rtol=1e-5)
+    assert perplexity.get_config()["from_logits"] is False
+
+
+def test_from_logits_is_true_or_false():
+    with pytest.raises(ValueError, match="`from_logits` must be True or False"):
+        SequenceCrossentropy(from_logits="no")

@@ -28,8 +28,12 @@ def write(model, path) -> None:
         keras.saving.save_model(model, path)
 
 
-def read(path, custom_objects=None) -> keras.Model:
+def read(path, custom_objects=None, safe_mode: bool = True) -> keras.Model:
     """Reads a model, uncompiled.
+
+    Args:
+        path: Path of the file.
+        custom_objects, safe_mode: As for `keras.saving.load_model`.
 
     Raises:
         ValueError: If the model uses a class or function that is not known
@@ -42,7 +46,10 @@ def read(path, custom_objects=None) -> keras.Model:
             # Tasks of KerasHub compile themselves, and find no optimizer.
             warnings.filterwarnings("ignore", "Skipping variable loading for")
             return keras.saving.load_model(
-                file, custom_objects=custom_objects, compile=False
+                file,
+                custom_objects=custom_objects,
+                compile=False,
+                safe_mode=safe_mode,
             )
     except (TypeError, ValueError) as error:
         missing = _missing(error)

@@ -12,10 +12,8 @@ from keras_attn.decoding.translator.several import Several
 from keras_attn.decoding.translator.sources import FeatureSource
 from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.graph.probabilities import are_probabilities
-from keras_attn.graph.probabilities import logits_instead
 from keras_attn.graph.rounding import Rounding
 from keras_attn.keras_internals import layers_within
-from keras_attn.keras_internals import producer
 from keras_attn.models.keras_hub import SoundFeatures
 from keras_attn.text.text import Text
 
@@ -24,6 +22,7 @@ from keras_attn.text.text import Text
 _SHORTEST, _LONGEST = 16, 100
 _NUMBERS = 2_000_000  # most logits of a hypothesis
 _PRODUCTS = 500_000_000  # most weights times tokens
+_FEW = 3  # target tokens, enough to look at the output
 _WEIGHT = 1e-3  # of padding, beyond rounding
 
 
@@ -36,6 +35,8 @@ def require_texts(source_text, target_text) -> None:
                 "Received: a text of `Text.sampled()`, which is for training. "
                 "Pass the text that it was made from."
             )
+        if name == "target_text" and getattr(text, "special", None):
+            _require_end(text)
         if isinstance(text, Text) or (text is None and name == "source_text"):
             continue
         raise ValueError(
@@ -50,6 +51,17 @@ def require_texts(source_text, target_text) -> None:
             f"{type(text).__name__}). `Text.from_lines(lines, split=...)` "
             "makes one from lines, `Text(tokens, split=...)` from a list of "
             "tokens; the ids must be those that the model was trained on."
+        )
+
+
+def _require_end(text):
+    """Raises `ValueError` unless a text tells how targets end."""
+    if text.special.end < 0:
+        raise ValueError(
+            "Targets begin with a start token and end with an end token. "
+            "Received: target_text without an end token. Name both, for "
+            'example `Text.from_text_vectorization(layer, start="[start]", '
+            'end="[end]")`.'
         )
 
 
@@ -81,7 +93,8 @@ def sources_of(models, source_text) -> LineSource | FeatureSource | Several:
     if len(inputs) != 1 or len(inputs[0].shape) != 2:
         raise ValueError(
             "A `Translator` of text needs a model of two inputs, the source's "
-            "ids and the target's, each of shape (batch, length). Received: "
+            "ids and the target's, each of shape (batch, length), or one-hot "
+            "vectors (batch, length, size) as wide as the `Text`. Received: "
             f"inputs of shape {[tuple(x.shape) for x in first.inputs]}. If "
             "the source is not text, pass None as `source_text`, and arrays "
             "when you call the translator. If a model has several source "
@@ -143,9 +156,16 @@ class Examples(NamedTuple):
     target: np.ndarray  # (3, time) ids
 
     @classmethod
-    def make(cls, cut, sources, target_text, search):
-        """Draws inputs; targets get the search's maximum length, if cheap."""
-        model = cut.models[0]
+    def make(cls, model, sources, target_text, search, longest=None):
+        """Draws inputs; targets get the search's maximum length, if cheap.
+
+        Args:
+            model: One of the models, in standard form.
+            sources: Their sources.
+            target_text: `Text` of their target.
+            search: The `Search`.
+            longest: The longest target that the models take, if known.
+        """
         random = np.random.default_rng(0)
         arrays = sources.examples(random, model)
         size = target_text.size
@@ -153,7 +173,7 @@ class Examples(NamedTuple):
             _NUMBERS // size, _PRODUCTS // max(1, model.count_params())
         )
         length = min(search.max_length, _LONGEST, max(_SHORTEST, affordable))
-        length = min(length, cut.longest or length)
+        length = min(length, longest or length)
         length = model.inputs[-1].shape[1] or length
         ids = np.delete(np.arange(size, dtype="int32"), target_text.special.pad)
         target = ids[random.integers(0, len(ids), (3, length))]
@@ -165,30 +185,25 @@ class Examples(NamedTuple):
 
 
 def check(models, cut, sources, target_text, examples, replace_unknown=False):
-    """Tries the cut, the model's outputs and the padding.
+    """Tries the padding, and the alignments.
 
     Returns:
         The sources, which know whether the alignments have a column for each
-        token of a text.
+        token of a text; and whether padding changes what a model computes.
     """
+    padding_matters = False
     inputs, target = examples
-    cut.check(*inputs, target)
     if models[0].inputs[-1].shape[1] is None:
-        target = target[:, :3]  # enough for the rest
+        target = target[:, :_FEW]
     for model in models:
         alone = _numbers(model([*inputs, target], training=False))
-        if are_probabilities(alone):
-            last = producer(model.outputs[0]).operation
-            raise ValueError(
-                "A `Translator` needs logits from the model. Received: an "
-                "output that looks like probabilities, since no value is "
-                f"below 0 and each row sums to 1. {logits_instead(last)}"
-            )
         for number, text in sources.texts:
             pad = text.special.pad
             padded = list(inputs)
             padded[number] = _padded(inputs[number], pad)
-            _check_padding(model, cut, padded, target, alone)
+            if _padding_changes(model, padded, target, alone):
+                _warn_of_padding(cut, padded, target)
+                padding_matters = True
     width = _width(cut, inputs, target)
     sources = sources.with_columns(inputs, width)
     if width is not None and sources.attended is not None:
@@ -212,7 +227,42 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
             )
             + " `forbidden=['<unk>']` keeps `<unk>` out of any output."
         )
-    return sources
+    return sources, padding_matters
+
+
+def returns_probabilities(model, examples) -> bool:
+    """Whether a model returns probabilities instead of logits."""
+    output = _output(model, examples)
+    return output is not None and are_probabilities(output)
+
+
+def is_shorter(model, examples) -> bool:
+    """Whether the output has a position less than the target."""
+    output, length = (
+        _output(model, examples),
+        examples.target[:, :_FEW].shape[1],
+    )
+    return output is not None and output.shape[1:2] == (length - 1,)
+
+
+def runs(model, examples) -> bool:
+    """Whether a model runs on examples."""
+    try:
+        model([*examples.sources, examples.target], training=False)
+    except Exception:  # any layer may raise anything
+        return False
+    return True
+
+
+def _output(model, examples):
+    """Returns the output for short targets; None if the model fails."""
+    target = examples.target
+    if model.inputs[-1].shape[1] is None:
+        target = target[:, :_FEW]
+    try:
+        return _numbers(model([*examples.sources, target], training=False))
+    except Exception:  # a comparison will name the layer
+        return None
 
 
 def _of_other_length(inputs, texts):
@@ -369,27 +419,31 @@ def _misled(cut, padded, target):
     return bool(np.max(np.where(mask, 0, weights), initial=0) > _WEIGHT)
 
 
-def _check_padding(model, cut, padded, target, alone):
+def _padding_changes(model, padded, target, alone):
     beside = _numbers(model([*padded, target], training=False))
-    if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3) and not (
+    return not np.allclose(alone, beside, rtol=1e-2, atol=1e-3) and not (
         _is_rounding(model, padded, target, alone, beside)
-    ):
-        warn(
-            "Padding changes the output of this model, so a line may "
-            "translate differently in a batch with a longer one. "
-            + (
-                "The mask reaches the attention, but its alignment gives "
-                "weight to padding: an `Alignment` must give none where "
-                "`allowed` is False."
-                if _misled(cut, padded, target)
-                else "Does a mask reach the decoder? "
-                "`Embedding(mask_zero=True)` makes one, and Keras's "
-                "`MultiHeadAttention` removes it from the tensor that it "
-                "reads, so a second such layer needs another tensor. "
-                "`keras_attn.check(model)` names the layer, before training "
-                "too."
-            ),
-        )
+    )
+
+
+def _warn_of_padding(cut, padded, target):
+    warn(
+        "Padding changes the output of this model, so only lines of one "
+        "length are decoded together, which takes more time. "
+        + (
+            "The mask reaches the attention, but its alignment gives "
+            "weight to padding: an `Alignment` must give none where "
+            "`allowed` is False."
+            if _misled(cut, padded, target)
+            else "Was it trained with padding to one length? Then pass this "
+            "length, `pad_to=...`. Else, does a mask reach the decoder? "
+            "`Embedding(mask_zero=True)` makes one, and Keras's "
+            "`MultiHeadAttention` removes it from the tensor that it "
+            "reads, so a second such layer needs another tensor. "
+            "`keras_attn.check(model)` names the layer, before training "
+            "too."
+        ),
+    )
 
 
 def _is_rounding(model, padded, target, alone, beside):

@@ -24,7 +24,7 @@ from keras_attn.decoding import LoopPolicy
 from keras_attn.decoding import Search
 from keras_attn.decoding import SearchInput
 from keras_attn.decoding.batching import MOST
-from keras_attn.decoding.batching import BucketedDecoding
+from keras_attn.decoding.batching import Buckets
 from keras_attn.decoding.loop import Loop
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.cut_model import CutModel
@@ -64,6 +64,9 @@ class Pipeline:
     jit_compile: bool = False
     shortlist: Shortlist | None = None
     buckets: int = 1  # most, of like length, which a batch is split into
+    # Whether padding changes what the models compute, so that only sources of
+    # one length are run together.
+    of_one_length: bool = False
     for_onnx: bool = False  # whether the graph is to be converted to ONNX
     # Returns the context in which the models compute. An export with small
     # weights sets it.
@@ -173,12 +176,19 @@ class Pipeline:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
         search = self._search(request)
-        if self.buckets == 1:
-            return search(inputs, request)
-        buckets = BucketedDecoding(
-            self.sources.texts, self.buckets, self.search.max_length
-        )
-        return buckets(search, inputs, request)
+        return self._in_buckets(search, inputs, request, self.buckets)
+
+    def _in_buckets(self, function, inputs, others, most=1):
+        """Runs a function on rows, in at most so many buckets.
+
+        Rows of unlike length are always run apart if padding matters.
+        """
+        alone = self.of_one_length and not self.for_onnx
+        if most == 1 and not alone:
+            return function(inputs, others)
+        most = None if alone else most
+        buckets = Buckets(self.sources.texts, self.search.max_length, most)
+        return buckets(function, inputs, others)
 
     def fresh_seeds(self, rows) -> tf.Tensor:
         """Draws new seeds `(rows,)`, for every request and in every process.
@@ -210,6 +220,12 @@ class Pipeline:
                 autograph=False,
             )
         return self._searches[key]
+
+    def decode_ids(self, inputs: tuple) -> Hypotheses:
+        """Decodes the model's source inputs in a caller's graph."""
+        if self.of_one_length:
+            return self.search_inputs(inputs, {})
+        return self.decode_inputs(inputs, {})
 
     def decode_inputs(self, inputs: tuple, request: dict) -> Hypotheses:
         """Encodes and searches: the function that `search_inputs` compiles."""
@@ -388,17 +404,34 @@ class Pipeline:
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs).beside(report)
         read = self.read_for(ids)
-        with self.scope():
-            outputs = [
-                model([*inputs, read], training=False) for model in self.models
-            ]
-        logp = self.log_probabilities(outputs, ids)
+        logp = self._in_buckets(self._score_rows(), inputs, (read, ids))
         return Scored(
             tokens=tf.where(real, self.target_text.lookup(ids), ""),
             token_scores=logp,
             lengths=tf.reduce_sum(tf.cast(real, tf.int32), axis=1),
             scores=tf.reduce_sum(logp, axis=1),
             report=report,
+        )
+
+    def _score_rows(self):
+        """Returns a function that scores rows, traced once if split."""
+
+        def score(inputs, targets):
+            read, ids = targets
+            with self.scope():
+                outputs = [
+                    model([*inputs, read], training=False)
+                    for model in self.models
+                ]
+            return self.log_probabilities(outputs, ids)
+
+        if not self.of_one_length:
+            return score
+        ids = tf.TensorSpec([None, None], tf.int32)
+        return tf.function(
+            score,
+            input_signature=[self.sources.input_specs, (ids, ids)],
+            autograph=False,
         )
 
     def read_for(self, ids: tf.Tensor) -> tf.Tensor:

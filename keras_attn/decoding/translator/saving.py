@@ -46,6 +46,7 @@ def save(translator, directory: pathlib.Path) -> None:
         "forbidden": translator.forbidden,
         "replace_unknown": translator.replace_unknown,
         "shortlist": translator.shortlist is not None,
+        "recompute": translator.recompute,
     }
     sources, target = translator.pipeline.examples
     with _complete_or_not_at_all(directory) as unfinished:
@@ -134,7 +135,9 @@ def path_of(directory, exists=False) -> pathlib.Path:
     return path
 
 
-def load(directory: pathlib.Path, custom_objects=None) -> dict:
+def load(
+    directory: pathlib.Path, custom_objects=None, safe_mode: bool = True
+) -> dict:
     """Returns the constructor's arguments of a saved translator."""
     if custom_objects is not None and not isinstance(custom_objects, Mapping):
         raise ValueError(
@@ -147,7 +150,7 @@ def load(directory: pathlib.Path, custom_objects=None) -> dict:
     options = json.loads(path.read_text())
     names = options.pop("models", ["model.keras"])
     files = [beside(path, name, path) for name in names]
-    models = [model_files.read(file, custom_objects) for file in files]
+    models = [model_files.read(x, custom_objects, safe_mode) for x in files]
     search = _class_of_search(options.pop("search"), custom_objects or {})
     shortlist = None
     if options.pop("shortlist", False):

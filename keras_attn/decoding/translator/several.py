@@ -139,6 +139,11 @@ class Several:
         lines = zip(*(rows[i] for i, _ in self.texts), strict=True)
         return [sum(map(len, row)) for row in lines]
 
+    def token_lengths(self, rows) -> list[tuple[int, ...]]:
+        """Returns how many tokens a model reads of each row's texts."""
+        found = [self._parts[i].token_lengths(rows[i]) for i, _ in self.texts]
+        return [sum(row, ()) for row in zip(*found, strict=True)]
+
     def count(self, rows) -> int:
         return self._parts[0].count(rows[0])
 

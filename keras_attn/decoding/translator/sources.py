@@ -95,6 +95,12 @@ class LineSource:
         """Returns how long each row is, in bytes; batches go by it."""
         return [len(row) for row in rows]
 
+    def token_lengths(self, rows) -> list[tuple[int, ...]]:
+        """Returns how many tokens a model reads of each row."""
+        found = self.text.lengths(tf.constant(rows, tf.string)).numpy()
+        found = np.minimum(found, self.text.max_length)
+        return [(length,) for length in found.tolist()]
+
     def count(self, rows) -> int:
         return len(rows)
 

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.decoding import BeamSearch
+from keras_attn.caller import without_warnings_of_keras
 from keras_attn.decoding import Hypotheses
 from keras_attn.decoding import Search
 from keras_attn.decoding import batching
@@ -28,6 +28,7 @@ from keras_attn.decoding.translator import saving
 from keras_attn.decoding.translator.aligned import alignments_of
 from keras_attn.decoding.translator.model_changes import ModelChanges
 from keras_attn.decoding.translator.pipeline import Pipeline
+from keras_attn.decoding.translator.preparing import prepare
 from keras_attn.decoding.translator.results import Scores
 from keras_attn.decoding.translator.results import Token
 from keras_attn.decoding.translator.results import Translation
@@ -38,8 +39,7 @@ from keras_attn.decoding.translator.stream import Stream
 from keras_attn.decoding.translator.stream import require_streamable
 from keras_attn.decoding.translator.stream import run
 from keras_attn.decoding.translator.targets import read as targets_of
-from keras_attn.incremental import Ensemble
-from keras_attn.incremental import Incremental
+from keras_attn.models.adopted import Options
 from keras_attn.placement import anywhere
 from keras_attn.text.text import Text
 
@@ -58,10 +58,11 @@ class Translator:
     a translator at once.
 
     Args:
-        model: The trained functional `keras.Model`. Its last input is the
-            target's ids, the inputs before are the source, and its output is
-            the logits. See `Incremental`. A list of models decodes as an
-            `Ensemble`.
+        model: The trained `keras.Model`, functional or with a `call` of its
+            own. Its last input is the target that was written so far, the
+            inputs before are the source, and its output is logits or
+            probabilities. The page `models` has the shapes that are taken.
+            A list of models decodes as an `Ensemble`.
         source_text: `Text` of the source, or `None` if it is not text. For a
             model with several source inputs a dictionary from the names of
             those that read text to their `Text`s; the others take arrays.
@@ -77,6 +78,19 @@ class Translator:
             ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
         shortlist: `Shortlist` of the target tokens that a source could mean,
             for large vocabularies.
+        recompute: Whether layers that cannot run a token at a time may read
+            again, at each step, what was written so far. This is slower. A
+            warning names the layer.
+        target: Name of the model's input that takes the target. Defaults to
+            the last one; the inputs of a dictionary have no order.
+        output: Name or number of the output that holds the logits or
+            probabilities. Defaults to the only one, or to the one as wide as
+            the target's vocabulary.
+        pad_to: Length to which every source is padded, for models that were
+            trained so, without masks. An integer, or a dictionary by the
+            names of inputs.
+        padding: Token that pads sources, such as `" "`, if a model was
+            trained with another than the padding token.
 
     Raises:
         ValueError: If a model cannot be cut, or does not fit the texts.
@@ -109,6 +123,11 @@ class Translator:
         forbidden: Sequence[str] = (),
         replace_unknown: bool = False,
         shortlist: Shortlist | None = None,
+        recompute: bool = True,
+        target: str | None = None,
+        output: str | int | None = None,
+        pad_to: int | Mapping[str, int] | None = None,
+        padding: str | None = None,
     ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -118,36 +137,47 @@ class Translator:
                 "process with KERAS_BACKEND=tensorflow; weights trained on "
                 "another backend work there."
             )
-        self.models = (
-            tuple(model) if isinstance(model, (list, tuple)) else (model,)
-        )
+        models = _models(model)
+        if not isinstance(recompute, bool):
+            raise ValueError(
+                "`recompute` must be True or False. Received: "
+                f"recompute={recompute!r}"
+            )
         model_trial.require_texts(source_text, target_text)
-        self.source_text = source_text
-        self.target_text = target_text
-        self.search = _search(search)
         self.jit_compile = jit_compile
         forbidden_ids = model_trial.forbidden_ids(forbidden, target_text)
         self.forbidden = tuple(forbidden)
         self.replace_unknown = replace_unknown
         if replace_unknown:
             model_trial.require_joining(source_text, target_text)
-        try_search(self.search, target_text.size)
-        cut = _cut(self.models)
+        self.recompute = recompute
+        if search is not None:
+            _require_search(search)
+            try_search(search, target_text.size)
+        prepared = prepare(
+            models,
+            source_text,
+            target_text,
+            search,
+            Options(target, output, pad_to, padding),
+            recompute,
+        )
+        self.models, cut = prepared.models, prepared.cut
+        self.source_text = source_text = prepared.source_text
+        self.target_text = target_text = prepared.target_text
+        self.search = prepared.search
         if jit_compile:
             model_trial.require_compilable(self.models)
-        sources = model_trial.sources_of(self.models, source_text)
-        model_trial.require_vocabulary(self.models, target_text)
-        examples = model_trial.Examples.make(
-            cut, sources, target_text, self.search
-        )
-        sources = model_trial.check(
-            self.models,
-            cut,
-            sources,
-            target_text,
-            examples,
-            replace_unknown,
-        )
+        examples = prepared.examples
+        with without_warnings_of_keras():
+            sources, padding_matters = model_trial.check(
+                self.models,
+                cut,
+                prepared.sources,
+                target_text,
+                examples,
+                replace_unknown,
+            )
         self._scorable = False  # until `score` is called and checked
         self.shortlist = shortlist
         if shortlist is not None:
@@ -165,6 +195,7 @@ class Translator:
             replace_unknown=replace_unknown,
             jit_compile=jit_compile,
             shortlist=shortlist,
+            of_one_length=padding_matters,
         )
         self._functions: dict = {}
         self._changes = ModelChanges(self.models)
@@ -251,6 +282,7 @@ class Translator:
             "forbidden",
             "replace_unknown",
             "shortlist",
+            "recompute",
         )
         shown |= {name: getattr(self, name) for name in names}
         lines = [f"  {name}={value!r}" for name, value in shown.items()]
@@ -289,7 +321,7 @@ class Translator:
     def _check_again(self):
         """Compares decoding with the models, without tracing again."""
         sources, target = self.pipeline.examples
-        with _TRACING:
+        with _TRACING, without_warnings_of_keras():
             self._changes.unsettle()  # until the comparison succeeds
             self.pipeline.cut.check(*sources, target)
             self._changes.settle()
@@ -482,7 +514,7 @@ class Translator:
         )
         specs = requests.specs(self.search, request)
         key = "stream", str(specs)
-        with _TRACING:
+        with _TRACING, without_warnings_of_keras():
             if key not in self._functions:
                 self._functions[key] = Stream(self.pipeline, specs)
         return run(
@@ -495,7 +527,7 @@ class Translator:
     def _require_scorable(self):
         if not self._scorable:
             sources, target = self.pipeline.examples
-            with _TRACING:
+            with _TRACING, without_warnings_of_keras():
                 self.pipeline.cut.check_in_graph(*sources, target)
             self._scorable = True
 
@@ -534,6 +566,10 @@ class Translator:
                 self._check_again()
 
     def _batches(self, rows, batch_size):
+        if self.pipeline.of_one_length:
+            return batching.batches_of_one_length(
+                self.pipeline.sources.token_lengths(rows), batch_size
+            )
         return batching.batches(
             self.pipeline.sources.lengths(rows),
             batch_size,
@@ -545,7 +581,7 @@ class Translator:
     def _compiled(self, name, function, specs):
         """Returns the graph of a function of sources and a request."""
         key = name, str(specs)
-        with _TRACING:
+        with _TRACING, without_warnings_of_keras():
             if key not in self._functions:
                 self._functions[key] = tf.function(
                     function,
@@ -557,7 +593,7 @@ class Translator:
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
         """Decodes the model's source inputs, inside a caller's graph too."""
         self._refresh(compare=False)  # a comparison cannot run in a graph
-        return self.pipeline.decode_inputs(inputs, {})
+        return self.pipeline.decode_ids(inputs)
 
     def module(self) -> tf.Module:
         """Returns a `tf.Module` of this translator for one of your own.
@@ -597,10 +633,13 @@ class Translator:
         """
         self._refresh(compare=False)
         self._check_again()
-        saving.save(self, saving.path_of(directory))
+        with without_warnings_of_keras():
+            saving.save(self, saving.path_of(directory))
 
     @classmethod
-    def load(cls, directory, custom_objects=None) -> "Translator":
+    def load(
+        cls, directory, custom_objects=None, safe_mode: bool = True
+    ) -> "Translator":
         """Reads what `save()` wrote.
 
         No file may name one of another directory. Links in the directory are
@@ -611,12 +650,16 @@ class Translator:
             custom_objects: Dictionary from names to those classes and
                 functions in models, texts and search that are not registered
                 with Keras.
+            safe_mode: Whether models may not hold code, such as that of a
+                `Lambda` with a Python `lambda`. Pass `False` only for files
+                that you trust.
 
         Raises:
             FileNotFoundError: If there is no saved translator.
             ValueError: If a file names one of another directory.
         """
-        loaded = saving.load(saving.path_of(directory, True), custom_objects)
+        directory = saving.path_of(directory, True)
+        loaded = saving.load(directory, custom_objects, safe_mode)
         return cls(**loaded)
 
     def export(
@@ -687,7 +730,7 @@ class Translator:
         self.check()
         if signatures == "all" or "score" in signatures:
             self._require_scorable()
-        with _TRACING, anywhere():
+        with _TRACING, anywhere(), without_warnings_of_keras():
             return export(
                 self,
                 directory,
@@ -704,23 +747,20 @@ class Translator:
             )
 
 
-def _cut(models):
+def _models(given):
+    models = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if not models:
         raise ValueError(
             "A `Translator` needs a model. Received: []. Pass a "
             "`keras.Model`, or a list of some."
         )
-    members = [Incremental(model) for model in models]
-    return members[0] if len(members) == 1 else Ensemble(members)
+    return models
 
 
-def _search(search):
-    if search is None:
-        return BeamSearch()
+def _require_search(search):
     if not isinstance(search, Search):
         raise ValueError(
             "`search` must be a `Search`, such as a `BeamSearch` or a "
             f"`GreedySearch`. Received: search={search!r}. Pass for example "
             "`BeamSearch(5)`."
         )
-    return search

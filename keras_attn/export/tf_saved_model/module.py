@@ -46,7 +46,7 @@ class Module(tf.Module):
         Returns:
             `Hypotheses`. `strings(found.tokens)` has their texts.
         """
-        return self._pipeline.it.decode_inputs(inputs, {})
+        return self._pipeline.it.decode_ids(inputs)
 
     def decode(self, *sources):
         """Decodes sources as a call of the translator does.

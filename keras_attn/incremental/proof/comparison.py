@@ -24,6 +24,8 @@ from keras_attn.backend import as_array
 from keras_attn.graph.causes import Causes
 from keras_attn.incremental.proof.path_runs import PathRuns
 from keras_attn.incremental.proof.path_runs import Results
+from keras_attn.incremental.recomputed_stepper import RecomputedStepper
+from keras_attn.incremental.refuse import LooksAhead
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
@@ -66,6 +68,7 @@ class Comparison:
                 names the first layer whose output differs.
         """
         self._values = self._noises = self._noises_alone = None
+        self._model = model
         found = self._results(model)
         if model is not None:
             self._require_logits(self._logits_of(found.whole))
@@ -317,10 +320,32 @@ class Comparison:
         stepper, _ = self._stepper_of(tensor)
         if stepper.path is not None:
             self._within(stepper).compare()
+        if isinstance(stepper, RecomputedStepper):
+            self._refuse_recomputed(stepper)
         self._refuse(
             stepper.layer,
             "gives another result when it sees one target position at a time"
             + (unlike_parent(stepper.layer) or _by_whom(stepper)),
+        )
+
+    def _refuse_recomputed(self, stepper):
+        """Refuses a layer that gives other numbers for a target's beginning."""
+        ahead = None
+        if self._model is not None:
+            ahead = self._causes(self._model).looks_ahead()
+        refuse(
+            ahead or stepper.layer,
+            "looks at later tokens of the target: with others there, it gives "
+            "other numbers for the tokens before; a search does not have "
+            "later tokens, so the model must be trained without them, with a "
+            "causal mask, for example. Is "
+            f"'{self._model.inputs[-1].name}' the target's input? A "
+            "`Translator` takes the last one, or that named by `target`"
+            if ahead
+            else "gives other numbers for the beginning of a target than for "
+            "the whole target, so it depends on later tokens or on their "
+            f"number{self._rounding.advice}",
+            LooksAhead,
         )
 
     def _refuse(self, operation, reason):

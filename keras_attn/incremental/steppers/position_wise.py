@@ -4,6 +4,7 @@ It runs every layer that has no other stepper.
 """
 
 import keras
+from keras import ops
 
 from keras_attn.graph.calls import takes
 from keras_attn.incremental.mixing import refuse_mixing
@@ -48,11 +49,33 @@ class PositionWiseStepper(Stepper):
 
     def step(self, inputs, prepared, state, position):
         constants, masks = prepared
+        first = next(x for x in keras.tree.flatten(inputs) if x is not None)
+        if first.shape[1] is None and not _is_known(self.layer):
+            return self._by_rows(inputs, constants, masks), None, state
         for value, mask in zip(constants, masks, strict=True):
             if mask is not None:
                 set_keras_mask(value, mask)
         args, kwargs = self.call.as_called(self.filled(inputs, constants))
         return self.layer(*args, **kwargs), None, state
+
+    def _by_rows(self, inputs, constants, masks):
+        """Calls a layer with a row of one position for each hypothesis.
+
+        A layer of a user's own may need to know the number of positions.
+        """
+        first = next(x for x in keras.tree.flatten(inputs) if x is not None)
+        beams = ops.shape(first)[1]
+        repeated = [ops.repeat(x, beams, axis=0) for x in constants]
+        for value, mask in zip(repeated, masks, strict=True):
+            if mask is not None:
+                set_keras_mask(value, ops.repeat(mask, beams, axis=0))
+        inputs = keras.tree.map_structure(
+            lambda x: None if x is None else as_rows(x), inputs
+        )
+        args, kwargs = self.call.as_called(self.filled(inputs, repeated))
+        return keras.tree.map_structure(
+            lambda x: as_beams(x, beams), self.layer(*args, **kwargs)
+        )
 
     def filled(self, inputs, constants):
         """Returns the arguments of the call by name, with values.
@@ -74,3 +97,19 @@ class PositionWiseStepper(Stepper):
                 lambda x, other: other if x is None else x, given, found[name]
             )
         return found
+
+
+def as_rows(x):
+    """`(batch, beams, ...)` -> `(batch * beams, 1, ...)`."""
+    return ops.reshape(x, (-1, 1, *x.shape[2:]))
+
+
+def as_beams(x, beams):
+    """`(batch * beams, 1, ...)` -> `(batch, beams, ...)`."""
+    return ops.reshape(x, (-1, beams, *x.shape[2:]))
+
+
+def _is_known(operation):
+    """Whether an operation takes any number of positions."""
+    package = type(operation).__module__.partition(".")[0]
+    return package in ("keras", "keras_hub", "keras_attn")

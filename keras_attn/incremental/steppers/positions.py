@@ -6,6 +6,8 @@ from keras import ops
 from keras_attn.graph.calls import takes
 from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
+from keras_attn.incremental.steppers.position_wise import as_beams
+from keras_attn.incremental.steppers.position_wise import as_rows
 
 
 @stepper_for(keras.Operation)
@@ -46,7 +48,7 @@ class PositionedStepper(PositionWiseStepper):
         dependent = [x for x in keras.tree.flatten(inputs) if x is not None]
         beams = ops.shape(dependent[0])[1]
         rows = [
-            *map(_as_rows, dependent),
+            *map(as_rows, dependent),
             *(ops.repeat(x, beams, axis=0) for x in constants),
         ]
         shared = len(getattr(position, "shape", ())) == 0
@@ -86,13 +88,3 @@ class PositionedStepper(PositionWiseStepper):
             lambda: self._call_at(inputs, rows, first),
             lambda: ops.map(call_one, (rows, position)),
         )
-
-
-def _as_rows(x):
-    """`(batch, beams, ...)` -> `(batch * beams, 1, ...)`."""
-    return ops.reshape(x, (-1, 1, *x.shape[2:]))
-
-
-def as_beams(x, beams):
-    """`(batch * beams, 1, ...)` -> `(batch, beams, ...)`."""
-    return ops.reshape(x, (-1, beams, *x.shape[2:]))

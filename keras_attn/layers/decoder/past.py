@@ -49,23 +49,11 @@ class OwnPast:
 
     def append(self, past, state, key=None):
         """Returns the past with one more state `(batch, beams, dim)`."""
-        one = self._prepare(state, key)
-        grows = isinstance(past.step, tuple)
-
-        def write(buffer, x):
-            shape = (*ops.shape(buffer)[:-2], 1, x.shape[-1])
-            if grows:
-                return ops.concatenate([buffer, ops.reshape(x, shape)], axis=-2)
-            length = ops.shape(buffer)[-2]
-            trailing = (1,) * (len(buffer.shape) - 2)
-            step = ops.reshape(past.step, (*ops.shape(past.step), *trailing))
-            number = ops.expand_dims(ops.arange(length, dtype="int32"), -1)
-            return ops.where(number == step, ops.reshape(x, shape), buffer)
-
+        one, step = self._prepare(state, key), past.step
         return Past(
-            write(past.keys, one.keys),
-            write(past.values, one.values),
-            () if grows else past.step + 1,
+            written(past.keys, one.keys, step),
+            written(past.values, one.values, step),
+            () if isinstance(step, tuple) else step + 1,
         )
 
     def attend(self, past, query, draws=(), training=False):
@@ -110,6 +98,25 @@ class OwnPast:
     def _prepare(self, state, key):
         key = None if key is None else _row_each(key)
         return self._attention.prepare(_row_each(state), key)
+
+
+def written(buffer, x, step):
+    """Returns a buffer of past positions with one more.
+
+    Args:
+        buffer: Tensor `(batch, beams, ..., time, dim)`.
+        x: The position, of as many elements as one place of the buffer.
+        step: Number of positions so far, int32 `(batch, beams)`; or `()`
+            where the buffer grows.
+    """
+    x = ops.reshape(x, (*ops.shape(buffer)[:-2], 1, buffer.shape[-1]))
+    if isinstance(step, tuple):
+        return ops.concatenate([buffer, x], axis=-2)
+    length = ops.shape(buffer)[-2]
+    trailing = (1,) * (len(buffer.shape) - 2)
+    step = ops.reshape(step, (*ops.shape(step), *trailing))
+    number = ops.expand_dims(ops.arange(length, dtype="int32"), -1)
+    return ops.where(number == step, x, buffer)
 
 
 def _row_each(x):

@@ -119,10 +119,13 @@ class Perplexity(_WeightedMean):
         name: Name in the logs.
         padding_id: Id of padding. Defaults to `0`; a pretrained vocabulary
             may have another, `text.special.pad`.
+        from_logits: Whether the model returns logits. Pass `False` for one
+            that ends in a softmax. Defaults to `True`.
 
     Call arguments:
         y_true: Integer ids of shape `(batch, target)`, padded.
-        y_pred: Logits (no softmax) of shape `(batch, target, vocabulary)`.
+        y_pred: Logits of shape `(batch, target, vocabulary)`; probabilities
+            with `from_logits=False`.
         sample_weight: Optional weights of rows or tokens, as for
             `TokenAccuracy`.
 
@@ -140,9 +143,15 @@ class Perplexity(_WeightedMean):
         8.0
     """
 
-    def __init__(self, name="perplexity", padding_id=PAD):
+    def __init__(self, name="perplexity", padding_id=PAD, from_logits=True):
         super().__init__(name, padding_id)
-        self._loss = SequenceCrossentropy(padding_id=padding_id)
+        self.from_logits = from_logits
+        self._loss = SequenceCrossentropy(
+            padding_id=padding_id, from_logits=from_logits
+        )
+
+    def get_config(self):
+        return super().get_config() | {"from_logits": self.from_logits}
 
     def measure(self, y_true, y_pred, weights):
         return self._loss.call(y_true, y_pred), weights

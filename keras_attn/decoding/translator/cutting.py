@@ -1,0 +1,160 @@
+"""Cuts models into steps: by steppers, or by reading the past again."""
+
+from typing import Any
+
+import keras
+
+from keras_attn.caller import warn
+from keras_attn.incremental import Ensemble
+from keras_attn.incremental import Incremental
+from keras_attn.incremental.refuse import LooksAhead
+from keras_attn.incremental.refuse import NothingRemembered
+from keras_attn.incremental.refuse import Refused
+from keras_attn.incremental.refuse import WholeFails
+from keras_attn.incremental.registry import has_stepper_of_user
+from keras_attn.keras_internals import layers_within
+
+_ATTEMPTS = 3  # at recomputing single layers, before the whole is recomputed
+
+
+class Cutting:
+    """A model, and how it may be cut.
+
+    It is first cut by steppers. If these are refused and `recompute` allows
+    it, the layers in the way read their past again at each step, or else all
+    that depends on the target does. Each way is compared with the whole model.
+
+    Args:
+        model: A model in standard form.
+        recompute: Whether layers may read their past again.
+
+    Raises:
+        ValueError: If the model cannot be cut in any way.
+    """
+
+    def __init__(self, model: keras.Model, recompute: bool):
+        self.model = model
+        self._recompute = recompute
+        self._cut: Incremental | None = None
+        self._refused: Refused | None = None
+        try:
+            self._cut = Incremental(model)
+        except Refused as error:
+            if not self._may_recompute(error):
+                raise
+            self._refused = error
+
+    @property
+    def longest(self) -> int | None:
+        """The longest target that is known to work, `None` for any."""
+        if self._cut is not None:
+            return self._cut.longest
+        lengths = [
+            getattr(x, "longest_target", None)
+            for x in layers_within(self.model)
+        ]
+        return min((x for x in lengths if x is not None), default=None)
+
+    def proven(self, *inputs: Any) -> Incremental:
+        """Returns the cut model, compared with the whole on some inputs."""
+        error = self._refused
+        if self._cut is not None:
+            try:
+                self._cut.check(*inputs)
+                return self._cut
+            except Refused as found:
+                if not self._may_recompute(found):
+                    raise
+                error = found
+        return self._with_layers(error, inputs) or self._whole(error, inputs)
+
+    def _may_recompute(self, error):
+        """Whether a model may read its past again that was refused."""
+        if not self._recompute or isinstance(error, WholeFails):
+            return False
+        if isinstance(error, NothingRemembered):
+            return True
+        # A stepper that a user wrote is to be mended, not passed over.
+        return error.operation is not None and not has_stepper_of_user(
+            error.operation
+        )
+
+    def _with_layers(self, error, inputs):
+        """Tries to recompute single layers; returns None if this fails."""
+        closed: list = []
+        for _ in range(_ATTEMPTS):
+            layers = self._to_close(error, closed)
+            if not layers:
+                return None
+            closed += layers
+            try:
+                cut = Incremental(self.model, recompute=closed)
+                cut.check(*inputs)
+            except Refused as found:
+                error = found
+                continue
+            except Exception:  # a layer may fail in any way on some of its past
+                return None
+            self._warn(error, f"{_named(closed)} reads")
+            return cut
+        return None
+
+    def _to_close(self, error, closed):
+        """Returns the layers to recompute, those of the class in the way."""
+        if isinstance(error, (NothingRemembered, LooksAhead)):
+            return []
+        layer = error.operation
+        if not isinstance(layer, keras.Layer) or layer in closed:
+            return []
+        return [
+            x
+            for x in self.model.layers
+            if type(x) is type(layer) and x not in closed
+        ]
+
+    def _whole(self, error, inputs):
+        """Recomputes all that depends on the target, or raises."""
+        try:
+            cut = Incremental(self.model, recompute=True)
+            cut.check(*inputs)
+        except LooksAhead as ahead:
+            raise (ahead if _is_of_user(error) else error) from None
+        except Refused:
+            name = self.model.inputs[-1].name
+            error.add_note(
+                f"The last input, '{name}', is taken for the target's; "
+                "`target` names another one."
+            )
+            raise error from None
+        self._warn(error, "all layers between target and logits read")
+        return cut
+
+    def _warn(self, error, who_reads):
+        why = ""
+        if error.operation is not None:
+            why = f", as no stepper runs {_named([error.operation])}"
+        warn(
+            f"At each step {who_reads} again what was written so far{why}. "
+            "The output is right, but takes more time, the more the longer it "
+            "is. Layers that Keras, KerasHub or keras_attn have are faster, "
+            "and so is a `keras_attn.Stepper` for a layer of your own. "
+            "`recompute=False` refuses a model that needs this."
+        )
+
+
+def cut_of(members) -> Incremental | Ensemble:
+    """Returns one cut model, or an ensemble of several."""
+    return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _is_of_user(error):
+    """Whether a layer of a user's own is in the way, whatever it does."""
+    if isinstance(error, NothingRemembered):
+        return True
+    package = type(error.operation).__module__.partition(".")[0]
+    return package not in ("keras", "keras_hub", "keras_attn")
+
+
+def _named(layers):
+    names = [f"'{x.name}' ({type(x).__name__})" for x in layers]
+    return " and ".join([", ".join(names[:-1]), names[-1]][len(names) < 2 :])

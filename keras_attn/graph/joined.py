@@ -1,0 +1,74 @@
+"""A part of a graph as a single layer."""
+
+import keras
+
+from keras_attn.graph.nodes import nodes_after
+from keras_attn.keras_internals import without_training
+
+
+class Joined(keras.layers.Layer):
+    """Runs all that depends on some tensors, as a call of the model does.
+
+    Masks go from layer to layer inside. It is never part of a model itself.
+
+    Args:
+        entries: Symbolic tensors on which the part depends.
+        outputs: Symbolic tensors that depend on them.
+
+    Attributes:
+        reads: What the part reads beside the entries, symbolic tensors.
+    """
+
+    def __init__(self, entries, outputs):
+        super().__init__(name="target_side", autocast=False)
+        self.supports_masking = True
+        self.built = True
+        nodes = nodes_after(entries, outputs)
+        inside = {id(x) for x in entries}
+        inside.update(id(x) for node in nodes for x in node.outputs)
+        read = {
+            id(x): x
+            for node in nodes
+            for x in node.input_tensors
+            if id(x) not in inside
+        }
+        # Keras shall not track the graph.
+        self._graph = _Untracked(nodes, entries, list(read.values()), outputs)
+        self.parts = [
+            node.operation
+            for node in nodes
+            if isinstance(node.operation, keras.Layer)
+        ]
+
+    @property
+    def reads(self) -> list:
+        return self._graph.reads
+
+    def call(self, inputs):
+        """Runs the part on values of `reads`, and then of the entries."""
+        graph = self._graph
+        values = {
+            id(x): value
+            for x, value in zip(
+                [*graph.reads, *graph.entries], inputs, strict=True
+            )
+        }
+        for node in graph.nodes:
+            args, kwargs = node.arguments.fill_in(values)
+            found = without_training(node.operation)(*args, **kwargs)
+            values |= {
+                id(x): value
+                for x, value in zip(
+                    node.outputs, keras.tree.flatten(found), strict=True
+                )
+            }
+        return [values[id(x)] for x in graph.outputs]
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
+
+class _Untracked:
+    def __init__(self, nodes, entries, reads, outputs):
+        self.nodes, self.entries = nodes, entries
+        self.reads, self.outputs = reads, outputs

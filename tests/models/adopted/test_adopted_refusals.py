@@ -1,0 +1,239 @@
+"""What a `Translator` must be told of a model, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from keras import ops
+from support.published import LENGTH
+from support.published import SIZE
+from support.published import TEXT
+from support.published import TutorialTransformer
+from support.published import simple
+
+import keras_attn
+
+# The models' authors are warned when they build and train.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+SEARCH = keras_attn.GreedySearch(max_length=5)
+
+
+def translator(model, *texts, **options):
+    return keras_attn.Translator(
+        model, *(texts or (TEXT, TEXT)), SEARCH, **options
+    )
+
+
+def plain(change=lambda x: x, outputs=lambda x: x, **options):
+    source, target, _, state = simple(**options)
+    x = change(layers.Embedding(SIZE, 12)(target))
+    x = layers.GRU(12, return_sequences=True)(x, initial_state=state)
+    return keras.Model([source, target], outputs(layers.Dense(SIZE)(x)))
+
+
+def named():
+    model = plain()
+    source, target = model.inputs
+    return keras.Model({"source": source, "target": target}, model.output)
+
+
+class Unbuilt(TutorialTransformer):
+    pass
+
+
+class Failing(TutorialTransformer):
+    def call(self, inputs):
+        if len(inputs[0].shape) == 2 and inputs[0].shape[1] is None:
+            raise RuntimeError("no such length")
+        return super().call(inputs)
+
+
+def failing():
+    model = Failing()
+    ids = np.ones((1, 3), "int32")
+    model((ids, ids))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (named, {}, "must be named.*target='target'"),
+        (named, {"target": "other"}, r"one of \['source', 'target'\]"),
+        (plain, {"output": "logits"}, "the name or the number of the output"),
+        (plain, {"output": 1}, "the name or the number of the output"),
+        (
+            lambda: plain(outputs=lambda x: [x, 2 * x]),
+            {},
+            "Of several outputs .* output=",
+        ),
+        (
+            lambda: plain(outputs=lambda x: {"a": x, "b": x[..., 1:]}),
+            {"output": "c"},
+            r"\['a', 'b'\]. Received: output='c'",
+        ),
+        (plain, {"pad_to": 0}, "`pad_to` must be an integer, at least 1"),
+        (plain, {"pad_to": {"spruce": 3}}, r"names of source texts, \['sour"),
+        (plain, {"padding": "x"}, "padding='x', which it does not have"),
+        (plain, {"recompute": "no"}, "`recompute` must be True or False"),
+        (Unbuilt, {}, "`Unbuilt` that was not built. Call it once"),
+        (failing, {}, "`Failing` must run on its inputs.*no such length"),
+        (lambda: "model.keras", {}, "needs|decodes with a `keras.Model`"),
+        (
+            lambda: keras.Model(*[layers.Input((3,))] * 2),
+            {},
+            "at least two inputs",
+        ),
+    ],
+)
+def test_what_is_not_clear_is_asked_for(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        translator(make(), **options)
+
+
+def test_padding_of_arrays_is_refused():
+    frames = keras.Input((None, 3))
+    target = keras.Input((None,), dtype="int32")
+    x = layers.Embedding(SIZE, 12)(target)
+    x = layers.GRU(12, return_sequences=True)(
+        x, initial_state=layers.GRU(12)(frames)
+    )
+    model = keras.Model([frames, target], layers.Dense(SIZE)(x))
+    with pytest.raises(ValueError, match="whose sources are arrays"):
+        translator(model, None, TEXT, pad_to=4)
+
+
+def test_an_input_of_one_length_has_no_other():
+    source = keras.Input((LENGTH,), dtype="int32", name="line")
+    target = keras.Input((None,), dtype="int32")
+    state = layers.GRU(12)(layers.Embedding(SIZE, 12)(source))
+    x = layers.Embedding(SIZE, 12)(target)
+    x = layers.GRU(12, return_sequences=True)(x, initial_state=state)
+    model = keras.Model([source, target], layers.Dense(SIZE)(x))
+    with pytest.raises(ValueError, match="'line' takes 9 tokens.*pad_to=8"):
+        translator(model, pad_to=8)
+    made = translator(model, pad_to=9)
+    # One id is the end token's.
+    assert made.source_text.max_length == LENGTH - 1
+    (found,) = made(["abcdefabcdef"])
+    assert found.truncated
+    assert not made(["abcdef"])[0].truncated
+
+
+def fixed_target():
+    source, _, _, state = simple()
+    target = keras.Input((LENGTH,), dtype="int32", name="before")
+    x = layers.Embedding(SIZE, 12)(target)
+    x = layers.GRU(12, return_sequences=True)(x, initial_state=state)
+    return keras.Model([source, target], layers.Dense(SIZE)(x))
+
+
+def test_a_search_is_as_long_as_the_model_allows():
+    model = fixed_target()
+    made = keras_attn.Translator(model, TEXT, TEXT)
+    assert made.search.max_length == LENGTH
+    assert made.target_text.max_length == LENGTH - 1
+    assert made.score(["ab"], ["abcdefabcdef"]).truncated == [True]
+    with pytest.raises(ValueError, match="of 9 tokens at most.*max_length=9"):
+        keras_attn.Translator(
+            model, TEXT, TEXT, keras_attn.BeamSearch(2, max_length=10)
+        )
+
+
+def test_a_default_search_stops_where_a_table_of_positions_ends():
+    class Positions(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.table = layers.Embedding(20, 12)
+
+        def call(self, x):
+            return x + self.table(ops.arange(ops.shape(x)[1]))
+
+    made = keras_attn.Translator(plain(Positions()), TEXT, TEXT)
+    assert made.search.max_length == 20
+    assert len(made(["ab"])[0].tokens) <= 20
+    with pytest.raises(ValueError, match="fails on a random target"):
+        keras_attn.Translator(
+            plain(Positions()), TEXT, TEXT, keras_attn.GreedySearch(21)
+        )
+
+
+class Backwards(layers.Layer):
+    def call(self, x):
+        return x + 0.5 * ops.flip(ops.cumsum(ops.flip(x, 1), axis=1), 1)
+
+
+class TokenByToken(layers.Layer):
+    def call(self, x):
+        return ops.tanh(x)
+
+
+def test_a_layer_that_looks_ahead_is_named():
+    with pytest.raises(ValueError, match="'culprit' .* looks at later tokens"):
+        translator(plain(Backwards(name="culprit")))
+
+
+def test_a_whole_model_that_looks_ahead_is_refused():
+    class Ahead(TutorialTransformer):
+        def call(self, inputs):
+            context, x = inputs
+            y = super().call((context, x))
+            return y + ops.flip(y, 1)
+
+    model = Ahead()
+    ids = np.ones((1, 3), "int32")
+    model((ids, ids))
+    with pytest.raises(ValueError, match="looks at later tokens.*`target`"):
+        translator(model)
+
+
+def test_a_model_without_memory_is_refused():
+    source, target, _, state = simple()
+    x = TokenByToken()(layers.Embedding(SIZE, 12)(target))
+    x = x + ops.expand_dims(state, 1)
+    model = keras.Model([source, target], layers.Dense(SIZE)(x))
+    with pytest.raises(ValueError, match="nothing to decode.*target="):
+        translator(model)
+
+
+def test_inputs_in_the_other_order_are_told():
+    model = plain()
+    source, target = model.inputs
+    turned = keras.Model([target, source], model.output)
+    with pytest.raises(ValueError, match="`target`|target="):
+        translator(turned)
+    made = translator(turned, target="target")
+    assert made(["ab"]).text == translator(model)(["ab"]).text
+
+
+def test_a_stepper_of_ones_own_that_is_wrong_is_not_passed_over():
+    class Summing(layers.Layer):
+        def call(self, x):
+            return ops.cumsum(x, axis=1)
+
+    @keras_attn.stepper_for(Summing)
+    class Wrong(keras_attn.Stepper):
+        def step(self, inputs, prepared, state, position):
+            return inputs["x"], None, state
+
+    with pytest.raises(ValueError, match="by its stepper `Wrong`"):
+        translator(plain(Summing()))
+
+
+def test_the_model_stays_as_it_was():
+    model = TutorialTransformer()
+    ids = np.ones((2, 3), "int32")
+    expected = np.asarray(model((ids, ids)))
+    weights = [id(x) for x in model.weights]
+    made = translator(model)
+    np.testing.assert_array_equal(model((ids, ids)), expected)
+    assert [id(x) for x in model.weights] == weights
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    model.fit((ids, ids), ids, epochs=2, verbose=0)
+    # It follows the training: a score is the trained model's.
+    given = TEXT.ids(["a"]).numpy(), np.array([[1]])
+    logits = np.asarray(model(given))[0, -1]
+    logp = logits - np.log(np.exp(logits).sum())
+    score = made.score(["a"], [""]).scores[0]
+    np.testing.assert_allclose(score, logp[TEXT.special.end], atol=1e-4)
