@@ -84,6 +84,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/local.py
 	$(RUN) tests/benchmarks/marginal.py
 	$(RUN) tests/benchmarks/shortlist.py
+	$(RUN) tests/benchmarks/adopted.py
 	$(RUN) tests/benchmarks/onnx_runtime.py
 	$(RUN) tests/benchmarks/clients.py
 	$(RUN) tests/benchmarks/endurance.py

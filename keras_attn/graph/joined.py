@@ -3,6 +3,7 @@
 import keras
 
 from keras_attn.graph.nodes import nodes_after
+from keras_attn.graph.rerun import run_nodes
 from keras_attn.keras_internals import without_training
 
 
@@ -47,21 +48,9 @@ class Joined(keras.layers.Layer):
     def call(self, inputs):
         """Runs the part on values of `reads`, and then of the entries."""
         graph = self._graph
-        values = {
-            id(x): value
-            for x, value in zip(
-                [*graph.reads, *graph.entries], inputs, strict=True
-            )
-        }
-        for node in graph.nodes:
-            args, kwargs = node.arguments.fill_in(values)
-            found = without_training(node.operation)(*args, **kwargs)
-            values |= {
-                id(x): value
-                for x, value in zip(
-                    node.outputs, keras.tree.flatten(found), strict=True
-                )
-            }
+        given = zip([*graph.reads, *graph.entries], inputs, strict=True)
+        values = {id(x): value for x, value in given}
+        run_nodes(graph.nodes, values, without_training)
         return [values[id(x)] for x in graph.outputs]
 
     def compute_mask(self, inputs, previous_mask=None):

@@ -1,4 +1,4 @@
-"""Runs the layers of a functional model on other symbolic tensors."""
+"""Runs nodes of a model's graph on other tensors, symbolic or not."""
 
 import keras
 
@@ -28,24 +28,25 @@ def rerun(
     graph = graph_of(model)
     places = graph.inputs if places is None else places
     values = {id(x): new for x, new in zip(places, tensors, strict=True)}
-    for node in nodes_in_order(graph):
-        before = all(id(x) in values for x in node.outputs)
-        if before or any(id(x) not in values for x in node.input_tensors):
-            continue
-        args, kwargs = _filled(node.arguments, values)
-        found = instead(node.operation)(*args, **kwargs)
-        values |= {
-            id(x): new
-            for x, new in zip(
-                node.outputs, keras.tree.flatten(found), strict=True
-            )
-        }
+    run_nodes(nodes_in_order(graph), values, instead)
     return [values[id(x)] for x in graph.outputs]
 
 
-def _filled(arguments, values):
-    """Returns the arguments of a call with other tensors."""
-    return keras.tree.map_structure(
-        lambda x: values[id(x)] if isinstance(x, keras.KerasTensor) else x,
-        (arguments.args, arguments.kwargs),
-    )
+def run_nodes(nodes, values, instead) -> None:
+    """Runs nodes in turn, and adds what they return to the values.
+
+    Args:
+        nodes: Keras's nodes. Those that lack an input, or whose outputs are
+            there already, are left out.
+        values: A dictionary of values by the `id` of the symbolic tensor.
+        instead: Function of each layer or operation that returns what to
+            call in its place.
+    """
+    for node in nodes:
+        there = all(id(x) in values for x in node.outputs)
+        if there or any(id(x) not in values for x in node.input_tensors):
+            continue
+        args, kwargs = node.arguments.fill_in(values)
+        found = keras.tree.flatten(instead(node.operation)(*args, **kwargs))
+        pairs = zip(node.outputs, found, strict=True)
+        values.update((id(x), value) for x, value in pairs)

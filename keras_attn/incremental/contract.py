@@ -136,19 +136,29 @@ def _require_like(stepper, before, after):
         structures.flatten(buffers.without(x)) for x in (before, after)
     )
     if len(before) != len(after):
-        raise Refused(
+        raise _refused(
+            stepper,
             f"`{_name(stepper)}.step` must return a state of the structure "
             f"that it got. Received: {len(after)} tensors after "
-            f"{len(before)}."
+            f"{len(before)}.",
         )
     for old, new in zip(before, after, strict=True):
         if not _alike(old, new):
-            raise Refused(
+            raise _refused(
+                stepper,
                 f"`{_name(stepper)}.step` must return a state of the sizes "
                 "and dtypes that it got: they do not change from step to "
                 f"step. Received: {_shown(new)} after {_shown(old)}. A buffer "
-                "has room for all steps from the start, see `time_axes()`."
+                "has room for all steps from the start, see `time_axes()`.",
             )
+
+
+def _refused(stepper, message):
+    """Returns an error; of a stepper of ours, it names the layer in the way."""
+    error = Refused(message)
+    if is_ours(type(stepper)):
+        error.operation = stepper.layer
+    return error
 
 
 def _alike(old, new):

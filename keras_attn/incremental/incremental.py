@@ -21,6 +21,8 @@ from keras_attn.incremental.path import Path
 from keras_attn.incremental.proof.comparison import Comparison
 from keras_attn.incremental.refuse import NothingRemembered
 from keras_attn.incremental.refuse import WholeFails
+from keras_attn.incremental.refuse import in_short
+from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.refuse import refuse_quantized
 from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.vocabulary_subset import restrict_vocabulary
@@ -362,6 +364,7 @@ class Incremental:
             arrays = _several_rows(arrays)
         *sources, target = arrays
         if self._recomputes:  # which takes long for a long target
+            self._require_runs(sources, target)
             target = target[:, :_MOST_RECOMPUTED]
             self._require_memory(sources, target)
         given = target.shape[1]
@@ -403,6 +406,19 @@ class Incremental:
                 f"numbers inside{self._path.rounding.advice}. Replace this "
                 "layer: a `Dense`, for example, needs no `TimeDistributed`. "
                 "Decoding step by step is right without a change."
+            )
+
+    def _require_runs(self, sources, target):
+        """Refuses a model that does not run on a target as long as this."""
+        try:
+            self.model([*sources, target], training=False)
+        except Exception as error:  # any layer may raise anything
+            refuse(
+                self.model,
+                f"fails on a random target of {target.shape[1]} tokens, with "
+                f"{in_short(error):.400}; if it takes only shorter targets, "
+                "search with a lower `max_length`",
+                WholeFails,
             )
 
     def _require_memory(self, sources, target):

@@ -63,11 +63,13 @@ class KerasVocabulary(Splitter):
                 f"`standardize` must be one of {_STANDARDIZE}, or a function. "
                 f"Received: standardize={standardize!r}"
             )
-        if not callable(split) and split not in ("whitespace", "character"):
+        known = "whitespace", "character", "characters"
+        if not callable(split) and split not in known:
             raise ValueError(
                 '`split` must be "whitespace", "character" or a function that '
                 f"returns a `tf.RaggedTensor`. Received: split={split!r}"
             )
+        split = "character" if split == "characters" else split
         made: Any = SpecialTokens.of(special)
         self.special = made
         self._given = list(tokens)
@@ -292,11 +294,14 @@ def of_tokenizer(content, start, end, wrap_source) -> KerasVocabulary:
             "as a pickle may run any code: load it where Keras 2 is, and call "
             "`to_json()` there."
         ) from error
-    tokens = ["", *sorted(index, key=index.get)]
+    unknown = index.get(config.get("oov_token"), -1)
+    size = max(index.values(), default=0) + 1
     if config.get("num_words"):
-        tokens = tokens[: config["num_words"]]
-    unknown = config.get("oov_token")
-    unknown = -1 if unknown is None else tokens.index(unknown)
+        size = max(min(size, config["num_words"]), unknown + 1)
+    tokens = ["", *(f"<unused {i}>" for i in range(1, size))]
+    for token, i in index.items():
+        if i < size:
+            tokens[i] = token
     special = _special(tokens, 0, unknown, start, end, wrap_source)
     separator = config.get("split", " ")
     if config.get("char_level"):
@@ -338,6 +343,9 @@ def _named(tokens, special):
     tokens = list(tokens)
     ids = special.pad, special.start[0], special.end, special.unknown
     for i, name in reversed(list(zip(ids, SPECIAL_TOKENS, strict=True))):
-        if i >= 0 and name not in tokens:
+        others = {*tokens[:i], *tokens[i + 1 :]}
+        while name in others:
+            name = f"{name}_"
+        if i >= 0:
             tokens[i] = name
     return tokens

@@ -38,6 +38,13 @@ def test_the_time_of_a_decoding_is_split_and_its_growth_drawn(tmp_path):
 
 
 @pytest.mark.full
+def test_an_adopted_model_is_measured_beside_the_tutorials_loop(tmp_path):
+    printed = smoke("adopted.py", tmp_path)
+    assert "| width | tokens | tutorial | recomputed | cached |" in printed
+    assert "| 32 | 5 |" in printed
+
+
+@pytest.mark.full
 def test_a_shortlist_is_measured_beside_the_whole_vocabulary(tmp_path):
     printed = smoke("shortlist.py", tmp_path)
     assert "| texts | whole vocabulary | shortlist | ratio |" in printed

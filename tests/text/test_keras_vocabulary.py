@@ -162,8 +162,14 @@ WORDS = ["so", "it", "is", "he", "said", "été", "was", "not", "foo's", "foo"]
         tokenizer(WORDS, num_words=6),
         tokenizer(WORDS, lower=False, filters=",."),
         tokenizer("abcdefgh isé", char_level=True),
+        tokenizer([], word_index=json.dumps({"<pad>": 0, "so": 1, "it": 2})),
+        tokenizer([], word_index=json.dumps({"so": 1, "it": 5})),
+        tokenizer(["OOV", *WORDS], oov_token="OOV", num_words=1),
     ],
-    ids=["plain", "oov", "oov and most", "most", "cased", "characters"],
+    ids=[
+        *("plain", "oov", "oov and most", "most", "cased", "characters"),
+        *("named padding", "gaps", "oov alone"),
+    ],
 )
 def test_ids_are_those_of_the_old_tokenizer(content, tmp_path):
     text = Text.from_tokenizer(content)

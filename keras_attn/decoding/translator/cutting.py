@@ -119,7 +119,10 @@ class Cutting:
             cut.check(*inputs)
         except LooksAhead as ahead:
             raise (ahead if _is_of_user(error) else error) from None
-        except Refused:
+        except Refused as second:
+            # That nothing is remembered was only assumed of unknown layers.
+            if isinstance(error, NothingRemembered):
+                error = second
             name = self.model.inputs[-1].name
             error.add_note(
                 f"The last input, '{name}', is taken for the target's; "

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_attn.backend import as_graph
 from keras_attn.caller import warn
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.several import Several
@@ -23,6 +24,8 @@ _SHORTEST, _LONGEST = 16, 100
 _NUMBERS = 2_000_000  # most logits of a hypothesis
 _PRODUCTS = 500_000_000  # most weights times tokens
 _FEW = 3  # target tokens, enough to look at the output
+_PADDING = 32, 8, 2  # positions of padding, the first that a model takes
+_RANDOM = 24  # random lines, and as many of one token, that are padded
 _WEIGHT = 1e-3  # of padding, beyond rounding
 
 
@@ -195,14 +198,13 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     inputs, target = examples
     if models[0].inputs[-1].shape[1] is None:
         target = target[:, :_FEW]
-    for model in models:
-        alone = _numbers(model([*inputs, target], training=False))
+    many, targets = _many(inputs, sources.texts, target)
+    for model in models if sources.texts else ():
+        alone = _numbers(model([*many, targets], training=False))
         for number, text in sources.texts:
-            pad = text.special.pad
-            padded = list(inputs)
-            padded[number] = _padded(inputs[number], pad)
-            if _padding_changes(model, padded, target, alone):
-                _warn_of_padding(cut, padded, target)
+            padded = _with_padding(model, many, number, text, targets)
+            if _padding_changes(model, padded, targets, alone):
+                _warn_of_padding(cut, padded, targets)
                 padding_matters = True
     width = _width(cut, inputs, target)
     sources = sources.with_columns(inputs, width)
@@ -230,6 +232,22 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     return sources, padding_matters
 
 
+def _many(inputs, texts, target):
+    """Returns more inputs, and targets, among them lines of one token.
+
+    Padding may change a few lines alone, such as where it wins a maximum.
+    """
+    random, rows = np.random.default_rng(0), 2 * _RANDOM
+    many = [np.resize(np.asarray(x), (rows, *x.shape[1:])) for x in inputs]
+    for number, text in texts:
+        usual = np.array(text.special.of_text(text.size), "int32")
+        shape = rows, many[number].shape[1]
+        many[number] = usual[random.integers(0, len(usual), shape)]
+        chosen = np.linspace(0, len(usual) - 1, _RANDOM).astype("int32")
+        many[number][_RANDOM:] = usual[chosen][:, None]
+    return many, np.resize(target, (rows, target.shape[1]))
+
+
 def returns_probabilities(model, examples) -> bool:
     """Whether a model returns probabilities instead of logits."""
     output = _output(model, examples)
@@ -243,6 +261,47 @@ def is_shorter(model, examples) -> bool:
         examples.target[:, :_FEW].shape[1],
     )
     return output is not None and output.shape[1:2] == (length - 1,)
+
+
+def require_like_author(model, ask, examples) -> None:
+    """Compares a model in standard form with that which it was made from.
+
+    On short targets and sources, too, since a `call` may decide by Python on
+    their lengths, and is traced but once.
+
+    Raises:
+        ValueError: If they compute different numbers.
+    """
+    if ask is None:
+        return
+    run = as_graph(lambda *x: model(list(x), training=False), model.inputs)
+    for length, columns in ((1, None), (2, None), (_FEW, 1), (_FEW, None)):
+        sources = [
+            x[:, :columns] if x.ndim == 2 and x.dtype.kind == "i" else x
+            for x in examples.sources
+        ]
+        arrays = [*sources, examples.target[:, :length]]
+        try:
+            author = _numbers(ask(arrays))
+            found = _numbers(run(*map(keras.ops.convert_to_tensor, arrays)))
+        except Exception:  # a comparison of the cut will name the layer
+            continue
+        if are_probabilities(author):
+            author = np.log(np.maximum(author, 1e-37))
+        # Below this a probability may be 0 in float32.
+        one, other = (
+            np.maximum(_log_softmax(x), -60.0) for x in (author, found)
+        )
+        fits = one.shape == other.shape
+        if fits and not np.allclose(one, other, rtol=1e-2, atol=1e-2):
+            raise ValueError(
+                "A model must compute the same in a graph as when it is "
+                f"called. Received: the model '{model.name}', which gives "
+                f"other numbers for a target of {length} token(s) when it is "
+                "called. Does its `call` draw at random, or decide by Python, "
+                "for example on a length? A graph is made once for all "
+                "lengths: decide by `keras.ops.where` or `keras.ops.cond`."
+            )
 
 
 def runs(model, examples) -> bool:
@@ -419,11 +478,32 @@ def _misled(cut, padded, target):
     return bool(np.max(np.where(mask, 0, weights), initial=0) > _WEIGHT)
 
 
+def _with_padding(model, inputs, number, text, target):
+    """Returns inputs of which one is padded, as far as the model takes it."""
+    for more in _PADDING:
+        padded = list(inputs)
+        padded[number] = np.pad(
+            inputs[number],
+            [(0, 0), (0, more)],
+            constant_values=text.special.pad,
+        )
+        if runs(model, Examples(tuple(padded), target)):
+            return padded
+    return padded
+
+
 def _padding_changes(model, padded, target, alone):
     beside = _numbers(model([*padded, target], training=False))
-    return not np.allclose(alone, beside, rtol=1e-2, atol=1e-3) and not (
+    # Of what searches add up; a constant in all logits means nothing.
+    one, other = _log_softmax(alone), _log_softmax(beside)
+    return not np.allclose(one, other, rtol=1e-3, atol=5e-4) and not (
         _is_rounding(model, padded, target, alone, beside)
     )
+
+
+def _log_softmax(logits):
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
 def _warn_of_padding(cut, padded, target):
@@ -458,10 +538,6 @@ def _is_rounding(model, padded, target, alone, beside):
 
 def _numbers(x):
     return keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
-
-
-def _padded(ids, pad):
-    return np.pad(ids, [(0, 0), (0, 2)], constant_values=pad)
 
 
 def _spec(x):

@@ -78,9 +78,9 @@ class _Trial:
         self._options = options
         self._given = models
         self._texts = source_text, target_text
-        standards = [self._standard(x) for x in models]
-        self._models = [x.model for x in standards]
-        self._limit(standards)
+        self._standards = [self._standard(x) for x in models]
+        self._models = [x.model for x in self._standards]
+        self._limit(self._standards)
         self._cuttings = [self._cutting(x) for x in self._models]
 
     @property
@@ -105,6 +105,9 @@ class _Trial:
         )
         for number in range(len(self._models)):
             self._fit(number, examples)
+            model_trial.require_like_author(
+                self._models[number], self._standards[number].ask, examples
+            )
         cut = cut_of(
             [
                 x.proven(*examples.sources, examples.target)
@@ -150,7 +153,8 @@ class _Trial:
         """Changes a model whose outputs are shorter, or probabilities."""
         model = self._models[number]
         if model_trial.is_shorter(model, examples):
-            model = self._standard(self._given[number], True).model
+            self._standards[number] = self._standard(self._given[number], True)
+            model = self._standards[number].model
         if model_trial.returns_probabilities(model, examples):
             model = with_logarithm(model)
         if model is not self._models[number]:

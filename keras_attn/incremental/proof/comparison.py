@@ -22,6 +22,7 @@ from keras import ops
 from keras_attn.arguments import is_ours
 from keras_attn.backend import as_array
 from keras_attn.graph.causes import Causes
+from keras_attn.graph.joined import Joined
 from keras_attn.incremental.proof.path_runs import PathRuns
 from keras_attn.incremental.proof.path_runs import Results
 from keras_attn.incremental.recomputed_stepper import RecomputedStepper
@@ -330,11 +331,12 @@ class Comparison:
 
     def _refuse_recomputed(self, stepper):
         """Refuses a layer that gives other numbers for a target's beginning."""
-        ahead = None
+        ahead, whole = None, stepper.layer
         if self._model is not None:
             ahead = self._causes(self._model).looks_ahead()
+            whole = self._model if isinstance(whole, Joined) else whole
         refuse(
-            ahead or stepper.layer,
+            ahead or whole,
             "looks at later tokens of the target: with others there, it gives "
             "other numbers for the tokens before; a search does not have "
             "later tokens, so the model must be trained without them, with a "

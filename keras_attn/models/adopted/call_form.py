@@ -33,6 +33,8 @@ class CallForm(NamedTuple):
         traced: Whether the model's own graph is run. Else the model is a
             single layer, which shows nothing of what is inside.
         symbols: The inputs of its graph, if that is run.
+        ask: Function of a list of arrays, one for each input, that calls the
+            model as its author does; `None` if it reads strings.
     """
 
     inputs: list[InputForm]
@@ -40,6 +42,7 @@ class CallForm(NamedTuple):
     call: Callable
     traced: bool
     symbols: list = []
+    ask: Callable | None = None
 
 
 def call_form(model: keras.Model) -> CallForm:
@@ -81,7 +84,20 @@ def _of_graph(model):
     def call(values, instead=lambda operation: operation):
         return rerun(model, values, instead, tensors)
 
-    return CallForm(inputs, not isinstance(given, dict), call, True, tensors)
+    def ask(values):
+        if isinstance(given, dict):
+            values = dict(zip(given, values, strict=True))
+        return model(values, training=False)
+
+    whole = all(any(x is y for y in model.inputs) for x in tensors)
+    return CallForm(
+        inputs,
+        not isinstance(given, dict),
+        call,
+        True,
+        tensors,
+        ask if whole else None,
+    )
 
 
 def _below_vectorization(model, x):
@@ -130,14 +146,16 @@ def _of_subclass(model):
     def call(values, instead=None):
         return _called(model, given(values), inputs)
 
-    return CallForm(inputs, not isinstance(shapes, dict), call, False)
+    return CallForm(inputs, not isinstance(shapes, dict), call, False, ask=call)
 
 
 def _called(model, given, inputs):
-    """Calls a model with symbolic tensors; returns its outputs, flat."""
-    count = len(model.weights)
+    """Calls a model with tensors; returns its outputs."""
+    count, options = len(model.weights), {}
+    if "training" in inspect.signature(model.call).parameters:
+        options["training"] = False
     try:
-        found = keras.tree.flatten(model(*given))
+        found = model(*given, **options)
     except Exception as error:  # any `call` may raise anything
         raise ValueError(
             f"The model `{type(model).__name__}` must run on its inputs "
@@ -158,14 +176,16 @@ def _called(model, given, inputs):
 
 def _arguments(model):
     """Returns the names of the arguments of `call` that take tensors."""
-    parameters = inspect.signature(model.call).parameters.values()
-    return [
-        x.name
-        for x in parameters
+    parameters = [
+        x
+        for x in inspect.signature(model.call).parameters.values()
         if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
         and x.name not in ("training", "mask")
-        and x.default is x.empty
     ]
+    needed = [x.name for x in parameters if x.default is x.empty]
+    if len(needed) > 1:
+        return needed
+    return [x.name for x in parameters[:2]]  # `call(source, target=None)`
 
 
 def _are_several(shapes):

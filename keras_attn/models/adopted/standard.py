@@ -5,6 +5,7 @@ ids, and whose output is the logits. It shares the layers and the weights of
 the model that it is made from, and computes the same.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -66,10 +67,15 @@ class Standard(NamedTuple):
         model: The model.
         lengths: Longest ids of inputs that take one length, by the index of
             the input.
+        ask: Function of arrays for the model's inputs that asks the model
+            from which this one was made, as its author does, and returns the
+            output that holds the logits or probabilities; `None` if it is
+            the same model, or reads strings.
     """
 
     model: keras.Model
     lengths: dict[int, int]
+    ask: Callable | None = None
 
 
 def standard_model(
@@ -122,9 +128,10 @@ class _Adoption:
             self._output_of(self._model.outputs)
             return Standard(self._model, {})
         order = [*self._sources, self._target]
-        inputs, read, lengths = [], {}, {}
+        inputs, read, lengths, prepared = [], {}, {}, {}
         for place, number in enumerate(order):
             x, read[number], length = self._input(number)
+            prepared[number] = keras.Model(x, read[number])
             inputs.append(x)
             if length is not None:
                 lengths[place] = length
@@ -134,7 +141,16 @@ class _Adoption:
         if read[self._target] is not inputs[-1]:
             output = CutLike()([output, inputs[-1]])
         made = keras.Model(inputs, output, name=self._model.name)
-        return Standard(made, lengths)
+        if self._form.ask is None:
+            return Standard(made, lengths)
+
+        def ask(arrays):
+            given = dict(zip(order, arrays, strict=True))
+            values = [prepared[i](given[i]) for i in range(len(order))]
+            found = self._output_of(self._form.ask(values))
+            return found[:, : arrays[-1].shape[1]]
+
+        return Standard(made, lengths, ask)
 
     def _is_plain(self):
         """Whether the model has the standard form already."""
@@ -325,6 +341,21 @@ class _Adoption:
 
     def _output_of(self, found):
         """Returns the output that holds the logits."""
+        output = self._chosen(found)
+        if len(output.shape) != 3:
+            raise ValueError(
+                "The model must return logits or probabilities for each token "
+                "of the target, of shape (batch, target, "
+                f"{self._target_text.size}). Received: an output of shape "
+                f"{tuple(output.shape)}. A model that returns the token after "
+                "the last one alone, (batch, vocabulary), is not supported: "
+                "let its recurrent layer return sequences, and leave out what "
+                "takes the last position; its weights stay."
+            )
+        return output
+
+    def _chosen(self, found):
+        """Returns the output that is named, or that can be told."""
         named = _named(found, self._model)
         wanted = self._options.output
         if wanted is not None:

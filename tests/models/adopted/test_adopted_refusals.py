@@ -72,6 +72,11 @@ def failing():
             {"output": "c"},
             r"\['a', 'b'\]. Received: output='c'",
         ),
+        (
+            lambda: plain(outputs=lambda x: x[:, -1]),
+            {},
+            r"output of shape \(None, 10\). A model that returns the token",
+        ),
         (plain, {"pad_to": 0}, "`pad_to` must be an integer, at least 1"),
         (plain, {"pad_to": {"spruce": 3}}, r"names of source texts, \['sour"),
         (plain, {"padding": "x"}, "padding='x', which it does not have"),
@@ -237,3 +242,84 @@ def test_the_model_stays_as_it_was():
     logp = logits - np.log(np.exp(logits).sum())
     score = made.score(["a"], [""]).scores[0]
     np.testing.assert_allclose(score, logp[TEXT.special.end], atol=1e-4)
+
+
+def test_a_call_that_decides_by_python_on_lengths_is_refused():
+    class Deciding(TutorialTransformer):
+        def call(self, inputs):
+            context, x = inputs
+            y = super().call((context, x))
+            return 2 * y if x.shape[1] is not None and x.shape[1] < 2 else y
+
+    model = Deciding()
+    ids = np.ones((1, 3), "int32")
+    model((ids, ids))
+    with pytest.raises(ValueError, match="decide by Python"):
+        translator(model)
+
+
+def test_an_output_of_a_call_is_named_by_its_key():
+    class Dictionary(TutorialTransformer):
+        def call(self, inputs):
+            y = super().call(inputs)
+            return {"twice": 2 * y, "logits": y}
+
+    model, ids = Dictionary(), np.ones((1, 3), "int32")
+    model((ids, ids))
+    with pytest.raises(ValueError, match=r"the outputs \{'twice'"):
+        translator(model)
+    made = translator(model, output="logits")
+    given = TEXT.ids(["a"]).numpy(), np.array([[1]])
+    logits = np.asarray(model(given)["logits"])
+    logp = logits[0, -1] - np.log(np.exp(logits[0, -1]).sum())
+    score = made.score(["a"], [""]).scores[0]
+    np.testing.assert_allclose(score, logp[TEXT.special.end], atol=1e-4)
+
+
+class WithDefault(TutorialTransformer):
+    def call(self, source, target=None, training=None):
+        assert training is False
+        return super().call((source, target))
+
+
+def test_the_second_argument_may_have_a_default():
+    model, ids = WithDefault(), np.ones((1, 3), "int32")
+    model(ids, target=ids, training=False)
+    assert len(translator(model)(["ab", "c"]).text) == 2
+
+
+def test_padding_that_wins_a_maximum_now_and_then_is_noticed():
+    source, target, _, _ = simple(mask=False)
+    x = layers.Embedding(SIZE, 12)(source)
+    x = layers.Conv1D(3, 1, activation="relu")(x)
+    state = layers.Dense(12)(layers.GlobalMaxPooling1D()(x))
+    x = layers.Embedding(SIZE, 12)(target)
+    x = layers.GRU(12, return_sequences=True)(x, initial_state=state)
+    model = keras.Model([source, target], layers.Dense(SIZE)(x))
+    lines = ["abcdefabcdef", *"abcdef", "aa", "ff"]
+    for seed in range(3):
+        keras.utils.set_random_seed(seed)
+        for variable in model.weights:
+            variable.assign(np.random.normal(size=variable.shape))
+        made = translator(model)
+        alone = [made([x])[0].score for x in lines]
+        together = [x.score for x in made(lines)]
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_a_table_of_positions_in_a_call_of_its_own_ends_the_search():
+    class Short(TutorialTransformer):
+        def __init__(self):
+            super().__init__()
+            self.table = layers.Embedding(40, SIZE)
+
+        def call(self, inputs):
+            y = super().call(inputs)
+            return y + self.table(ops.arange(ops.shape(y)[1]))
+
+    model, ids = Short(), np.ones((1, 3), "int32")
+    model((ids, ids))
+    made = keras_attn.Translator(model, TEXT, TEXT)
+    assert made.search.max_length == 40
+    with pytest.raises(ValueError, match="lower `max_length`"):
+        keras_attn.Translator(model, TEXT, TEXT, keras_attn.GreedySearch(60))
