@@ -327,7 +327,8 @@ def test_saved_models_answer_the_same_in_a_fresh_process(tmp_path):
     # All mechanisms in one process, because starting it takes most time.
     mechanisms.save_models(tmp_path)
     checked = in_fresh_process(
-        "import pathlib, sys, mechanisms\n"
+        "import pathlib, sys\n"
+        "from support import mechanisms\n"
         "print(mechanisms.check_models(pathlib.Path(sys.argv[1])))",
         tmp_path,
     )
