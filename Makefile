@@ -39,8 +39,7 @@ PART_3 = tests/incremental tests/text
 PART_4 = tests/decoding
 PART_5 = tests/export tests/viewing
 PART_6 = tests/graph tests/diagnostics tests/training tests/examples
-PART_7 = tests/models --deselect tests/models/adopted/test_adopted.py \
-         --deselect tests/models/adopted/test_adopted_refusals.py tests/project
+PART_7 = tests/models --deselect tests/models/adopted tests/project
 PART_8 = tests/models/adopted --dist loadgroup
 
 # A part that fails does not stop the others. `make test-part PART=3 MARKS=full`

@@ -4,6 +4,8 @@ import keras
 
 from keras_attn.graph.calls import Call
 from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import graph_of
+from keras_attn.keras_internals import nodes_in_order
 from keras_attn.keras_internals import producer
 
 
@@ -83,3 +85,17 @@ def given_to(model, args, kwargs) -> list:
     if isinstance(given, dict) and not isinstance(model.input, dict):
         return [given[x.name] for x in model.inputs]
     return keras.tree.flatten(given)
+
+
+def readers_of(model, tensor) -> list:
+    """Returns the layers and operations of a graph that read a tensor.
+
+    Args:
+        model: A functional model.
+        tensor: A symbolic tensor of it.
+    """
+    return [
+        node.operation
+        for node in nodes_in_order(graph_of(model))
+        if any(x is tensor for x in node.input_tensors)
+    ]

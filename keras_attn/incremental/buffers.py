@@ -10,7 +10,7 @@ from keras_attn.structures import replace
 
 
 class Prefix(NamedTuple):
-    """What a layer has read so far, of each hypothesis."""
+    """The inputs of a layer so far, for each hypothesis."""
 
     inputs: tuple  # tensors (batch, beams, max_length, dim)
     # (batch, beams), int32, how many positions there are; or () where the

@@ -21,9 +21,8 @@ from keras_attn.incremental.path import Path
 from keras_attn.incremental.proof.comparison import Comparison
 from keras_attn.incremental.refuse import NothingRemembered
 from keras_attn.incremental.refuse import WholeFails
-from keras_attn.incremental.refuse import in_short
-from keras_attn.incremental.refuse import refuse
 from keras_attn.incremental.refuse import refuse_quantized
+from keras_attn.incremental.refuse import refuse_whole
 from keras_attn.incremental.registry import unlike_parent
 from keras_attn.incremental.vocabulary_subset import restrict_vocabulary
 from keras_attn.keras_internals import in_graph
@@ -413,13 +412,7 @@ class Incremental:
         try:
             self.model([*sources, target], training=False)
         except Exception as error:  # any layer may raise anything
-            refuse(
-                self.model,
-                f"fails on a random target of {target.shape[1]} tokens, with "
-                f"{in_short(error):.400}; if it takes only shorter targets, "
-                "search with a lower `max_length`",
-                WholeFails,
-            )
+            refuse_whole(self.model, target.shape[1], error)
 
     def _require_memory(self, sources, target):
         """Refuses a model in which the first token changes no later one."""

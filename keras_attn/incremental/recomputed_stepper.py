@@ -14,6 +14,15 @@ from keras_attn.keras_internals import set_keras_mask
 from keras_attn.layers.decoder.past import written
 
 
+def longest_target(layer: keras.Layer) -> int | None:
+    """Returns the longest target that the layers within take, if limited.
+
+    A layer says so by an attribute, `longest_target`.
+    """
+    lengths = [getattr(x, "longest_target", None) for x in layers_within(layer)]
+    return min((x for x in lengths if x is not None), default=None)
+
+
 class RecomputedStepper(Stepper):
     """Keeps what a layer has read so far, and runs the layer on all of it.
 
@@ -35,11 +44,7 @@ class RecomputedStepper(Stepper):
                     "depends on the target needs the shape (batch, target, "
                     "...), with known sizes behind the target"
                 )
-        lengths = [
-            getattr(x, "longest_target", None)
-            for x in layers_within(self.layer)
-        ]
-        self.longest = min((x for x in lengths if x is not None), default=None)
+        self.longest = longest_target(self.layer)
         # Where shapes may change, only the places of the past are run.
         self._runs_all_places = keras.backend.backend() != "tensorflow"
         self._variables = []
@@ -85,8 +90,7 @@ class RecomputedStepper(Stepper):
 
     def step(self, inputs, prepared, state, position):
         buffers, step = state
-        beams = ops.shape(step)[1] if not _grows(step) else None
-        beams = ops.shape(inputs[0])[1] if beams is None else beams
+        beams = ops.shape(inputs[0])[1]
         buffers = tuple(
             written(buffer, ops.cast(x, buffer.dtype), step)
             for buffer, x in zip(buffers, inputs, strict=True)

@@ -29,6 +29,8 @@ class LooksAhead(Refused):
 class WholeFails(Refused):
     """Error of a model that fails on a whole target."""
 
+    steps = False
+
 
 _MAY_BE_THERE = (
     " Between the target input "
@@ -79,6 +81,25 @@ def refuse(operation, reason, kind=Refused):
     )
     error.operation = operation
     raise error
+
+
+def refuse_whole(operation, length, error):
+    """Raises the error of a model that fails on whole targets.
+
+    Args:
+        operation: The model, or the layer that fails.
+        length: Number of tokens of the target.
+        error: The error with which it fails.
+    """
+    refuse(
+        operation,
+        f"fails on random ids, a target of {length} tokens, with "
+        f"{in_short(error):.400}; if it takes only shorter targets, search "
+        "with a lower `max_length`; if it takes fewer ids, pass the `Text`s "
+        "that it was trained with; if it takes one number of rows alone "
+        "(`stateful=True`), build it without",
+        WholeFails,
+    )
 
 
 def in_short(error) -> str:

@@ -7,12 +7,12 @@ import keras
 from keras_attn.caller import warn
 from keras_attn.incremental import Ensemble
 from keras_attn.incremental import Incremental
+from keras_attn.incremental.recomputed_stepper import longest_target
 from keras_attn.incremental.refuse import LooksAhead
 from keras_attn.incremental.refuse import NothingRemembered
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.registry import has_stepper_of_user
-from keras_attn.keras_internals import layers_within
 
 _ATTEMPTS = 3  # at recomputing single layers, before the whole is recomputed
 
@@ -40,8 +40,7 @@ class Cutting:
         try:
             self._cut = Incremental(model)
         except Refused as error:
-            if not self._may_recompute(error):
-                raise
+            self._require_may_recompute(error)
             self._refused = error
 
     @property
@@ -49,11 +48,7 @@ class Cutting:
         """The longest target that is known to work, `None` for any."""
         if self._cut is not None:
             return self._cut.longest
-        lengths = [
-            getattr(x, "longest_target", None)
-            for x in layers_within(self.model)
-        ]
-        return min((x for x in lengths if x is not None), default=None)
+        return longest_target(self.model)
 
     def proven(self, *inputs: Any) -> Incremental:
         """Returns the cut model, compared with the whole on some inputs."""
@@ -63,21 +58,25 @@ class Cutting:
                 self._cut.check(*inputs)
                 return self._cut
             except Refused as found:
-                if not self._may_recompute(found):
-                    raise
+                self._require_may_recompute(found)
                 error = found
         return self._with_layers(error, inputs) or self._whole(error, inputs)
 
-    def _may_recompute(self, error):
-        """Whether a model may read its past again that was refused."""
-        if not self._recompute or isinstance(error, WholeFails):
-            return False
-        if isinstance(error, NothingRemembered):
-            return True
+    def _require_may_recompute(self, error):
+        """Raises a refusal, unless the model may read its past again."""
+        if isinstance(error, WholeFails):
+            raise error
         # A stepper that a user wrote is to be mended, not passed over.
-        return error.operation is not None and not has_stepper_of_user(
-            error.operation
-        )
+        if not isinstance(error, NothingRemembered) and (
+            error.operation is None or has_stepper_of_user(error.operation)
+        ):
+            raise error
+        if not self._recompute:
+            error.add_note(
+                "`recompute=True` tries to decode such models by reading the "
+                "target so far again at each step."
+            )
+            raise error
 
     def _with_layers(self, error, inputs):
         """Tries to recompute single layers; returns None if this fails."""

@@ -1,6 +1,5 @@
 """Tries models on random inputs before anything is decoded with them."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
@@ -8,15 +7,10 @@ import numpy as np
 
 from keras_attn.backend import as_graph
 from keras_attn.caller import warn
-from keras_attn.decoding.shortlist import Shortlist
-from keras_attn.decoding.translator.several import Several
-from keras_attn.decoding.translator.sources import FeatureSource
-from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.graph.probabilities import are_probabilities
 from keras_attn.graph.rounding import Rounding
+from keras_attn.incremental.refuse import in_short
 from keras_attn.keras_internals import layers_within
-from keras_attn.models.keras_hub import SoundFeatures
-from keras_attn.text.text import Text
 
 # Number of target tokens that are compared: the search's maximum, but no more
 # than take a second or two.
@@ -24,132 +18,9 @@ _SHORTEST, _LONGEST = 16, 100
 _NUMBERS = 2_000_000  # most logits of a hypothesis
 _PRODUCTS = 500_000_000  # most weights times tokens
 _FEW = 3  # target tokens, enough to look at the output
-_PADDING = 32, 8, 2  # positions of padding, the first that a model takes
+_PADDING = 32, 8, 2, 1  # positions of padding, the first that a model takes
 _RANDOM = 24  # random lines, and as many of one token, that are padded
 _WEIGHT = 1e-3  # of padding, beyond rounding
-
-
-def require_texts(source_text, target_text) -> None:
-    """Raises `ValueError` unless all texts are `Text`s."""
-    for name, text in _named(source_text, target_text).items():
-        if isinstance(text, Text) and text.splitter.draws:
-            raise ValueError(
-                f"`{name}` must split a string the same way each time. "
-                "Received: a text of `Text.sampled()`, which is for training. "
-                "Pass the text that it was made from."
-            )
-        if name == "target_text" and getattr(text, "special", None):
-            _require_end(text)
-        if isinstance(text, Text) or (text is None and name == "source_text"):
-            continue
-        raise ValueError(
-            f"`{name}` must be a `Text`"
-            + (
-                ", None for arrays, or a dictionary of `Text`s by the names "
-                "of inputs"
-                if name == "source_text"
-                else ""
-            )
-            + f". Received: {name}={text!r:.80} (of type "
-            f"{type(text).__name__}). `Text.from_lines(lines, split=...)` "
-            "makes one from lines, `Text(tokens, split=...)` from a list of "
-            "tokens; the ids must be those that the model was trained on."
-        )
-
-
-def _require_end(text):
-    """Raises `ValueError` unless a text tells how targets end."""
-    if text.special.end < 0:
-        raise ValueError(
-            "Targets begin with a start token and end with an end token. "
-            "Received: target_text without an end token. Name both, for "
-            'example `Text.from_text_vectorization(layer, start="[start]", '
-            'end="[end]")`.'
-        )
-
-
-def _named(source_text, target_text) -> dict:
-    """Returns the texts by what they are called in messages."""
-    texts = {"source_text": source_text}
-    if isinstance(source_text, Mapping):
-        texts = {f"source_text[{k!r}]": v for k, v in source_text.items()}
-    return texts | {"target_text": target_text}
-
-
-def sources_of(models, source_text) -> LineSource | FeatureSource | Several:
-    """Checks the models' inputs and returns the sources they read."""
-    first, *others = models
-    *inputs, _ = first.inputs
-    for number, other in enumerate(others, start=2):
-        *theirs, _ = other.inputs
-        if [_spec(x) for x in theirs] != [_spec(x) for x in inputs]:
-            raise ValueError(
-                "The models of an ensemble must have the same source inputs. "
-                f"Received: model 1 with {[_spec(x) for x in inputs]}, model "
-                f"{number} with {[_spec(x) for x in theirs]}."
-            )
-        _require_order(number, inputs, theirs, source_text)
-    if source_text is None:
-        return FeatureSource(inputs, [_cut_at(first, x) for x in inputs])
-    if isinstance(source_text, Mapping):
-        return Several(inputs, _texts_of(inputs, source_text))
-    if len(inputs) != 1 or len(inputs[0].shape) != 2:
-        raise ValueError(
-            "A `Translator` of text needs a model of two inputs, the source's "
-            "ids and the target's, each of shape (batch, length), or one-hot "
-            "vectors (batch, length, size) as wide as the `Text`. Received: "
-            f"inputs of shape {[tuple(x.shape) for x in first.inputs]}. If "
-            "the source is not text, pass None as `source_text`, and arrays "
-            "when you call the translator. If a model has several source "
-            "inputs, pass a dictionary of `Text`s by the names of those that "
-            "read text."
-        )
-    return LineSource(source_text)
-
-
-def _cut_at(model, source):
-    """Returns the number of samples at which a model cuts an input, if any."""
-    sizes = [
-        getattr(layer, "cut_at", None)
-        for layer in model.layers
-        if isinstance(layer, SoundFeatures) and layer.input is source
-    ]
-    return next((x for x in sizes if x is not None), None)
-
-
-def _require_order(number, inputs, theirs, source_text):
-    """Raises `ValueError` if a model names its inputs in another order."""
-    names, others = ([x.name for x in some] for some in (inputs, theirs))
-    moved = names != others and sorted(names) == sorted(others)
-    if moved or (names != others and isinstance(source_text, Mapping)):
-        raise ValueError(
-            "The models of an ensemble must have the same source inputs, in "
-            f"one order. Received: model 1 with {names}, model {number} with "
-            f"{others}. Make it again with its inputs in the order of model "
-            "1, `keras.Model([...], model.outputs)`, or name them alike."
-        )
-
-
-def _texts_of(inputs, source_text):
-    """Checks the names of a caller's texts, and the shapes of their inputs."""
-    known = {x.name: x for x in inputs}
-    if not source_text or set(source_text) - set(known):
-        raise ValueError(
-            "`source_text` must have a `Text` by the name of each source "
-            f"input that reads text, some of {list(known)}. Received: "
-            f"{list(source_text)}. `keras.Input(..., name=...)` names an "
-            "input; without texts pass None."
-        )
-    for name in source_text:
-        if len(known[name].shape) != 2 or known[name].shape[1] is not None:
-            raise ValueError(
-                "An input that reads text takes ids of shape (batch, length), "
-                "of any length. "
-                f"Received: a `Text` for '{name}', whose shape is "
-                f"{tuple(known[name].shape)}. Without a `Text` it takes "
-                "arrays."
-            )
-    return dict(source_text)
 
 
 class Examples(NamedTuple):
@@ -199,11 +70,15 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     if models[0].inputs[-1].shape[1] is None:
         target = target[:, :_FEW]
     many, targets = _many(inputs, sources.texts, target)
+    # Lines so short that padding has room, too.
+    room = [text.longest_source // 2 or 1 for _, text in sources.texts]
+    for number, _ in sources.texts:
+        many[number] = many[number][:, : min(room)]
     for model in models if sources.texts else ():
         alone = _numbers(model([*many, targets], training=False))
         for number, text in sources.texts:
             padded = _with_padding(model, many, number, text, targets)
-            if _padding_changes(model, padded, targets, alone):
+            if padded and _padding_changes(model, padded, targets, alone):
                 _warn_of_padding(cut, padded, targets)
                 padding_matters = True
     width = _width(cut, inputs, target)
@@ -283,25 +158,36 @@ def require_like_author(model, ask, examples) -> None:
         arrays = [*sources, examples.target[:, :length]]
         try:
             author = _numbers(ask(arrays))
-            found = _numbers(run(*map(keras.ops.convert_to_tensor, arrays)))
-        except Exception:  # a comparison of the cut will name the layer
+        except Exception:  # any `call` may refuse so short a text
             continue
-        if are_probabilities(author):
-            author = np.log(np.maximum(author, 1e-37))
-        # Below this a probability may be 0 in float32.
-        one, other = (
-            np.maximum(_log_softmax(x), -60.0) for x in (author, found)
-        )
-        fits = one.shape == other.shape
-        if fits and not np.allclose(one, other, rtol=1e-2, atol=1e-2):
+        try:
+            found = _numbers(run(*map(keras.ops.convert_to_tensor, arrays)))
+        except Exception as error:
+            differs = f"fails there with {in_short(error):.300}"
+        else:
+            differs = _difference(author, found)
+        if differs:
             raise ValueError(
-                "A model must compute the same in a graph as when it is "
-                f"called. Received: the model '{model.name}', which gives "
-                f"other numbers for a target of {length} token(s) when it is "
-                "called. Does its `call` draw at random, or decide by Python, "
-                "for example on a length? A graph is made once for all "
-                "lengths: decide by `keras.ops.where` or `keras.ops.cond`."
+                "A model must compute the same in a graph of unknown sizes "
+                f"as when it is called. Received: the model '{model.name}', "
+                f"which for a target of {length} token(s) {differs} Does its "
+                "`call` draw at random, or decide by Python, for example on "
+                "a length? A graph is made once for all lengths: decide by "
+                "`keras.ops.where` or `keras.ops.cond`."
             )
+
+
+def _difference(author, found):
+    """Says how a model differs from its author's; returns "" if it does not."""
+    if author.shape != found.shape:
+        return f"returns {found.shape} there, and {author.shape} when called."
+    if are_probabilities(author):
+        author = np.log(np.maximum(author, 1e-37))
+    # Below this a probability may be 0 in float32.
+    one, other = (np.maximum(_log_softmax(x), -60.0) for x in (author, found))
+    if np.allclose(one, other, rtol=1e-2, atol=1e-2):
+        return ""
+    return "gives other numbers there than when called."
 
 
 def runs(model, examples) -> bool:
@@ -345,122 +231,9 @@ def _width(cut, inputs, target):
     return None if alignments is None else alignments.shape[2]
 
 
-def require_compilable(models) -> None:
-    """Raises `ValueError` if XLA cannot compile a layer of the models."""
-    for layer in (x for model in models for x in layers_within(model)):
-        # Recurrent layers say so of cuDNN, which decoding does without.
-        if not layer.supports_jit and not hasattr(layer, "use_cudnn"):
-            raise ValueError(
-                "XLA compiles a search only if it can compile the whole "
-                f"model. Received: jit_compile=True, and '{layer.name}' "
-                f"({type(layer).__name__}), which has `supports_jit=False`. "
-                "Leave `jit_compile` out."
-            )
-
-
-def require_vocabulary(models, target_text):
-    """Raises `ValueError` unless there is a logit for each of the ids."""
-    for model in models:
-        vocabulary = model.outputs[0].shape[-1]
-        if vocabulary != target_text.size:
-            raise ValueError(
-                "The model must have one logit for each id of the target "
-                f"text. Received: {vocabulary} logits, "
-                f"target_text.size={target_text.size}. Pass the text that "
-                "the model was trained with."
-                + (
-                    " If the model has logits without a token, cut them off: "
-                    f"`logits[..., :{target_text.size}]`."
-                    if vocabulary > target_text.size
-                    and target_text.splitter.special is not None
-                    else ""
-                )
-            )
-
-
-def require_listable(shortlist, sources, target_text, search, jit_compile):
-    """Raises `ValueError` unless a translator can use a shortlist."""
-    if not isinstance(shortlist, Shortlist):
-        raise ValueError(
-            "`shortlist` must be a `Shortlist`, or None. Received: "
-            f"shortlist={shortlist!r:.80}. "
-            "`Shortlist.from_alignments(translator, sources, targets)` makes "
-            "one."
-        )
-    if not sources.texts:
-        raise ValueError(
-            "A shortlist has target tokens for source tokens, so the source "
-            "must be text. Received: a model that reads features. Leave "
-            "`shortlist` out."
-        )
-    vouches = search.vouches_for("ids_are_interchangeable")
-    if jit_compile or not vouches or search.rules:
-        raise ValueError(
-            "A shortlist needs a search without rules and without XLA, as the "
-            "number of tokens varies, and so do their places. Received: "
-            f"search={search!r:.80}, jit_compile={jit_compile}. Of your own "
-            "searches it takes those that set `ids_are_interchangeable`."
-        )
-    _, source_text = sources.leading
-    shortlist.require_fits(source_text, target_text)
-
-
-def require_joining(source_text, target_text) -> None:
-    """Raises `ValueError` if texts cannot hold tokens of the source."""
-    if target_text.special.unknown < 0:
-        raise ValueError(
-            "`replace_unknown` needs a target text with an unknown token. "
-            "Received: a target text without one. Leave `replace_unknown` "
-            "out."
-        )
-    for name, text in _named(source_text, target_text).items():
-        method = "join" if name == "target_text" else "split"
-        if text is None or text.splitter.tokens is None:
-            continue
-        part = text.splitter
-        if not (part.joins if method == "join" else part.writes(method)):
-            raise ValueError(
-                "`replace_unknown` writes tokens of the source into the "
-                "target's text, so a splitter with ids of its own needs "
-                f"`{method}()` in the `{name}`. Received: "
-                f"{type(part).__name__}, which does not write it. Write it; "
-                "or keep `<unk>` out of any output, `forbidden=['<unk>']`."
-            )
-
-
 def _between(cut):
     first, *_ = getattr(cut, "members", [cut])
     return first.between
-
-
-def forbidden_ids(forbidden, text) -> tuple[int, ...]:
-    """Returns the ids of forbidden tokens."""
-    if not isinstance(forbidden, (list, tuple)):
-        raise ValueError(
-            "`forbidden` must be a list of tokens. Received: "
-            f"forbidden={forbidden!r}. For one token pass a list of one."
-        )
-    never = [text.tokens[i] for i in text.special.never_written]
-    end = text.tokens[text.special.end]
-    for token in forbidden:
-        if token not in text.tokens:
-            raise ValueError(
-                "`forbidden` must be tokens of the target text. Received: "
-                f"{token!r}, which it does not have. Leave it out: no output "
-                "contains it."
-            )
-        if token in never or token == end:
-            raise ValueError(
-                "`forbidden` must be tokens that outputs may contain and can "
-                f"do without. Received: {token!r}. "
-                + (
-                    "Leave it out: no output contains it."
-                    if token in never
-                    else "Without it no text could end. For longer texts use "
-                    "a search with a `min_length`."
-                )
-            )
-    return tuple(text.tokens.index(token) for token in forbidden)
 
 
 def _misled(cut, padded, target):
@@ -479,7 +252,7 @@ def _misled(cut, padded, target):
 
 
 def _with_padding(model, inputs, number, text, target):
-    """Returns inputs of which one is padded, as far as the model takes it."""
+    """Returns inputs of which one is padded; None if no model takes that."""
     for more in _PADDING:
         padded = list(inputs)
         padded[number] = np.pad(
@@ -489,7 +262,7 @@ def _with_padding(model, inputs, number, text, target):
         )
         if runs(model, Examples(tuple(padded), target)):
             return padded
-    return padded
+    return None
 
 
 def _padding_changes(model, padded, target, alone):
@@ -538,7 +311,3 @@ def _is_rounding(model, padded, target, alone, beside):
 
 def _numbers(x):
     return keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
-
-
-def _spec(x):
-    return tuple(x.shape), x.dtype

@@ -1,6 +1,5 @@
 """Prepares what a `Translator` is given: models, texts and a search."""
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +8,9 @@ from typing import NamedTuple
 from keras_attn.caller import without_warnings_of_keras
 from keras_attn.decoding import BeamSearch
 from keras_attn.decoding import Search
+from keras_attn.decoding.translator import lengths
 from keras_attn.decoding.translator import model_trial
+from keras_attn.decoding.translator import requirements
 from keras_attn.decoding.translator.cutting import Cutting
 from keras_attn.decoding.translator.cutting import cut_of
 from keras_attn.incremental.refuse import WholeFails
@@ -64,7 +65,7 @@ def _prepared(trial, search):
     try:
         return trial.run(search)
     except WholeFails:
-        length = trial.longest_that_works(search)
+        length = trial.most_steps_that_work(search)
         if length is None:
             raise
     return trial.run(dataclasses.replace(search, max_length=length))
@@ -80,29 +81,29 @@ class _Trial:
         self._texts = source_text, target_text
         self._standards = [self._standard(x) for x in models]
         self._models = [x.model for x in self._standards]
-        self._limit(self._standards)
+        self.source_text, self.target_text = self._texts
+        self._limit_to_one_length()
         self._cuttings = [self._cutting(x) for x in self._models]
 
     @property
     def most_steps(self) -> int | None:
         """The longest output that models of one length write, or `None`."""
-        if self._longest is None:
+        if self._only_length is None:
             return None
-        return self._longest - len(self.target_text.special.start) + 1
+        return self._only_length - len(self.target_text.special.start) + 1
 
     def run(self, search) -> Prepared:
         """Cuts the models, for a search."""
         self._require_short(search)
-        sources = model_trial.sources_of(self._models, self.source_text)
-        model_trial.require_vocabulary(self._models, self.target_text)
-        known = [x.longest for x in self._cuttings if x.longest is not None]
-        examples = model_trial.Examples.make(
-            self._models[0],
-            sources,
-            self.target_text,
-            search,
-            min(known, default=None),
-        )
+        sources = requirements.sources_of(self._models, self.source_text)
+        requirements.require_vocabulary(self._models, self.target_text)
+        requirements.require_source_vocabulary(self._models, sources.texts)
+        examples = self._examples(sources, search)
+        limits = lengths.source_limits(self._models, examples, sources.texts)
+        if limits:
+            self._limit_sources(limits)
+            sources = requirements.sources_of(self._models, self.source_text)
+            examples = self._examples(sources, search)
         for number in range(len(self._models)):
             self._fit(number, examples)
             model_trial.require_like_author(
@@ -114,6 +115,10 @@ class _Trial:
                 for x in self._cuttings
             ]
         )
+        self._limit_target(
+            cut.longest
+            or lengths.target_limit(self._models, examples, self.target_text)
+        )
         return Prepared(
             tuple(self._models),
             cut,
@@ -124,20 +129,28 @@ class _Trial:
             examples,
         )
 
-    def longest_that_works(self, search) -> int | None:
+    def _examples(self, sources, search):
+        known = [x.longest for x in self._cuttings if x.longest is not None]
+        return model_trial.Examples.make(
+            self._models[0],
+            sources,
+            self.target_text,
+            search,
+            min(known, default=None),
+        )
+
+    def most_steps_that_work(self, search) -> int | None:
         """Returns the longest output whose target no model refuses."""
-        sources = model_trial.sources_of(self._models, self.source_text)
+        sources = requirements.sources_of(self._models, self.source_text)
         examples = model_trial.Examples.make(
             self._models[0], sources, self.target_text, search
         )
-        works, fails = 1, examples.target.shape[1]
-        while fails - works > 1:
-            middle = (works + fails) // 2
-            some = examples._replace(target=examples.target[:, :middle])
-            if all(model_trial.runs(x, some) for x in self._models):
-                works = middle
-            else:
-                fails = middle
+
+        def runs(length):
+            some = examples._replace(target=examples.target[:, :length])
+            return all(model_trial.runs(x, some) for x in self._models)
+
+        works = lengths.longest_that_runs(1, examples.target.shape[1], runs)
         more = len(self.target_text.special.start) - 1
         return works - more if works > more + 1 else None
 
@@ -161,49 +174,33 @@ class _Trial:
             self._models[number] = model
             self._cuttings[number] = self._cutting(model)
 
-    def _limit(self, standards):
-        """Limits texts to the lengths that the models take."""
-        lengths: dict[int, int] = {}
-        for standard in standards:
+    def _limit_to_one_length(self):
+        """Limits texts to the lengths of inputs that take one length."""
+        only: dict[int, int] = {}
+        for standard in self._standards:
             for place, length in standard.lengths.items():
-                lengths[place] = min(length, lengths.get(place, length))
+                only[place] = min(length, only.get(place, length))
+        self._only_length = only.pop(len(self._models[0].inputs) - 1, None)
+        self._limit_target(self._only_length)
+        self._limit_sources(only)
+
+    def _limit_sources(self, limits):
         inputs = self._models[0].inputs
-        last = len(inputs) - 1
-        self._longest = lengths.get(last)
-        self.source_text, self.target_text = self._texts
-        for place, length in lengths.items():
-            if place == last:
-                special = self.target_text.special
-                most = length - len(special.start)
-                self.target_text = _limited(self.target_text, most)
-            elif isinstance(self.source_text, Mapping):
-                name = inputs[place].name
-                text = _limited_source(self.source_text[name], length)
-                self.source_text = {**self.source_text, name: text}
-            else:
-                self.source_text = _limited_source(self.source_text, length)
+        for place, length in limits.items():
+            self.source_text = lengths.limit_source(
+                self.source_text, inputs[place].name, length
+            )
+
+    def _limit_target(self, length):
+        if length is not None:
+            self.target_text = lengths.limit_target(self.target_text, length)
 
     def _require_short(self, search):
         most = self.most_steps
         if most is not None and search.max_length > most:
             raise ValueError(
-                f"The model takes targets of {self._longest} tokens at most, "
-                f"so a search must be as short. Received: "
+                f"The model takes targets of {self._only_length} tokens at "
+                "most, so a search must be as short. Received: "
                 f"max_length={search.max_length}. Pass a search with "
                 f"`max_length={most}`."
             )
-
-
-def _limited_source(text, length):
-    special = text.special
-    more = len(special.source_start) + len(special.ends_source)
-    return _limited(text, length - more)
-
-
-def _limited(text, length):
-    """Returns a text that cuts, and reports, rows beyond a length."""
-    if text.max_length <= length:
-        return text
-    other = copy.copy(text)
-    other.max_length = max(1, length)
-    return other

@@ -129,6 +129,7 @@ class LineSource:
 
     def examples(self, random, model, length: int = 7) -> tuple:
         """Returns three rows of ids without padding."""
+        length = min(length, self.text.longest_source)
         usual = np.array(self.text.special.of_text(self.text.size), "int32")
         ids = usual[random.integers(0, len(usual), (3, length))]
         ids[0, 0] = usual[-1]

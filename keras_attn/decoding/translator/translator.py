@@ -24,6 +24,7 @@ from keras_attn.decoding.search_trial import try_search
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_trial
 from keras_attn.decoding.translator import requests
+from keras_attn.decoding.translator import requirements
 from keras_attn.decoding.translator import saving
 from keras_attn.decoding.translator.aligned import alignments_of
 from keras_attn.decoding.translator.model_changes import ModelChanges
@@ -143,13 +144,13 @@ class Translator:
                 "`recompute` must be True or False. Received: "
                 f"recompute={recompute!r}"
             )
-        model_trial.require_texts(source_text, target_text)
+        requirements.require_texts(source_text, target_text)
         self.jit_compile = jit_compile
-        forbidden_ids = model_trial.forbidden_ids(forbidden, target_text)
+        forbidden_ids = requirements.forbidden_ids(forbidden, target_text)
         self.forbidden = tuple(forbidden)
         self.replace_unknown = replace_unknown
         if replace_unknown:
-            model_trial.require_joining(source_text, target_text)
+            requirements.require_joining(source_text, target_text)
         self.recompute = recompute
         if search is not None:
             _require_search(search)
@@ -167,7 +168,7 @@ class Translator:
         self.target_text = target_text = prepared.target_text
         self.search = prepared.search
         if jit_compile:
-            model_trial.require_compilable(self.models)
+            requirements.require_compilable(self.models)
         examples = prepared.examples
         with without_warnings_of_keras():
             sources, padding_matters = model_trial.check(
@@ -181,7 +182,7 @@ class Translator:
         self._scorable = False  # until `score` is called and checked
         self.shortlist = shortlist
         if shortlist is not None:
-            model_trial.require_listable(
+            requirements.require_listable(
                 shortlist, sources, target_text, self.search, jit_compile
             )
         self.pipeline = Pipeline(
@@ -725,7 +726,7 @@ class Translator:
 
         directory = saving.path_of(directory)
         if jit_compile:
-            model_trial.require_compilable(self.models)
+            requirements.require_compilable(self.models)
         self._refresh(compare=False)
         self.check()
         if signatures == "all" or "score" in signatures:

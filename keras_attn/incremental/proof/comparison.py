@@ -28,9 +28,9 @@ from keras_attn.incremental.proof.path_runs import Results
 from keras_attn.incremental.recomputed_stepper import RecomputedStepper
 from keras_attn.incremental.refuse import LooksAhead
 from keras_attn.incremental.refuse import Refused
-from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.refuse import in_short
 from keras_attn.incremental.refuse import refuse
+from keras_attn.incremental.refuse import refuse_whole
 from keras_attn.incremental.registry import unlike_parent
 from keras_attn.keras_internals import producer
 
@@ -117,13 +117,7 @@ class Comparison:
             failed = model and self._causes(model).failure()
             if not failed:
                 raise
-            refuse(
-                failed,
-                f"fails on a random target of {self._runs.length} tokens, with "
-                f"{in_short(error)}; if it takes only shorter targets, search "
-                "with a lower `max_length`",
-                WholeFails,
-            )
+            refuse_whole(failed, self._runs.length, error)
         self._runs.leave_out_whole()
         try:
             found = self._runs.in_graph()

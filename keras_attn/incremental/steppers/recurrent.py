@@ -35,8 +35,8 @@ class RecurrentStepper(Stepper):
             ),
             (
                 layer.stateful,
-                "has `stateful=True`, so it remembers other batches; leave "
-                "it out",
+                "has `stateful=True`, so it remembers other batches; build the "
+                "model without, and take its weights by `set_weights`",
             ),
             (
                 len(given["sequences"].shape) != 3,

@@ -125,15 +125,15 @@ def _of_subclass(model):
     built = model.get_build_config() or {}
     shapes = built.get("input_shape")
     arguments = _arguments(model)
-    if isinstance(shapes, dict):
-        keys = list(shapes)
-        inputs = [InputForm(str(x), _shape(shapes[x])) for x in keys]
-        given = lambda values: [dict(zip(keys, values, strict=True))]  # noqa: E731
-    elif _are_several(shapes):
-        inputs = [InputForm("", _shape(x)) for x in shapes]
-        given = lambda values: [type(shapes)(values)]  # noqa: E731
+    if isinstance(shapes, dict) or _are_several(shapes):
+        inputs = _inputs_in(shapes)
+        given = lambda values: [_in_place_of(shapes, values)]  # noqa: E731
     elif len(arguments) > 1:
-        inputs = [InputForm(name) for name in arguments]
+        # Keras records the shape of the first argument alone.
+        inputs = [
+            InputForm(name, None if i else _shape(shapes))
+            for i, name in enumerate(arguments)
+        ]
         given = lambda values: values  # noqa: E731
     else:  # its two inputs come together, as it was built without a call
         inputs = [InputForm(""), InputForm("")]
@@ -147,6 +147,31 @@ def _of_subclass(model):
         return _called(model, given(values), inputs)
 
     return CallForm(inputs, not isinstance(shapes, dict), call, False, ask=call)
+
+
+def _inputs_in(shapes, name=""):
+    """Returns the inputs of a structure of shapes, named by their keys."""
+    if isinstance(shapes, dict):
+        pairs = [(str(key), x) for key, x in shapes.items()]
+    elif _are_several(shapes):
+        pairs = [(name, x) for x in shapes]
+    else:
+        return [InputForm(name, _shape(shapes))]
+    return [x for key, inner in pairs for x in _inputs_in(inner, key)]
+
+
+def _in_place_of(shapes, values):
+    """Returns values in a structure, one for each shape in it."""
+    values = iter(values)
+
+    def filled(part):
+        if isinstance(part, dict):
+            return {key: filled(x) for key, x in part.items()}
+        if _are_several(part):
+            return type(part)([filled(x) for x in part])
+        return next(values)
+
+    return filled(shapes)
 
 
 def _called(model, given, inputs):

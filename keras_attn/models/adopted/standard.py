@@ -12,12 +12,11 @@ from typing import NamedTuple
 import keras
 from keras import layers
 
+from keras_attn.graph.nodes import readers_of
 from keras_attn.graph.probabilities import before_softmax
 from keras_attn.graph.probabilities import ends_in_softmax
 from keras_attn.keras_internals import Functional
-from keras_attn.keras_internals import graph_of
 from keras_attn.keras_internals import is_functional
-from keras_attn.keras_internals import nodes_in_order
 from keras_attn.models.adopted.around import CutLike
 from keras_attn.models.adopted.around import LogProbabilities
 from keras_attn.models.adopted.around import OneHot
@@ -44,7 +43,7 @@ _OPERATIONS_ON_IDS = {"Cast", "Equal", "NotEqual", "OneHot", "Take"}
 
 
 class Options(NamedTuple):
-    """What a caller says of models that their graphs do not tell.
+    """A caller's answers to questions that a graph leaves open.
 
     Attributes:
         target: Name of the input that takes the target.
@@ -272,17 +271,12 @@ class _Adoption:
 
     def _may_be_ids(self, number):
         """Whether anything reads an input that may read ids."""
-        x = self._form.symbols[number]
-        readers = [
-            node.operation
-            for node in nodes_in_order(graph_of(self._model))
-            if any(x is y for y in node.input_tensors)
-        ]
+        symbol = self._form.symbols[number]
         return any(
             isinstance(reader, (*_READ_IDS, Functional))
             or not type(reader).__module__.startswith("keras.")
             or type(reader).__name__ in _OPERATIONS_ON_IDS
-            for reader in readers
+            for reader in readers_of(self._model, symbol)
         )
 
     def _is_one_hot(self, number):
@@ -332,7 +326,7 @@ class _Adoption:
                 f"Received: the input '{form.name}' of a "
                 f"`{type(self._model).__name__}` with a `call` of its own. "
                 "Build a functional model of it, `keras.Model(inputs, "
-                "model(inputs))`."
+                "model(*inputs))`, with a `keras.Input` for each argument."
             )
         shape = list(form.shape[1:])
         if not self._form.traced and len(shape) == 2:

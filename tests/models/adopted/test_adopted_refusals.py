@@ -37,6 +37,14 @@ def named():
     return keras.Model({"source": source, "target": target}, model.output)
 
 
+def stateful():
+    source, target = (keras.Input(batch_shape=(4, None)) for _ in range(2))
+    state = layers.GRU(12)(layers.Embedding(SIZE, 12)(source))
+    x = layers.Embedding(SIZE, 12)(target)
+    x = layers.GRU(12, return_sequences=True, stateful=True)(x) + state[:, None]
+    return keras.Model([source, target], layers.Dense(SIZE)(x))
+
+
 class Unbuilt(TutorialTransformer):
     pass
 
@@ -81,6 +89,16 @@ def failing():
         (plain, {"pad_to": {"spruce": 3}}, r"names of source texts, \['sour"),
         (plain, {"padding": "x"}, "padding='x', which it does not have"),
         (plain, {"recompute": "no"}, "`recompute` must be True or False"),
+        (
+            plain,
+            {"forbidden": ["[UNK]"]},
+            "The special tokens are named '<pad>', '<s>', '</s>', '<unk>'",
+        ),
+        (
+            stateful,
+            {},
+            "`stateful=True`, so it remembers other batches; build",
+        ),
         (Unbuilt, {}, "`Unbuilt` that was not built. Call it once"),
         (failing, {}, "`Failing` must run on its inputs.*no such length"),
         (lambda: "model.keras", {}, "needs|decodes with a `keras.Model`"),
@@ -157,7 +175,7 @@ def test_a_default_search_stops_where_a_table_of_positions_ends():
     made = keras_attn.Translator(plain(Positions()), TEXT, TEXT)
     assert made.search.max_length == 20
     assert len(made(["ab"])[0].tokens) <= 20
-    with pytest.raises(ValueError, match="fails on a random target"):
+    with pytest.raises(ValueError, match="fails on random ids, a target of 21"):
         keras_attn.Translator(
             plain(Positions()), TEXT, TEXT, keras_attn.GreedySearch(21)
         )
@@ -199,6 +217,16 @@ def test_a_model_without_memory_is_refused():
     model = keras.Model([source, target], layers.Dense(SIZE)(x))
     with pytest.raises(ValueError, match="nothing to decode.*target="):
         translator(model)
+
+
+def test_a_text_with_more_ids_than_the_model_is_refused():
+    more = keras_attn.Text("abcdefghijklm", split="characters")
+    with pytest.raises(ValueError, match="of 10 ids, and a text of 17"):
+        translator(plain(), more, TEXT)
+    model, ids = TutorialTransformer(), np.ones((1, 3), "int32")
+    model((ids, ids))
+    with pytest.raises(ValueError, match="pass the `Text`s that it was"):
+        translator(model, more, TEXT)
 
 
 def test_inputs_in_the_other_order_are_told():
@@ -256,6 +284,106 @@ def test_a_call_that_decides_by_python_on_lengths_is_refused():
     model((ids, ids))
     with pytest.raises(ValueError, match="decide by Python"):
         translator(model)
+
+
+class Shortening(TutorialTransformer):
+    """Returns less in a graph than outside."""
+
+    def call(self, inputs):
+        y = super().call(inputs)
+        return y if y.shape[1] is not None else y[:, : ops.shape(y)[1] // 2]
+
+
+class FailingInGraphs(TutorialTransformer):
+    def call(self, inputs):
+        y = super().call(inputs)
+        if y.shape[1] is None:
+            raise RuntimeError("there is no number")
+        return y
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Shortening, r"returns \(3, 0, 10\) there, and \(3, 1, 10\) when"),
+        (FailingInGraphs, "there is no number"),
+    ],
+)
+def test_a_call_that_does_another_thing_in_a_graph_is_refused(kind, message):
+    model, ids = kind(), np.ones((1, 3), "int32")
+    model((ids, ids))
+    with pytest.raises(ValueError, match=message):
+        translator(model)
+
+
+def test_inputs_may_be_nested():
+    class Nested(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = layers.Embedding(SIZE, 12)
+            self.project = layers.Dense(12)
+            self.gru = layers.GRU(12, return_sequences=True)
+            self.logits = layers.Dense(SIZE)
+
+        def call(self, inputs):
+            given, target = inputs
+            x = ops.mean(self.project(given["frames"]), axis=1)
+            x = x + ops.mean(self.embedding(given["ids"]), axis=1)
+            return self.logits(
+                self.gru(self.embedding(target), initial_state=x)
+            )
+
+    model, ids = Nested(), np.ones((2, 3), "int32")
+    frames = np.random.default_rng(0).normal(size=(2, 5, 4))
+    model(({"ids": ids, "frames": frames}, ids))
+    made = keras_attn.Translator(model, {"ids": TEXT}, TEXT, SEARCH)
+    found = made.score({"ids": ["ab", "fc"], "frames": frames}, ["", ""])
+    given = {"ids": TEXT.source_ids(["ab", "fc"]).numpy(), "frames": frames}
+    start = np.full((2, 1), TEXT.special.start[-1])
+    logits = np.asarray(model((given, start)))[:, 0]
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    np.testing.assert_allclose(
+        found.scores, logp[:, TEXT.special.end], atol=1e-4
+    )
+
+
+def test_the_first_argument_may_be_an_array():
+    class Arguments(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = speech_parts()
+
+        def call(self, frames, target):
+            return self.inner([frames, target])
+
+    model = Arguments()
+    frames = np.random.default_rng(0).normal(size=(2, 5, 4))
+    model(frames, np.ones((2, 3), "int32"))
+    made = translator(model, None, TEXT)
+    found = made.score(frames, ["", ""])
+    logits = np.asarray(model(frames, np.full((2, 1), TEXT.special.start[-1])))
+    logp = logits[:, 0] - np.log(np.exp(logits[:, 0]).sum(-1, keepdims=True))
+    np.testing.assert_allclose(
+        found.scores, logp[:, TEXT.special.end], atol=1e-4
+    )
+
+
+def speech_parts():
+    frames = keras.Input((None, 4))
+    target = keras.Input((None,), dtype="int32")
+    x = layers.Embedding(SIZE, 12)(target)
+    x = layers.GRU(12, return_sequences=True)(
+        x, initial_state=layers.GRU(12)(frames)
+    )
+    return keras.Model([frames, target], layers.Dense(SIZE)(x))
+
+
+def test_without_recomputing_it_is_said_that_it_could_help():
+    model, ids = TutorialTransformer(), np.ones((1, 3), "int32")
+    model((ids, ids))
+    with pytest.raises(ValueError, match="nothing to decode") as caught:
+        translator(model, recompute=False)
+    assert any("`recompute=True`" in x for x in caught.value.__notes__)
 
 
 def test_an_output_of_a_call_is_named_by_its_key():

@@ -1,0 +1,130 @@
+"""Finds, by trial, the longest texts that models take.
+
+Layers of others may have tables of positions, which no graph shows.
+"""
+
+import copy
+from collections.abc import Callable
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+
+from keras_attn.keras_internals import layers_within
+from keras_attn.text.text import Text
+
+_MOST = 1000  # tokens that are tried
+_FEW = 3  # target tokens
+_LOGITS = 20_000_000  # of the longest target that is tried
+
+
+def source_limits(models, examples, texts) -> dict[int, int]:
+    """Returns the most source ids that models take, where they limit them.
+
+    Args:
+        models: Models in standard form.
+        examples: `Examples` of them.
+        texts: Pairs of the index of an input and its `Text`.
+
+    Returns:
+        Limits by the index of the input.
+    """
+    models = [x for x in models if _may_limit(x)]
+    found = {}
+    for number, text in texts if models else ():
+        works = examples.sources[number].shape[1]
+        most = min(text.longest_source, _MOST)
+
+        def runs(length, number=number):
+            sources = [x[:1] for x in examples.sources]
+            sources[number] = np.resize(sources[number], (1, length))
+            return _run(models, [*sources, examples.target[:1, :_FEW]])
+
+        if runs(most):
+            continue
+        if works >= most or not runs(works):
+            works, most = 0, works
+        limit = longest_that_runs(works, most, runs)
+        if limit:  # else something else fails, which a comparison will name
+            found[number] = limit
+    return found
+
+
+def target_limit(models, examples, text: Text) -> int | None:
+    """Returns the most target ids that models read, if they limit them."""
+    models = [x for x in models if _may_limit(x)]
+    works = examples.target.shape[1]
+    most = text.max_length + len(text.special.start)
+    most = min(most, _MOST, _LOGITS // text.size)
+    if not models or most <= works:
+        return None
+
+    def runs(length):
+        sources = [x[:1] for x in examples.sources]
+        target = np.resize(examples.target[:1], (1, length))
+        return _run(models, [*sources, target])
+
+    if runs(most):
+        return None
+    return longest_that_runs(works, most, runs)
+
+
+def longest_that_runs(works: int, fails: int, runs: Callable) -> int:
+    """Returns the longest length that runs, between one that does and one
+    that does not."""
+    while fails - works > 1:
+        middle = (works + fails) // 2
+        if runs(middle):
+            works = middle
+        else:
+            fails = middle
+    return works
+
+
+def limit_source(source_text, name: str, length: int):
+    """Limits a source text to a number of ids; longer rows are cut.
+
+    Args:
+        source_text: A `Text`, or a dictionary of such.
+        name: The name of the input, for a dictionary.
+        length: The number, with special tokens.
+    """
+    if isinstance(source_text, Mapping):
+        text = limit_source(source_text[name], name, length)
+        return {**source_text, name: text}
+    special = source_text.special
+    more = len(special.source_start) + len(special.ends_source)
+    return _limited(source_text, length - more)
+
+
+def limit_target(text: Text, length: int) -> Text:
+    """Limits a target text to what is read of a number of ids."""
+    return _limited(text, length - len(text.special.start))
+
+
+def _limited(text, length):
+    """Returns a text that cuts, and reports, rows beyond a length."""
+    if text.max_length <= length:
+        return text
+    other = copy.copy(text)
+    other.max_length = max(1, length)
+    return other
+
+
+def _may_limit(model):
+    """Whether a model has layers that may take but so many positions."""
+    return any(
+        type(x).__module__.partition(".")[0] not in ("keras", "keras_attn")
+        or isinstance(x, keras.layers.Lambda)
+        for x in layers_within(model)
+    )
+
+
+def _run(models, arrays):
+    """Whether models run on arrays."""
+    try:
+        for model in models:
+            model(arrays, training=False)
+    except Exception:  # any layer may raise anything
+        return False
+    return True
