@@ -136,11 +136,15 @@ class Steps:
         if self._longest is None:
             return None
         given = self.pipeline.examples.sources
+
+        def sizes(*inputs):  # of unknown length, as here each memory has a mask
+            encoded = with_masks(self.pipeline.cut.encode(*inputs))
+            return self._encoded.widths(encoded)
+
         with tf.init_scope(), self.pipeline.scope():
-            encoded = with_masks(
-                self.pipeline.cut.encode(*map(tf.constant, given))
-            )
-            widths = [int(x) for x in self._encoded.widths(encoded)]
+            specs = self.pipeline.sources.input_specs
+            run = tf.function(sizes, input_signature=specs, autograph=False)
+            widths = [int(x) for x in run(*map(tf.constant, given))]
         axes = open_axes(self.pipeline.sources.input_specs)
         size = max(given[i].shape[axis] for i, axis in axes)
         return self._longest * -(-max(widths, default=1) // size)
