@@ -11,6 +11,7 @@ import keras
 from keras import layers
 from keras import ops
 from keras.src.backend import AutocastScope as AutocastScope
+from keras.src.backend import compute_output_spec as compute_output_spec
 from keras.src.backend import get_keras_mask as get_keras_mask
 from keras.src.backend import set_keras_mask as set_keras_mask
 from keras.src.layers.rnn.dropout_rnn_cell import (
@@ -49,6 +50,11 @@ def own_variables(layer) -> list:
     `layer.variables` walks through all inner layers, which takes long.
     """
     return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def losses_of(layer) -> list:
+    """Returns the list to which a layer's own `add_loss` adds."""
+    return layer._losses
 
 
 def is_seed(variable) -> bool:

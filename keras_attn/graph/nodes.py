@@ -56,6 +56,14 @@ def nodes_after(tensors, outputs) -> list:
     return found
 
 
+def nodes_before(tensors) -> list:
+    """Returns the nodes that lead to tensors, each after its inputs.
+
+    Inputs of a model are left out.
+    """
+    return [x for x in _ordered(tensors) if not x.is_input]
+
+
 def _ordered(outputs):
     """Returns all nodes that lead to some tensors, each after its inputs."""
     ordered, seen = [], set()

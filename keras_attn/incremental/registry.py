@@ -127,6 +127,16 @@ def has_stepper_of_user(layer) -> bool:
     )
 
 
+def has_stepper(layer) -> bool:
+    """Whether a stepper was registered for a class of layers like this one."""
+    return any(
+        _is_for(stepper, kind, layer)
+        for kind in type(layer).__mro__
+        for stepper in _registered(kind)
+        if stepper.relies_on != ()
+    )
+
+
 def unlike_parent(layer) -> str:
     """Names the parent as which a subclass with own methods is not stepped."""
     for kind in type(layer).__mro__:

@@ -1,0 +1,6 @@
+"""Opens layers of a user's own, so that what is inside can be stepped."""
+
+from keras_attn.models.adopted.opening.opening import (
+    opened_model as opened_model,
+)
+from keras_attn.models.adopted.opening.tracing import own_layers as own_layers
