@@ -282,25 +282,19 @@ def by_ids(model, line, so_far):
 @shape
 def own_layers():
     model = own_transformer()
-    return Published(
-        model, lambda *x: log(by_ids(model, *x)), {}, recomputed=True
-    )
+    return Published(model, lambda *x: log(by_ids(model, *x)))
 
 
 @shape
 def own_layers_that_need_masks():
     model = own_transformer(needs_mask=True)
-    return Published(
-        model, lambda *x: log(by_ids(model, *x)), {}, recomputed=True
-    )
+    return Published(model, lambda *x: log(by_ids(model, *x)))
 
 
 @shape
 def own_layers_in_a_nested_decoder():
     model = own_transformer(nested=True)
-    return Published(
-        model, lambda *x: log(by_ids(model, *x)), {}, recomputed=True
-    )
+    return Published(model, lambda *x: log(by_ids(model, *x)))
 
 
 @shape
@@ -314,7 +308,7 @@ def own_layers_of_named_inputs():
         given = {"zz_source": ids(line), "a_target": np.array([so_far])}
         return log(model(given)[0, -1])
 
-    return Published(model, next_logp, {"target": "a_target"}, recomputed=True)
+    return Published(model, next_logp, {"target": "a_target"})
 
 
 # 3. A `Bidirectional` encoder whose last output is the first state, softmax.
@@ -436,7 +430,7 @@ def subclassed_with_attention():
     def next_logp(line, so_far):
         return log_softmax(model((ids(line), np.array([so_far])))[0, -1])
 
-    return Published(model, next_logp, recomputed=True)
+    return Published(model, next_logp)
 
 
 def sinusoids(length, depth):

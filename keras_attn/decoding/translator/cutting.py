@@ -1,10 +1,12 @@
-"""Cuts models into steps: by steppers, or by reading the past again."""
+"""Cuts models into steps: by steppers, opened, or by reading the past again."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from keras_attn.caller import warn
+from keras_attn.decoding.translator.model_trial import computes_alike
 from keras_attn.incremental import Ensemble
 from keras_attn.incremental import Incremental
 from keras_attn.incremental.recomputed_stepper import longest_target
@@ -13,6 +15,8 @@ from keras_attn.incremental.refuse import NothingRemembered
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.incremental.registry import has_stepper_of_user
+from keras_attn.models.adopted.opening import opened_model
+from keras_attn.models.adopted.opening import own_layers
 
 _ATTEMPTS = 3  # at recomputing single layers, before the whole is recomputed
 
@@ -20,9 +24,10 @@ _ATTEMPTS = 3  # at recomputing single layers, before the whole is recomputed
 class Cutting:
     """A model, and how it may be cut.
 
-    It is first cut by steppers. If these are refused and `recompute` allows
-    it, the layers in the way read their past again at each step, or else all
-    that depends on the target does. Each way is compared with the whole model.
+    It is first cut by steppers. If these are refused, its user's own layers
+    are opened. If that fails and `recompute` allows it, the layers in the way
+    read their past again at each step, or else all that depends on the target
+    does. Each way is compared with the whole model.
 
     Args:
         model: A model in standard form.
@@ -40,7 +45,7 @@ class Cutting:
         try:
             self._cut = Incremental(model)
         except Refused as error:
-            self._require_may_recompute(error)
+            _require_another_way(error)
             self._refused = error
 
     @property
@@ -50,27 +55,46 @@ class Cutting:
             return self._cut.longest
         return longest_target(self.model)
 
-    def proven(self, *inputs: Any) -> Incremental:
-        """Returns the cut model, compared with the whole on some inputs."""
+    def proven(self, *inputs: Any, padded: Sequence = ()) -> Incremental:
+        """Returns the cut model, compared with the whole on some inputs.
+
+        Args:
+            *inputs: All inputs of the model, the target's last, without
+                padding.
+            padded: The inputs with padding in the source.
+        """
         error = self._refused
         if self._cut is not None:
             try:
                 self._cut.check(*inputs)
                 return self._cut
             except Refused as found:
-                self._require_may_recompute(found)
+                _require_another_way(found)
                 error = found
-        return self._with_layers(error, inputs) or self._whole(error, inputs)
+        return (
+            self._opened(error, inputs, padded or inputs)
+            or self._with_layers(error, inputs)
+            or self._whole(error, inputs)
+        )
+
+    def _opened(self, error, inputs, padded):
+        """Tries the layers inside of a user's own; returns None if it fails."""
+        model = opened_model(self.model, self.longest)
+        if model is None or not all(
+            computes_alike(self.model, model, x) for x in (inputs, padded)
+        ):
+            return None
+        cut = _checked(model, (), inputs)
+        if cut is not None or not self._recompute:
+            return cut
+        closed = own_layers(model)
+        cut = _checked(model, closed, inputs) if closed else None
+        if cut is not None:
+            self._warn(error, f"{_named(closed)} {_read(closed)}")
+        return cut
 
     def _require_may_recompute(self, error):
         """Raises a refusal, unless the model may read its past again."""
-        if isinstance(error, WholeFails):
-            raise error
-        # A stepper that a user wrote is to be mended, not passed over.
-        if not isinstance(error, NothingRemembered) and (
-            error.operation is None or has_stepper_of_user(error.operation)
-        ):
-            raise error
         if not self._recompute:
             error.add_note(
                 "`recompute=True` tries to decode such models by reading the "
@@ -80,6 +104,7 @@ class Cutting:
 
     def _with_layers(self, error, inputs):
         """Tries to recompute single layers; returns None if this fails."""
+        self._require_may_recompute(error)
         closed: list = []
         for _ in range(_ATTEMPTS):
             layers = self._to_close(error, closed)
@@ -94,7 +119,7 @@ class Cutting:
                 continue
             except Exception:  # a layer may fail in any way on some of its past
                 return None
-            self._warn(error, f"{_named(closed)} reads")
+            self._warn(error, f"{_named(closed)} {_read(closed)}")
             return cut
         return None
 
@@ -133,8 +158,9 @@ class Cutting:
 
     def _warn(self, error, who_reads):
         why = ""
-        if error.operation is not None:
-            why = f", as no stepper runs {_named([error.operation])}"
+        in_the_way = error.operation
+        if in_the_way is not None and in_the_way.name not in who_reads:
+            why = f", as no stepper runs {_named([in_the_way])}"
         warn(
             f"At each step {who_reads} again what was written so far{why}. "
             "The output is right, but takes more time, the more the longer it "
@@ -147,6 +173,30 @@ class Cutting:
 def cut_of(members) -> Incremental | Ensemble:
     """Returns one cut model, or an ensemble of several."""
     return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _require_another_way(error):
+    """Raises a refusal, unless the model may be used in another way."""
+    # A stepper that a user wrote is to be mended, not passed over.
+    if isinstance(error, WholeFails) or (
+        not isinstance(error, NothingRemembered)
+        and (error.operation is None or has_stepper_of_user(error.operation))
+    ):
+        raise error
+
+
+def _checked(model, recompute, inputs):
+    """Returns a cut model that passes the comparison, or None."""
+    try:
+        cut = Incremental(model, recompute=recompute)
+        cut.check(*inputs)
+    except Exception:  # a layer may fail in any way on some of its past
+        return None
+    return cut
+
+
+def _read(layers):
+    return "reads" if len(layers) == 1 else "read"
 
 
 def _is_of_user(error):

@@ -57,6 +57,19 @@ class Examples(NamedTuple):
         target[1, 0] = ids[-1]
         return cls(arrays, target)
 
+    def padded(self, texts) -> tuple:
+        """Returns the sources with rows of unlike length, padded.
+
+        Args:
+            texts: Pairs of the index of an input and its `Text`.
+        """
+        found = list(self.sources)
+        for number, text in texts:
+            found[number] = found[number].copy()
+            for row, ids in enumerate(found[number]):
+                ids[max(1, len(ids) - 2 * row) :] = text.special.pad
+        return tuple(found)
+
 
 def check(models, cut, sources, target_text, examples, replace_unknown=False):
     """Tries the padding, and the alignments.
@@ -188,6 +201,43 @@ def _difference(author, found):
     if np.allclose(one, other, rtol=1e-2, atol=1e-2):
         return ""
     return "gives other numbers there than when called."
+
+
+def require_alike(models, cut, inputs) -> None:
+    """Raises `ValueError` if models differ from those that were cut.
+
+    They may be others only where layers of a user's own were opened.
+    """
+    members = getattr(cut, "members", [cut])
+    for model, member in zip(models, members, strict=True):
+        if member.model is not model and not computes_alike(
+            model, member.model, inputs, 1e-3
+        ):
+            raise ValueError(
+                "A translator of opened layers must compute the same as its "
+                f"model. Received: the model '{model.name}', which was "
+                "changed since the translator was made, other than by its "
+                "weights: by an attribute of a layer, for example. Make "
+                "another `Translator` of it."
+            )
+
+
+def computes_alike(model, other, inputs, tolerance=1e-4) -> bool:
+    """Whether two models return the same, on short targets, too."""
+    *sources, target = inputs
+    for length in dict.fromkeys((1, _FEW, target.shape[1])):
+        some = target[:, :length]
+        try:
+            one = _numbers(model([*sources, some], training=False))
+            two = _numbers(other([*sources, some], training=False))
+        except Exception:  # any layer may raise anything
+            return False
+        if one.shape != two.shape or not (
+            np.allclose(one, two, rtol=tolerance, atol=tolerance)
+            or _is_rounding(model, list(sources), some, one, two)
+        ):
+            return False
+    return True
 
 
 def runs(model, examples) -> bool:

@@ -111,7 +111,11 @@ class _Trial:
             )
         cut = cut_of(
             [
-                x.proven(*examples.sources, examples.target)
+                x.proven(
+                    *examples.sources,
+                    examples.target,
+                    padded=(*examples.padded(sources.texts), examples.target),
+                )
                 for x in self._cuttings
             ]
         )

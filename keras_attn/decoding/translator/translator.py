@@ -79,9 +79,9 @@ class Translator:
             ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
         shortlist: `Shortlist` of the target tokens that a source could mean,
             for large vocabularies.
-        recompute: Whether layers that cannot run a token at a time may read
-            again, at each step, what was written so far. This is slower. A
-            warning names the layer.
+        recompute: Whether layers that cannot run a token at a time, nor can
+            the layers inside of them, may read again, at each step, what was
+            written so far. This is slower. A warning names the layer.
         target: Name of the model's input that takes the target. Defaults to
             the last one; the inputs of a dictionary have no order.
         output: Name or number of the output that holds the logits or
@@ -325,6 +325,9 @@ class Translator:
         with _TRACING, without_warnings_of_keras():
             self._changes.unsettle()  # until the comparison succeeds
             self.pipeline.cut.check(*sources, target)
+            model_trial.require_alike(
+                self.models, self.pipeline.cut, (*sources, target)
+            )
             self._changes.settle()
 
     def __call__(
