@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
+from keras_attn.decoding.translator.model_trial import Examples
+from keras_attn.decoding.translator.model_trial import runs
 from keras_attn.keras_internals import layers_within
 from keras_attn.text.text import Text
 
@@ -35,16 +37,19 @@ def source_limits(models, examples, texts) -> dict[int, int]:
         works = examples.sources[number].shape[1]
         most = min(text.longest_source, _MOST)
 
-        def runs(length, number=number):
+        def takes(length, number=number):
             sources = [x[:1] for x in examples.sources]
             sources[number] = np.resize(sources[number], (1, length))
-            return _run(models, [*sources, examples.target[:1, :_FEW]])
+            target = examples.target[:1, :_FEW]
+            return all(
+                runs(x, Examples(tuple(sources), target)) for x in models
+            )
 
-        if runs(most):
+        if takes(most):
             continue
-        if works >= most or not runs(works):
+        if works >= most or not takes(works):
             works, most = 0, works
-        limit = longest_that_runs(works, most, runs)
+        limit = longest_that_runs(works, most, takes)
         if limit:  # else something else fails, which a comparison will name
             found[number] = limit
     return found
@@ -59,22 +64,22 @@ def target_limit(models, examples, text: Text) -> int | None:
     if not models or most <= works:
         return None
 
-    def runs(length):
+    def takes(length):
         sources = [x[:1] for x in examples.sources]
         target = np.resize(examples.target[:1], (1, length))
-        return _run(models, [*sources, target])
+        return all(runs(x, Examples(tuple(sources), target)) for x in models)
 
-    if runs(most):
+    if takes(most):
         return None
-    return longest_that_runs(works, most, runs)
+    return longest_that_runs(works, most, takes)
 
 
-def longest_that_runs(works: int, fails: int, runs: Callable) -> int:
+def longest_that_runs(works: int, fails: int, takes: Callable) -> int:
     """Returns the longest length that runs, between one that does and one
     that does not."""
     while fails - works > 1:
         middle = (works + fails) // 2
-        if runs(middle):
+        if takes(middle):
             works = middle
         else:
             fails = middle
@@ -118,13 +123,3 @@ def _may_limit(model):
         or isinstance(x, keras.layers.Lambda)
         for x in layers_within(model)
     )
-
-
-def _run(models, arrays):
-    """Whether models run on arrays."""
-    try:
-        for model in models:
-            model(arrays, training=False)
-    except Exception:  # any layer may raise anything
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""What a translator requires of models, texts and options, in its errors."""
+"""Requirements of a translator: on models, texts and options."""
 
 from collections.abc import Mapping
 

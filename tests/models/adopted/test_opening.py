@@ -429,10 +429,17 @@ class Twice(Decoder):
         return super().call([x, inputs[1]], mask=mask)
 
 
+class NamedTwice(Named):
+    def call(self, inputs, mask=None):
+        x = super().call(inputs, mask=mask)
+        return super().call([x, inputs[1]], mask=mask)
+
+
 @pytest.mark.parametrize(
     "kinds",
     [
         (Learned, Named, Named),
+        (Learned, Named, NamedTwice),
         (Learned, OfSubclass),
         (DroppedOut, Decoder),
         (Learned, Twice),

@@ -26,7 +26,7 @@ _REMOVE_MASKS = (layers.MultiHeadAttention,)
 
 
 class Constant(NamedTuple):
-    """What a layer returned for arguments that hold no symbolic tensor."""
+    """The result of a layer whose arguments hold no symbolic tensor."""
 
     value: Any
     layer: keras.Layer

@@ -153,7 +153,7 @@ class _Rebuilt:
             id(x): new
             for x, new in zip(self._trace.inputs, inputs, strict=True)
         }
-        names = {x.name: x for x in inputs}
+        names = {x.name: (x, x) for x in inputs}
         for node, (operation, args, kwargs) in reversed(kept):
             operation = _of_own_name(operation, names)
             args, kwargs = keras.tree.map_structure(
@@ -304,11 +304,9 @@ class _Rebuilt:
     def _with_table(self, node, number, args, kwargs, fixed):
         """Returns a call in which an array is a table of positions."""
         symbols = _symbols((args, kwargs))
-        if len(fixed) != 1:
+        if len(fixed) != 1 or len(symbols) != 1:
             raise CannotOpen(node)
         (array,) = fixed
-        if len(symbols) != 1:
-            raise CannotOpen(node)
         table = self._table(node, number, array, symbols[0])
         args, kwargs = keras.tree.map_structure(
             lambda x: table if x is array else x, (args, kwargs)
@@ -420,14 +418,20 @@ def _of_own_name(operation, names):
 
     Args:
         operation: The operation.
-        names: What has each name so far: the operation that it was made for.
+        names: Pairs of an operation and what this returned for it, by the
+            name of the latter.
     """
     name, number = operation.name, 0
-    while names.get(name, operation) is not operation:
+    while name in names and names[name][0] is not operation:
         number += 1
         name = f"{operation.name}_{number}"
-    if names.setdefault(name, operation) is operation and number == 0:
-        return operation
+    if name not in names:
+        other = _renamed(operation, name) if number else operation
+        names[name] = operation, other
+    return names[name][1]
+
+
+def _renamed(operation, name):
     other = object.__new__(type(operation))
     vars(other).update(vars(operation))
     vars(other).update(name=name, _inbound_nodes=[], _outbound_nodes=[])

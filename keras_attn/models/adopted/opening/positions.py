@@ -1,4 +1,4 @@
-"""What a layer adds to a target by the number of each position."""
+"""Tables with a row for each position of a target."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ from keras import ops
 
 
 class TableOfLayer:
-    """What a layer returns for the numbers of positions, with its weights.
+    """The results of a layer for numbers of positions, with its weights.
 
     Args:
         layer: The layer, for example an `Embedding`.
