@@ -107,6 +107,7 @@ class Ensemble:
         state: tuple,
         encoded: tuple,
         per_row_position: bool = False,
+        **former,
     ) -> tuple:
         """Extends each hypothesis by one token, as `Incremental.step`.
 
@@ -114,7 +115,7 @@ class Ensemble:
         """
         logits, alignments, states = zip(
             *(
-                x.step(tokens, own, one, per_row_position)
+                x.step(tokens, own, one, per_row_position, **former)
                 for x, own, one in zip(
                     self.members, state, encoded, strict=True
                 )

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn import arguments
 from keras_attn.backend import take_beams
 from keras_attn.graph.causes import Causes
 from keras_attn.incremental.hoisting import hoist
@@ -234,6 +235,7 @@ class Incremental:
         state: tuple,
         encoded: Encoded,
         per_row_position: bool = False,
+        **former,
     ) -> tuple:
         """Extends each hypothesis by one token.
 
@@ -252,6 +254,12 @@ class Incremental:
             mean of its heads; of an `AttentionDecoder`, those of its first
             attention; `None` without attention to the source.
         """
+        if former:
+            arguments.refuse_old_names(former, apart="per_row_position")
+            raise TypeError(
+                f"`step` has no such argument. Received: {sorted(former)}. It "
+                "takes `tokens`, `state`, `encoded` and `per_row_position`."
+            )
         if isinstance(state, Encoded) or not isinstance(encoded, Encoded):
             raise ValueError(
                 "`step` takes a `state` from `start()` or the last step, and "

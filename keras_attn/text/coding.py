@@ -55,8 +55,8 @@ class ByOwnIds:
     def __init__(self, splitter, vocabulary):
         self._splitter = splitter
         self._vocabulary = vocabulary
-        self._by_prefix = vocabulary.special.by_prefix
-        self._names = [vocabulary.tokens[i] for i in self._by_prefix]
+        self._prompt_tokens = vocabulary.special.prompt_tokens
+        self._names = [vocabulary.tokens[i] for i in self._prompt_tokens]
         self._whole = WholeTokens(self._names)
 
     def read(self, strings) -> tf.RaggedTensor:
@@ -66,7 +66,9 @@ class ByOwnIds:
         a prefix writes.
         """
         special = self._vocabulary.special
-        ids = self._whole.split(strings, self._splitter.ids, self._by_prefix)
+        ids = self._whole.split(
+            strings, self._splitter.ids, self._prompt_tokens
+        )
         ids = tf.cast(ids, tf.int32)
         flat = self._known(ids.flat_values)
         silent = is_one_of(flat, special.non_text_ids)

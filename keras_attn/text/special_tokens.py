@@ -13,6 +13,7 @@ from keras_attn import arguments
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+_NEW_NAMES = {"by_prefix": "prompt_tokens"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,7 @@ class SpecialTokens:
             models there are none.
         source_end: Ids with which an encoder's input ends. Defaults to
             `None`: the end token.
-        by_prefix: Ids that stand for no text and that only a prefix writes,
+        prompt_tokens: Ids that stand for no text and that only a prefix writes,
             such as those of Whisper for a language and a task. A text is
             split around their tokens.
 
@@ -56,17 +57,21 @@ class SpecialTokens:
     unknown: int = UNKNOWN
     source_start: tuple[int, ...] = ()
     source_end: tuple[int, ...] | None = None
-    by_prefix: tuple[int, ...] = ()
+    prompt_tokens: tuple[int, ...] = ()
+
+    def __new__(cls, *args, **kwargs):
+        arguments.refuse_old_names(kwargs, **_NEW_NAMES)
+        return super().__new__(cls)
 
     def __post_init__(self):
-        several = ("start", "source_start", "source_end", "by_prefix")
+        several = ("start", "source_start", "source_end", "prompt_tokens")
         for name, given in vars(self).copy().items():
             if given is None:
                 continue
             found = _as_tuple(given) if name in several else _as_integer(given)
             object.__setattr__(self, name, found)
         apart = [self.pad, self.end, self.unknown]
-        ids = [self.pad, *self.framing, *self.by_prefix]
+        ids = [self.pad, *self.framing, *self.prompt_tokens]
         whole = all(
             isinstance(x, int) and not isinstance(x, bool)
             for x in (*apart, *ids)
@@ -79,7 +84,7 @@ class SpecialTokens:
         ):
             raise ValueError(
                 "`pad`, `start`, `end`, `source_start`, `source_end` and "
-                "`by_prefix` must be ids, integers of at least 0, with one "
+                "`prompt_tokens` must be ids, integers of at least 0, with one "
                 f"`start` at least; `unknown` and `end` may be -1. Received: "
                 f"{self}"
             )
@@ -89,10 +94,10 @@ class SpecialTokens:
                 "Padding, end and unknown must be different tokens, and no "
                 f"text begins with unknown. Received: {self}"
             )
-        if {*self.by_prefix} & {*self.non_text_ids}:
+        if {*self.prompt_tokens} & {*self.non_text_ids}:
             raise ValueError(
-                "`by_prefix` has tokens that only a prefix writes, so none of "
-                "them may be padding, start, end or around a source. "
+                "`prompt_tokens` has tokens that only a prefix writes, so none "
+                "of them may be padding, start, end or around a source. "
                 f"Received: {self}"
             )
 
@@ -102,7 +107,7 @@ class SpecialTokens:
         if given is None or isinstance(given, cls):
             return given
         if isinstance(given, Mapping):
-            return cls(**given)
+            return cls(**arguments.with_new_names(cls, given, **_NEW_NAMES))
         raise ValueError(
             "`special` must be a `SpecialTokens`, or None. Received: "
             f"special={given!r:.80}"
@@ -121,6 +126,7 @@ class SpecialTokens:
         return (*self.start, *self.source_start, *self.ends_source)
 
     silent = arguments.Former("non_text_ids")
+    by_prefix = arguments.Former("prompt_tokens")
 
     @property
     def non_text_ids(self) -> tuple[int, ...]:
@@ -131,7 +137,7 @@ class SpecialTokens:
     @property
     def without_text(self) -> tuple[int, ...]:
         """The ids that stand for no text, in ascending order."""
-        return tuple(sorted({*self.non_text_ids, *self.by_prefix}))
+        return tuple(sorted({*self.non_text_ids, *self.prompt_tokens}))
 
     @property
     def never_written(self) -> tuple[int, ...]:

@@ -483,7 +483,7 @@ def test_vocabularies_have_all_tokens_in_the_order_of_their_ids(exports):
             "unknown": 3,
             "source_start": [],
             "source_end": [2],
-            "by_prefix": [],
+            "prompt_tokens": [],
         }
         assert found["split"] == text.split
         assert found["max_length"] == text.max_length

@@ -58,7 +58,7 @@ def test_whisper_s_prompt_follows_the_start_and_the_rest_may_be_a_prefix():
     prompt = "<|startoftranscript|>", "<|en|>", "<|transcribe|>"
     assert found.start == tuple(ids[x] for x in (*prompt, "<|notimestamps|>"))
     assert found.end == ids["<|endoftext|>"] and found.pad != found.end
-    assert {*found.by_prefix} == {ids["<|translate|>"], ids["<|fr|>"]}
+    assert {*found.prompt_tokens} == {ids["<|translate|>"], ids["<|fr|>"]}
 
 
 def test_prefixes_have_tokens_of_language_and_task():
@@ -93,7 +93,7 @@ def test_what_a_user_types_is_text():
 
 
 PROMPT = keras_attn.SpecialTokens(
-    pad=1, start=(2,), end=2, unknown=3, by_prefix=(5, 6, 7)
+    pad=1, start=(2,), end=2, unknown=3, prompt_tokens=(5, 6, 7)
 )
 
 

@@ -154,7 +154,7 @@ def sentence_piece(special):
 @pytest.mark.parametrize("kind", ["SentencePiece", "WordPiece"])
 def test_a_prefix_has_tokens_of_prompt_with_any_splitter(kind):
     # Either the splitter reads them, or it refuses `prompt`.
-    special = keras_attn.SpecialTokens(0, (0,), 1, 2, by_prefix=(3,))
+    special = keras_attn.SpecialTokens(0, (0,), 1, 2, prompt_tokens=(3,))
     try:
         if kind == "SentencePiece":
             splitter = sentence_piece(special)
@@ -163,7 +163,7 @@ def test_a_prefix_has_tokens_of_prompt_with_any_splitter(kind):
             splitter = keras_attn.WordPiece(pieces, special)
         text = keras_attn.Text(split=splitter)
     except ValueError as error:
-        assert "by_prefix" in str(error), error
+        assert "prompt_tokens" in str(error), error
     else:
         ids = text.ids(["<fr>"], end=False).numpy()[0].tolist()
         assert ids == [3]
@@ -172,7 +172,9 @@ def test_a_prefix_has_tokens_of_prompt_with_any_splitter(kind):
 def test_a_byte_in_prompt_is_refused_or_read():
     tokenizer = hub_families.make("BART").model.preprocessor.tokenizer
     ids = dict(tokenizer.vocabulary)
-    special = keras_attn.SpecialTokens(1, (2, 0), 2, 3, by_prefix=(ids["Ã"],))
+    special = keras_attn.SpecialTokens(
+        1, (2, 0), 2, 3, prompt_tokens=(ids["Ã"],)
+    )
     try:
         keras_attn.BytePair(ids, tokenizer.merges, special)
     except ValueError as error:
@@ -181,7 +183,7 @@ def test_a_byte_in_prompt_is_refused_or_read():
 
 
 def test_a_prompt_beyond_the_vocabulary_is_refused_by_a_text():
-    special = keras_attn.SpecialTokens(0, (1,), 2, 3, by_prefix=(44,))
+    special = keras_attn.SpecialTokens(0, (1,), 2, 3, prompt_tokens=(44,))
     with pytest.raises(ValueError, match="44"):
         keras_attn.Text(split=keras_attn.IntegerIds(20, special))
 

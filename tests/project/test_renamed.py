@@ -88,6 +88,10 @@ def test_every_layer_comes_with_a_star_where_tensorflow_is_missing():
     [
         (lambda: keras_attn.ScaledDotAttention(heads=2), "num_heads=2"),
         (lambda: keras_attn.BeamSearch(width=3), "num_beams=3"),
+        (
+            lambda: keras_attn.SpecialTokens(by_prefix=(5,)),
+            r"prompt_tokens=\(5,\)",
+        ),
     ],
 )
 def test_an_old_argument_says_the_new_one(call, new):
@@ -101,6 +105,7 @@ OWNERS = {
     "GreedySearch.asked": keras_attn.GreedySearch,
     "ScaledDotAttention.heads": keras_attn.ScaledDotAttention,
     "SpecialTokens.silent": keras_attn.SpecialTokens,
+    "SpecialTokens.by_prefix": keras_attn.SpecialTokens,
     "Text.likeliest": lambda: keras_attn.Text(["a"], "characters"),
 }
 
@@ -120,7 +125,17 @@ def test_an_old_option_of_a_request_says_the_new_one(toys):
         toys["pre"](["a"], options={"width": 1})
 
 
+def test_an_old_argument_of_a_step_says_the_new_one(toys):
+    cut = toys["pre"].pipeline.cut
+    with pytest.raises(ValueError, match="`apart` is called `per_row_posit"):
+        cut.step(None, None, None, apart=True)
+    with pytest.raises(TypeError, match=r"no such argument.*\['other'\]"):
+        cut.step(None, None, None, other=True)
+
+
 def test_configs_of_before_have_the_old_arguments():
+    special = keras_attn.SpecialTokens.of({"by_prefix": (5,)})
+    assert special == keras_attn.SpecialTokens(prompt_tokens=(5,))
     search = keras_attn.BeamSearch(3)
     config = search.get_config()
     config["width"] = config.pop("num_beams")

@@ -87,8 +87,9 @@ def _import_keras_hub(path):
 def require_readable(model, path, inputs) -> None:
     """Raises unless a model's file can be loaded; tried only if in doubt.
 
-    Loading may fail if nested models share layers, or if a class is neither
-    Keras's nor ours. Other models are not tried.
+    Loading may fail if nested models share layers, if a class is neither
+    Keras's nor ours, or if a `Lambda` holds a Python lambda. Other models are
+    not tried.
 
     Args:
         model: The model in the file.
@@ -101,7 +102,7 @@ def require_readable(model, path, inputs) -> None:
             computes something else.
     """
     shared, own = _shared(model), _own_classes(model)
-    if not shared and not own:
+    if not (shared or own or _has_lambdas(model)):
         return
     try:
         with warnings.catch_warnings():
@@ -114,6 +115,18 @@ def require_readable(model, path, inputs) -> None:
     except Exception as error:
         if _missing(error) is not None:  # the caller of `load` can pass it
             return
+        unknown = _unknown_name(error)
+        if unknown is not None:
+            raise ValueError(
+                f"The model has a `Lambda` that uses '{unknown}', which a file "
+                "does not hold, so Keras could not load it again, and nothing "
+                "was written. Received: a Python lambda with names of the "
+                "module around it. Import what it uses inside of a function "
+                "with a name, register that by "
+                "`@keras.saving.register_keras_serializable()`, and set it, "
+                '`model.get_layer("lambda").function = the_function`; the '
+                "weights stay. `export()` needs no change."
+            ) from error
         _refuse(shared, own, f"{type(error).__name__}: {error}", error)
     if not np.allclose(
         found, model(inputs, training=False), rtol=1e-3, atol=1e-3
@@ -133,6 +146,12 @@ def _refuse(shared, own, reason, error=None):
             "the weights. Or keep "
             '`model.save_weights("model.weights.h5")`, and build the model '
             "in code."
+        )
+    elif not own:
+        text = (
+            "It has a `Lambda` of Python code. Set its `function` to one "
+            "with a name, registered by "
+            "`@keras.saving.register_keras_serializable()`."
         )
     else:
         text = (
@@ -156,6 +175,24 @@ def _own_classes(model):
             own[kind.__name__] = kind
     # A class with the name of one of Keras's would replace it in the scope.
     return {name: kind for name, kind in own.items() if name not in known}
+
+
+def _has_lambdas(model):
+    """Returns whether the code of Python lambdas is saved with the model."""
+    return any(
+        getattr(x.function, "__name__", "") == "<lambda>"
+        for x in layers_within(model)
+        if isinstance(x, keras.layers.Lambda)
+    )
+
+
+def _unknown_name(error):
+    """Returns the name whose lack caused an error, or `None`."""
+    while error is not None:
+        if isinstance(error, NameError):
+            return error.name
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _shared(model):

@@ -79,9 +79,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
         token of a text; and whether padding changes what a model computes.
     """
     padding_matters = False
-    inputs, target = examples
-    if models[0].inputs[-1].shape[1] is None:
-        target = target[:, :_FEW]
+    inputs, target = examples.sources, _short_target(models[0], examples)
     many, targets = _many(inputs, sources.texts, target)
     # Lines so short that padding has room, too.
     room = [text.longest_source // 2 or 1 for _, text in sources.texts]
@@ -90,8 +88,10 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     for model in models if sources.texts else ():
         alone = _numbers(model([*many, targets], training=False))
         for number, text in sources.texts:
-            padded = _with_padding(model, many, number, text, targets)
-            if padded and _padding_changes(model, padded, targets, alone):
+            padded, beside = _with_padding(model, many, number, text, targets)
+            if padded and _padding_changes(
+                model, padded, targets, alone, beside
+            ):
                 _warn_of_padding(cut, padded, targets)
                 padding_matters = True
     width = _width(cut, inputs, target)
@@ -136,18 +136,9 @@ def _many(inputs, texts, target):
     return many, np.resize(target, (rows, target.shape[1]))
 
 
-def returns_probabilities(model, examples) -> bool:
-    """Whether a model returns probabilities instead of logits."""
-    output = _output(model, examples)
-    return output is not None and are_probabilities(output)
-
-
-def is_shorter(model, examples) -> bool:
-    """Whether the output has a position less than the target."""
-    output, length = (
-        _output(model, examples),
-        examples.target[:, :_FEW].shape[1],
-    )
+def is_shorter(model, examples, output) -> bool:
+    """Whether an output has a position less than the target."""
+    length = _short_target(model, examples).shape[1]
     return output is not None and output.shape[1:2] == (length - 1,)
 
 
@@ -242,21 +233,28 @@ def computes_alike(model, other, inputs, tolerance=1e-4) -> bool:
 
 def runs(model, examples) -> bool:
     """Whether a model runs on examples."""
-    try:
-        model([*examples.sources, examples.target], training=False)
-    except Exception:  # any layer may raise anything
-        return False
-    return True
+    return _tried(model, [*examples.sources, examples.target]) is not None
 
 
-def _output(model, examples):
+def output_of(model, examples) -> np.ndarray | None:
     """Returns the output for short targets; None if the model fails."""
-    target = examples.target
+    target = _short_target(model, examples)
+    found = _tried(model, [*examples.sources, target])
+    return None if found is None else _numbers(found)
+
+
+def _short_target(model, examples):
+    """Returns few positions of the target, if a model takes any number."""
     if model.inputs[-1].shape[1] is None:
-        target = target[:, :_FEW]
+        return examples.target[:, :_FEW]
+    return examples.target
+
+
+def _tried(model, inputs):
+    """Returns the output of a model; None if it fails."""
     try:
-        return _numbers(model([*examples.sources, target], training=False))
-    except Exception:  # a comparison will name the layer
+        return model(inputs, training=False)
+    except Exception:  # any layer may raise anything
         return None
 
 
@@ -302,7 +300,10 @@ def _misled(cut, padded, target):
 
 
 def _with_padding(model, inputs, number, text, target):
-    """Returns inputs of which one is padded; None if no model takes that."""
+    """Returns inputs of which one is padded, and what a model makes of them.
+
+    None and None if it takes no padding.
+    """
     for more in _PADDING:
         padded = list(inputs)
         padded[number] = np.pad(
@@ -310,13 +311,13 @@ def _with_padding(model, inputs, number, text, target):
             [(0, 0), (0, more)],
             constant_values=text.special.pad,
         )
-        if runs(model, Examples(tuple(padded), target)):
-            return padded
-    return None
+        found = _tried(model, [*padded, target])
+        if found is not None:
+            return padded, _numbers(found)
+    return None, None
 
 
-def _padding_changes(model, padded, target, alone):
-    beside = _numbers(model([*padded, target], training=False))
+def _padding_changes(model, padded, target, alone, beside):
     # Of what searches add up; a constant in all logits means nothing.
     one, other = _log_softmax(alone), _log_softmax(beside)
     return not np.allclose(one, other, rtol=1e-3, atol=5e-4) and not (

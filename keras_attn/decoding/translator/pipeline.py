@@ -12,6 +12,7 @@ The graph of a request without these has no operations for them.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -175,20 +176,20 @@ class Pipeline:
         if self.search.draws and "seed" not in request:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
-        search = self._search(request)
-        return self._in_buckets(search, inputs, request, self.buckets)
+        search = self._in_buckets(self._search(request), self.buckets)
+        return search(inputs, request)
 
-    def _in_buckets(self, function, inputs, others, most=1):
-        """Runs a function on rows, in at most so many buckets.
+    def _in_buckets(self, function, most=1):
+        """Returns a function of rows that runs at most so many buckets.
 
         Rows of unlike length are always run apart if padding matters.
         """
         alone = self.of_one_length and not self.for_onnx
         if most == 1 and not alone:
-            return function(inputs, others)
+            return function
         most = None if alone else most
         buckets = Buckets(self.sources.texts, self.search.max_length, most)
-        return buckets(function, inputs, others)
+        return functools.partial(buckets, function)
 
     def fresh_seeds(self, rows) -> tf.Tensor:
         """Draws new seeds `(rows,)`, for every request and in every process.
@@ -404,7 +405,7 @@ class Pipeline:
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs).beside(report)
         read = self.read_for(ids)
-        logp = self._in_buckets(self._score_rows(), inputs, (read, ids))
+        logp = self._in_buckets(self._score_rows())(inputs, (read, ids))
         return Scored(
             tokens=tf.where(real, self.target_text.lookup(ids), ""),
             token_scores=logp,

@@ -13,6 +13,7 @@ from keras_attn.decoding.translator import model_trial
 from keras_attn.decoding.translator import requirements
 from keras_attn.decoding.translator.cutting import Cutting
 from keras_attn.decoding.translator.cutting import cut_of
+from keras_attn.graph.probabilities import are_probabilities
 from keras_attn.incremental.refuse import WholeFails
 from keras_attn.models.adopted import Options
 from keras_attn.models.adopted import standard_model
@@ -169,10 +170,11 @@ class _Trial:
     def _fit(self, number, examples):
         """Changes a model whose outputs are shorter, or probabilities."""
         model = self._models[number]
-        if model_trial.is_shorter(model, examples):
+        output = model_trial.output_of(model, examples)
+        if model_trial.is_shorter(model, examples, output):
             self._standards[number] = self._standard(self._given[number], True)
             model = self._standards[number].model
-        if model_trial.returns_probabilities(model, examples):
+        if output is not None and are_probabilities(output):
             model = with_logarithm(model)
         if model is not self._models[number]:
             self._models[number] = model

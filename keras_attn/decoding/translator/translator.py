@@ -369,9 +369,7 @@ class Translator:
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
         )
-        decode = self._compiled(
-            "decode", self.pipeline.decode, requests.specs(self.search, request)
-        )
+        decode = self._compiled("decode", requests.specs(self.search, request))
         found: list = [None] * self.pipeline.sources.count(rows)
         for batch in self._batches(rows, batch_size):
             given = self.pipeline.sources.take(rows, batch)
@@ -415,9 +413,7 @@ class Translator:
         rows, _ = self._read(sources, batch_size)
         count = self.pipeline.sources.count(rows)
         given = targets_of(targets, count, self.target_text)
-        score = self._compiled(
-            given.name, getattr(self.pipeline, given.name), given.specs
-        )
+        score = self._compiled(given.name, given.specs)
         tokens: list = [None] * count
         token_scores: list = [None] * count
         scores = np.zeros(count, "float32")
@@ -582,13 +578,17 @@ class Translator:
             most=1 if self.jit_compile else batching.MOST,
         )
 
-    def _compiled(self, name, function, specs):
-        """Returns the graph of a function of sources and a request."""
+    def _compiled(self, name, specs):
+        """Returns the graph of a pipeline's function, for `_batches`."""
         key = name, str(specs)
         with _TRACING, without_warnings_of_keras():
             if key not in self._functions:
+                # The lengths of a batch are alike, so no graph splits it.
+                pipeline = dataclasses.replace(
+                    self.pipeline, of_one_length=False
+                )
                 self._functions[key] = tf.function(
-                    function,
+                    getattr(pipeline, name),
                     input_signature=[self.pipeline.sources.specs, specs],
                     autograph=False,
                 ).get_concrete_function()

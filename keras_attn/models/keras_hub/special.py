@@ -47,9 +47,9 @@ def special_tokens(tokenizer, kind, around) -> SpecialTokens:
         )
     if unknown in {pad, end, *framing}:
         unknown = -1
-    by_prefix = tuple(sorted(named - {pad}))
+    prompt_tokens = tuple(sorted(named - {pad}))
     return SpecialTokens(
-        **around | {"pad": pad}, unknown=unknown, by_prefix=by_prefix
+        **around | {"pad": pad}, unknown=unknown, prompt_tokens=prompt_tokens
     )
 
 
@@ -134,7 +134,7 @@ def prompted(special, prompt, ids) -> SpecialTokens:
             f"prompt={prompt!r}. For one token pass a list of one."
         )
     prompt = list(prompt)
-    may_come = {*special.non_text_ids, *special.by_prefix}
+    may_come = {*special.non_text_ids, *special.prompt_tokens}
     named = {name: i for name, i in ids.items() if i in may_come}
     missing = [x for x in prompt if not isinstance(x, str) or x not in named]
     if missing:
@@ -145,5 +145,5 @@ def prompted(special, prompt, ids) -> SpecialTokens:
             "`translator(sources, prefixes=[...])`."
         )
     start = (*special.start, *(ids[x] for x in prompt))
-    rest = tuple(x for x in special.by_prefix if x not in start)
-    return dataclasses.replace(special, start=start, by_prefix=rest)
+    rest = tuple(x for x in special.prompt_tokens if x not in start)
+    return dataclasses.replace(special, start=start, prompt_tokens=rest)

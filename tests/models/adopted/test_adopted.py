@@ -13,6 +13,7 @@ import pytest
 from support import published
 from support import reference_search as reference
 from support.exports import as_bytes
+from support.exports import option_inputs
 from support.lazily import Answers
 from support.lazily import Lazily
 from support.spelling import as_reference
@@ -250,15 +251,24 @@ def exports(translators, tmp_path_factory):
 
 
 def asked(name):
-    """The requests to an export: a batch of unlike lengths, and its score."""
-    made = published.make(name)
-    if made.source_text is None:
-        return {"decode": ("serving_default", {"source": made.sources})}
-    lines = as_bytes(made.sources)
-    targets = as_bytes(["ab"] * len(lines))
+    """The requests to an export: a batch of unlike lengths, in each way."""
+    made, decode = published.make(name), translator(name)
+    source = {"source": made.sources}
+    if made.source_text is not None:
+        source = {"text": as_bytes(made.sources)}
+    count = len(made.sources)
+    targets = as_bytes(["ab"] * count)
+    options = {
+        name: np.full(count, -1, dtype.as_numpy_dtype)
+        for name, dtype in option_inputs(decode.search).items()
+    }
+    options["max_length"] = np.arange(count, dtype="int32") % 5 + 3
+    options["prefix"] = as_bytes(["a"] * count)
     return {
-        "decode": ("serving_default", {"text": lines}),
-        "score": ("score", {"text": lines, "target": targets}),
+        "decode": ("serving_default", source),
+        "score": ("score", source | {"target": targets}),
+        "options": ("options", source | options),
+        "loop": (LONGEST, source),
     }
 
 
@@ -280,10 +290,42 @@ def test_tensorflow_servings_loader_answers_the_same(
     assert texts == found.text
     scores = [x.score for x in found]
     np.testing.assert_allclose(answer["score"], scores, atol=1e-4)
-    if made.source_text is not None:
-        expected = decode.score(sources, ["ab"] * len(sources)).scores
-        scores = answers[name, "score"]["score"]
-        np.testing.assert_allclose(scores, expected, atol=1e-4)
+    expected = decode.score(sources, ["ab"] * len(sources)).scores
+    scores = answers[name, "score"]["score"]
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", models())
+def test_tensorflow_servings_loader_answers_requests_with_options(
+    name, translators, answers
+):
+    sources = published.make(name).sources
+    rows = range(len(sources))
+    found = translators[name](
+        take(sources, list(rows)),
+        prefixes=["a"] * len(sources),
+        options={"max_length": [i % 5 + 3 for i in rows]},
+    )
+    answer = answers[name, "options"]
+    assert [x.decode() for x in answer["text"]] == found.text
+    scores = [x.score for x in found]
+    np.testing.assert_allclose(answer["score"], scores, atol=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", models())
+def test_a_client_decodes_step_by_step(name, answers, by_brute_force):
+    search = keras_attn.GreedySearch(max_length=LONGEST)
+    expected = by_brute_force(name, search)
+    tokens = published.make(name).target_text.tokens
+    answer = answers[name, "loop"]
+    np.testing.assert_allclose(
+        answer["score"], [x.score for x in expected], atol=1e-4
+    )
+    for text, one in zip(answer["text"], expected, strict=True):
+        written = "".join(tokens[x] for x in one.tokens)
+        assert text.decode() == written.removesuffix("</s>")
 
 
 @pytest.mark.full

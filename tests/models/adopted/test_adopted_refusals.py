@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 from keras import ops
 from support.published import LENGTH
@@ -451,3 +452,20 @@ def test_a_table_of_positions_in_a_call_of_its_own_ends_the_search():
     assert made.search.max_length == 40
     with pytest.raises(ValueError, match="lower `max_length`"):
         keras_attn.Translator(model, TEXT, TEXT, keras_attn.GreedySearch(60))
+
+
+@keras.saving.register_keras_serializable("adopted_refusals")
+def tanh(x):
+    return tf.tanh(x)
+
+
+def test_a_lambda_with_names_of_its_module_is_not_saved_to_fail(tmp_path):
+    decode = translator(plain(layers.Lambda(lambda x: tf.tanh(x), name="own")))
+    with pytest.raises(ValueError, match="uses 'tf', which a file does not"):
+        decode.save(tmp_path)
+    assert not list(tmp_path.iterdir())
+    # As the message says.
+    decode.model.get_layer("own").function = tanh
+    decode.save(tmp_path)
+    loaded = keras_attn.Translator.load(tmp_path)
+    assert loaded(["abc"]).text == decode(["abc"]).text
