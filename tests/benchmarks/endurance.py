@@ -28,8 +28,8 @@ import keras_attn_serving
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import toy_model  # noqa: E402
 from served import Served  # noqa: E402
+from support.serving import toy_model  # noqa: E402
 
 SWAPS, KILLS, CLIENTS = 10, 3, 8
 MOST = 500  # MB more after the swaps than before

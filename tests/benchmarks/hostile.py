@@ -34,8 +34,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import attacks  # noqa: E402
-import toy_model  # noqa: E402
 from served import Served  # noqa: E402
+from support.serving import toy_model  # noqa: E402
 
 STATUSES = {200, 400, 404, 413, 429, 431, 500, 501, 503, 504}
 

@@ -89,6 +89,7 @@ class Requests:
             _fill(request.inputs["prefix"], b"", [rows])
             for name, dtype in self._options.items():
                 value = dtype.as_numpy_dtype(-1)
+                name = self._options.in_exports(name)
                 _fill(request.inputs[name], value, [rows])
         return request, of_texts
 

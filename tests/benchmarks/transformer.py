@@ -39,7 +39,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import keras_attn  # noqa: E402
-from keras_attn.decoding import leaving  # noqa: E402
+from keras_attn.decoding import loop  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import transformer  # noqa: E402
@@ -265,17 +265,17 @@ def leave(rows, short, long, rounds):
             max(1, x) for x in normal
         ],
     }
-    least, translators = leaving.LEAST, []
+    least, translators = loop.LEAST, []
     for beams, stay in itertools.product((1, 5), (True, False)):
         search = keras_attn.GreedySearch(max_length=long)
         if beams > 1:
             search = keras_attn.BeamSearch(beams, max_length=long)
         made = net.translator(search)
-        leaving.LEAST = rows if stay else least
+        loop.LEAST = rows if stay else least
         # Traces it, and so reads how many rows leave together.
         made(["a"], options={"max_length": [1]})
         translators.append(made)
-    leaving.LEAST = least
+    loop.LEAST = least
     print("\n| outputs | greedy, stay | leave | beam 5, stay | leave |")
     print("|---|---|---|---|---|")
     for name, lengths in batches.items():

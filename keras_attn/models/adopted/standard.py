@@ -180,7 +180,8 @@ class _Adoption:
                 "The model must have at least two inputs, the source and the "
                 "target that was written so far, which it extends by a token. "
                 f"Received: a model with the input(s) {self._names}. A "
-                "language model, which has no source, is not supported."
+                "language model, which has no source, is not supported: use "
+                "its own `generate`."
             )
 
     def _require_padding(self):
@@ -225,7 +226,11 @@ class _Adoption:
                 "The inputs of this model are a dictionary, which has no "
                 "order, so the target's must be named. Received: no `target`, "
                 f"and the inputs {self._names}. Pass its name, for example "
-                f"`Translator(..., target={self._names[-1]!r})`."
+                f"`Translator(..., target={self._names[-1]!r})`. "
+                "`Translator.from_keras_hub(model)` knows the inputs of "
+                "KerasHub's encoder-decoders. A language model without an "
+                "encoder, such as its `CausalLM`s, has no source and is not "
+                "supported: use its own `generate`."
             )
         return len(self._names) - 1
 
