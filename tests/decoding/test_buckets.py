@@ -250,7 +250,7 @@ def test_a_graph_decodes_each_bucket_at_its_own_width():
     request = {"seed": tf.range(len(LINES))}
     for most, longest, sizes in [(4, 60, [2, 15, 40]), (4, 1, [57])]:
         decode = tf.function(
-            buckets.BucketedDecoding(((0, text),), most, longest),
+            buckets.Buckets(((0, text),), longest, most),
             autograph=False,
         )
         found = decode(search, (ids,), request)

@@ -128,7 +128,9 @@ def time_distributed_logits():
         layers.Embedding(TARGET.size, 6)(target),
         layers.Embedding(SOURCE.size, 6, mask_zero=True)(source),
     )
-    output = layers.TimeDistributed(layers.Dense(TARGET.size), name="culprit")
+    # Of a `Dense` a translator calls the layer inside.
+    dense = layers.EinsumDense("ab,bc->ac", output_shape=TARGET.size)
+    output = layers.TimeDistributed(dense, name="culprit")
     return keras.Model([source, target], output(hidden))
 
 
