@@ -257,6 +257,8 @@ def asked(name):
     if made.source_text is not None:
         source = {"text": as_bytes(made.sources)}
     count = len(made.sources)
+    # A client must send rows of one length where padding matters.
+    alone = 1 if decode.pipeline.of_one_length else count
     targets = as_bytes(["ab"] * count)
     options = {
         name: np.full(count, -1, dtype.as_numpy_dtype)
@@ -268,7 +270,7 @@ def asked(name):
         "decode": ("serving_default", source),
         "score": ("score", source | {"target": targets}),
         "options": ("options", source | options),
-        "loop": (LONGEST, source),
+        "loop": (LONGEST, {name: x[:alone] for name, x in source.items()}),
     }
 
 
@@ -320,6 +322,7 @@ def test_a_client_decodes_step_by_step(name, answers, by_brute_force):
     expected = by_brute_force(name, search)
     tokens = published.make(name).target_text.tokens
     answer = answers[name, "loop"]
+    expected = expected[: len(answer["text"])]
     np.testing.assert_allclose(
         answer["score"], [x.score for x in expected], atol=1e-4
     )
