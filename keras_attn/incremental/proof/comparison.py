@@ -34,7 +34,7 @@ from keras_attn.incremental.refuse import refuse_whole
 from keras_attn.incremental.registry import unlike_parent
 from keras_attn.keras_internals import producer
 
-_FIRST = 8  # positions on which the model itself is run
+_FIRST = 16  # number of positions on which the model itself is run
 
 
 class Comparison:
