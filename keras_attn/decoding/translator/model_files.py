@@ -116,7 +116,7 @@ def require_readable(model, path, inputs) -> None:
         if _missing(error) is not None:  # the caller of `load` can pass it
             return
         unknown = _unknown_name(error)
-        if unknown is not None:
+        if unknown is not None and _has_lambdas(model):
             raise ValueError(
                 f"The model has a `Lambda` that uses '{unknown}', which a file "
                 "does not hold, so Keras could not load it again, and nothing "
