@@ -253,6 +253,10 @@ class Incremental:
             alignments are those of the last attention to the source, the
             mean of its heads; of an `AttentionDecoder`, those of its first
             attention; `None` without attention to the source.
+
+        Raises:
+            ValueError: If the arguments are in another order, or one has its
+                name of before version 0.4.
         """
         if former:
             arguments.refuse_old_names(former, apart="per_row_position")
