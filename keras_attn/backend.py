@@ -1,5 +1,9 @@
 """Operations that `keras.ops` lacks, for every backend."""
 
+import contextlib
+import contextvars
+import functools
+
 import keras
 from keras import ops
 
@@ -55,6 +59,23 @@ def take_beams(structure, beams):
     )
 
 
+def reshape(x, shape):
+    """Reshapes as `ops.reshape`, but does not look up a single unknown size.
+
+    In a graph each size that is looked up costs three operations.
+
+    Args:
+        x: Tensor.
+        shape: Sizes: integers, and integer scalars where they are unknown.
+    """
+    sizes = list(shape)
+    unknown = [i for i, x in enumerate(sizes) if not isinstance(x, int)]
+    # TensorFlow cannot compute a size beside one of zero.
+    if len(unknown) == 1 and 0 not in [x for x in sizes if isinstance(x, int)]:
+        sizes[unknown[0]] = -1
+    return ops.reshape(x, sizes)
+
+
 def zero_where_masked(x, mask):
     """Sets `x (batch, length, ...)` to zero where the mask is False."""
     if mask is None:
@@ -89,6 +110,37 @@ def tanh_gradient(y, upstream):
     return upstream * (1 - y * y)
 
 
+_FORWARD_ONLY = contextvars.ContextVar("forward only", default=False)
+
+
+@contextlib.contextmanager
+def without_gradients():
+    """Traces functions of `custom_gradient` without their gradients.
+
+    In a graph TensorFlow registers each such gradient for good, and with it
+    all of the graph. What only decodes needs none.
+    """
+    token = _FORWARD_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _FORWARD_ONLY.reset(token)
+
+
+def custom_gradient(function):
+    """Decorates as `ops.custom_gradient`, for `without_gradients` too."""
+    differentiable = ops.custom_gradient(function)
+
+    @functools.wraps(function)
+    def either(*args):
+        if _FORWARD_ONLY.get():
+            found, _ = function(*args)
+            return found
+        return differentiable(*args)
+
+    return either
+
+
 def as_one_operation(function):
     """Makes a graph call a function instead of inlining its operations.
 
@@ -120,7 +172,7 @@ def as_graph(function, inputs):
     import tensorflow as tf
 
     return tf.function(
-        function,
+        without_gradients()(function),
         input_signature=[
             tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in inputs
         ],

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.backend import as_array
+from keras_attn.backend import without_gradients
 from keras_attn.graph.flat_graph import Masks
 from keras_attn.graph.rounding import Rounding
 from keras_attn.keras_internals import get_keras_mask
@@ -167,7 +168,7 @@ class ModelRuns:
 
     @contextlib.contextmanager
     def _scope(self, weights):
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without_gradients():
             # Keras warned of dropped masks when the model was built.
             warnings.simplefilter("ignore")
             if weights is None:

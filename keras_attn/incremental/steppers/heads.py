@@ -8,6 +8,8 @@ import math
 from keras import layers
 from keras import ops
 
+from keras_attn.backend import reshape
+from keras_attn.incremental.steppers.projection import project
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import projections
 from keras_attn.keras_internals import set_keras_mask
@@ -115,13 +117,22 @@ class ProjectedHeads:
         if allowed is None and memory.mask is not None:
             allowed = ops.expand_dims(memory.mask, 1)
         batch, target, count, width = ops.shape(queries)
-        heads = memory.keys.shape[1]
-        shape = (batch, target, heads, count // heads, width)
-        queries = ops.reshape(queries, shape)
-        scores = ops.cast(
-            ops.einsum("bthrd,bhsd->bhrts", queries, memory.keys), "float32"
-        )
-        scores = self.adjusted(scores)
+        heads, group = memory.keys.shape[1], count // memory.keys.shape[1]
+        # A step has one position, or one query head for each of the keys. Then
+        # a product is faster than an einsum.
+        axis = _axis_of_one(target, group)
+        if axis is None:
+            shape = (batch, target, heads, group, width)
+            queries = reshape(queries, shape)
+            scores = ops.einsum("bthrd,bhsd->bhrts", queries, memory.keys)
+        else:
+            if axis == 3:
+                queries = reshape(queries, (batch, heads, group, width))
+            else:
+                queries = ops.swapaxes(queries, 1, 2)
+            scores = ops.matmul(queries, ops.swapaxes(memory.keys, 2, 3))
+            scores = ops.expand_dims(scores, axis)
+        scores = self.adjusted(ops.cast(scores, "float32"))
         if allowed is not None:
             allowed = ops.expand_dims(ops.expand_dims(allowed, 1), 1)
             scores = ops.where(ops.cast(allowed, "bool"), scores, -1e9)
@@ -130,13 +141,28 @@ class ProjectedHeads:
     def context(self, weights, memory):
         """Returns the context `(batch, time, query heads, dim)`."""
         batch, heads, groups, target, _ = ops.shape(weights)
-        context = ops.einsum(
-            "bhrts,bhsd->bthrd",
-            ops.cast(weights, memory.values.dtype),
-            memory.values,
-        )
+        weights = ops.cast(weights, memory.values.dtype)
+        axis = _axis_of_one(target, groups)
+        if axis is None:
+            context = ops.einsum("bhrts,bhsd->bthrd", weights, memory.values)
+        else:
+            weights = ops.squeeze(weights, axis)
+            context = ops.matmul(weights, memory.values)
+            if axis == 2:
+                context = ops.swapaxes(context, 1, 2)
         shape = (batch, target, heads * groups, memory.values.shape[-1])
-        return ops.reshape(context, shape)
+        return reshape(context, shape)
+
+
+def _axis_of_one(target, group):
+    """Returns the axis of `(batch, heads, group, target, source)` of size 1.
+
+    It is None if the sizes are larger or not known.
+    """
+    for axis, size in ((3, target), (2, group)):
+        if isinstance(size, int) and size == 1:
+            return axis
+    return None
 
 
 class ManyHeads(ProjectedHeads):
@@ -154,7 +180,7 @@ class ManyHeads(ProjectedHeads):
         return x
 
     def queries(self, x):
-        queries = self.placed(projections(self._layer).query(x))
+        queries = self.placed(project(projections(self._layer).query, x))
         return queries / math.sqrt(self._width)
 
     def keys(self, x):
@@ -167,13 +193,13 @@ class ManyHeads(ProjectedHeads):
         dense = projections(self._layer)
         if dense.gate is not None:
             context = context * dense.gate(query)
-        return dense.output(context)
+        return project(dense.output, context)
 
 
 def _unmasked(dense, x):
-    """Calls a layer without the input's mask, of which it would warn."""
+    """Projects without the input's mask, of which a layer would warn."""
     mask = get_keras_mask(x)
     set_keras_mask(x, None)
-    projected = dense(x)
+    projected = project(dense, x)
     set_keras_mask(x, mask)
     return projected

@@ -12,6 +12,7 @@ from keras_attn.incremental.registry import stepper_for
 from keras_attn.incremental.stepper import Stepper
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import set_keras_mask
+from keras_attn.layers.attention.heads import apply_to_rows
 
 
 @stepper_for(keras.Operation)
@@ -25,6 +26,7 @@ class PositionWiseStepper(Stepper):
     def __init__(self, call):
         super().__init__(call)
         refuse_mixing(call)
+        self._takes_vectors = _takes_vectors(call)
         # The arguments with None in the place of what a step reads.
         self._others = {
             name: keras.tree.map_structure(
@@ -50,6 +52,8 @@ class PositionWiseStepper(Stepper):
     def step(self, inputs, prepared, state, position):
         constants, masks = prepared
         first = next(x for x in keras.tree.flatten(inputs) if x is not None)
+        if self._takes_vectors:
+            return apply_to_rows(self.layer, first), None, state
         if first.shape[1] is None and not _is_known(self.layer):
             return self._by_rows(inputs, constants, masks), None, state
         for value, mask in zip(constants, masks, strict=True):
@@ -107,6 +111,19 @@ def as_rows(x):
 def as_beams(x, beams):
     """`(batch * beams, 1, ...)` -> `(batch, beams, ...)`."""
     return ops.reshape(x, (-1, beams, *x.shape[2:]))
+
+
+def _takes_vectors(call):
+    """Whether a call gives the same for `(rows, dim)` as with a third axis.
+
+    `Dense` has ten operations more for three axes.
+    """
+    if type(call.layer) is not keras.layers.Dense:
+        return False
+    activation = call.layer.activation
+    ours = getattr(activation, "__module__", "").partition(".")[0] == "keras"
+    (x,) = call.input_tensors
+    return ours and len(x.shape) == 3
 
 
 def _is_known(operation):

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_attn.backend import cumulative_logsumexp
+from keras_attn.backend import custom_gradient
 from keras_attn.layers.alignments.alignment import Alignment
 
 _SMALLEST = 1e-37  # about the least float32 that no processor rounds to zero
@@ -209,7 +210,7 @@ def _parallel(energy, allowed, previous):
     return ops.exp(log_stop + reached)
 
 
-@ops.custom_gradient
+@custom_gradient
 def _linear_recurrence(factor, added):
     """Returns `y[j] = factor[j] · y[j-1] + added[j]` along the last axis.
 

@@ -215,6 +215,8 @@ def join_axes(x):
     """Joins the first two axes into one."""
     # Not -1, which cannot be computed for a source without positions.
     rows, columns, *rest = ops.shape(x)
+    if isinstance(columns, int) and columns == 1:
+        return ops.squeeze(x, 1)
     return ops.reshape(x, (rows * columns, *rest))
 
 

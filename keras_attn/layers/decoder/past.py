@@ -8,6 +8,7 @@ position each step, and a step costs what has been decoded.
 
 from keras import ops
 
+from keras_attn.backend import reshape
 from keras_attn.layers.attention import Memory
 from keras_attn.layers.attention.heads import join_axes
 from keras_attn.layers.decoder.state import Past
@@ -74,7 +75,7 @@ class OwnPast:
             _row_each(query), memory, draws=draws, training=training
         )
         context = attended.context
-        return ops.reshape(context, (batch, beams, context.shape[-1]))
+        return reshape(context, (batch, beams, context.shape[-1]))
 
     def memory(self, past):
         """Returns the states that may be looked at, as a `Memory`.
@@ -109,7 +110,7 @@ def written(buffer, x, step):
         step: Number of positions so far, int32 `(batch, beams)`; or `()`
             where the buffer grows.
     """
-    x = ops.reshape(x, (*ops.shape(buffer)[:-2], 1, buffer.shape[-1]))
+    x = reshape(x, (*ops.shape(buffer)[:-2], 1, buffer.shape[-1]))
     if isinstance(step, tuple):
         return ops.concatenate([buffer, x], axis=-2)
     length = ops.shape(buffer)[-2]

@@ -13,6 +13,7 @@ Computing again what is cheap is the technique of
 
 from keras import ops
 
+from keras_attn.backend import custom_gradient
 from keras_attn.backend import tanh_gradient
 
 
@@ -34,7 +35,7 @@ def mixture(weights, query, keys, kernel, bias):
         dtype of the weights.
     """
 
-    @ops.custom_gradient
+    @custom_gradient
     def mixed(weights, query, keys, kernel, bias):
         _, logits = _logits(query, keys, kernel, bias, weights.dtype)
         norms = ops.logsumexp(logits, axis=-1)
@@ -79,7 +80,7 @@ def spoken(query, keys, columns):
         Tensor of shape `(batch, steps, source)`.
     """
 
-    @ops.custom_gradient
+    @custom_gradient
     def scores(query, keys, columns):
         hidden = _hidden(query, keys)
         found = ops.matmul(hidden, ops.expand_dims(columns, -1))

@@ -16,6 +16,7 @@ import keras
 from keras import ops
 
 from keras_attn.backend import as_one_operation
+from keras_attn.backend import custom_gradient
 from keras_attn.backend import fold
 from keras_attn.backend import tanh_gradient
 from keras_attn.layers.scores.blocks import Blocks
@@ -98,7 +99,7 @@ def _plain(query, keys, v, extra=None):
     return _product(ops.tanh(hidden if extra is None else hidden + extra), v)
 
 
-@ops.custom_gradient
+@custom_gradient
 def _product(hidden, v):
     """Multiplies `hidden (batch, target, source, units)` by `v (units, 1)`."""
 
@@ -151,7 +152,7 @@ def _by_size(query, keys, v):
         blocks = _fitting(query, keys)
         return _backward(gradient, query, keys, v, blocks)
 
-    @ops.custom_gradient
+    @custom_gradient
     def scores(query, keys, v):
         def all_at_once():
             hidden = _hidden(query, keys)
@@ -200,7 +201,7 @@ def _fitting(query, keys):
 def _blockwise(query, keys, v, blocks):
     """Scores block by block, and computes the gradient block by block."""
 
-    @ops.custom_gradient
+    @custom_gradient
     def scores(query, keys, v):
         def gradient(*args, upstream=None):
             upstream = _only(args, upstream)
