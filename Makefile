@@ -85,6 +85,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/shortlist.py
 	$(RUN) tests/benchmarks/adopted.py
 	$(RUN) tests/benchmarks/onnx_runtime.py
+	$(RUN) tests/benchmarks/xla.py
 	$(RUN) tests/benchmarks/clients.py
 	$(RUN) tests/benchmarks/endurance.py
 	$(RUN) tests/benchmarks/hostile.py

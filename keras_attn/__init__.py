@@ -88,6 +88,7 @@ _NEED_TENSORFLOW = {
     "Translations": "decoding.translator",
     "Translator": "decoding.translator",
     "WordPiece": "text",
+    "XLASizes": "decoding.xla_sizes",
 }
 
 # What needs TensorFlow is left out: `*` works without it.

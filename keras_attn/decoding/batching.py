@@ -97,26 +97,25 @@ class Buckets:
         else:
             lengths = tf.minimum(tf.add_n(lengths), self._max_length)
             alike = are_alike(tf.reduce_min(lengths), tf.reduce_max(lengths))
-        # Most batches skip the loop: its overhead is a fifth of a small call.
-        return tf.cond(
+        order, ends = tf.cond(
             alike | (tf.size(lengths) < 2),
-            lambda: run(
-                self._cut(inputs) if self._most is None else inputs, others
-            ),
-            lambda: self._in_turn(run, inputs, others, lengths),
+            lambda: (tf.range(tf.size(lengths)), tf.size(lengths)[None]),
+            lambda: self._split(lengths),
         )
+        return self._in_turn(run, inputs, others, order, ends)
 
-    def _ends(self, lengths):
-        """Returns the ends of the buckets of rows in the order of lengths."""
-        if self._most is not None:
-            return ends_of_buckets(lengths, self._most)
-        _, _, counts = tf.unique_with_counts(lengths)
-        return tf.cumsum(counts)
-
-    def _in_turn(self, function, inputs, others, lengths):
+    def _split(self, lengths):
+        """Returns the order of rows by length, and the ends of the buckets."""
         order = tf.argsort(lengths, stable=True)
-        ends = self._ends(tf.gather(lengths, order))
+        lengths = tf.gather(lengths, order)
+        if self._most is not None:
+            return order, ends_of_buckets(lengths, self._most)
+        _, _, counts = tf.unique_with_counts(lengths)
+        return order, tf.cumsum(counts)
 
+    def _in_turn(self, function, inputs, others, order, ends):
+        # The function stands at one place, also for batches of one bucket. A
+        # second place would cost half a second more when a graph first runs.
         def run(bucket, first, *found):
             end = ends[bucket]
             rows = order[first:end]

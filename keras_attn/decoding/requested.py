@@ -130,6 +130,13 @@ class RequestOptions(Mapping):
             errors.append(tf.where(fine, "", tf.strings.join(received)))
         return errors
 
+    def own(self, rows):
+        """Returns the search's own options, tensors `(rows,)` by name."""
+        return {
+            name: tf.fill([rows], tf.cast(self._own(name), dtype))
+            for name, dtype in self.items()
+        }
+
     def with_own(self, options, bad):
         """Returns options with the search's own for `OWN` and bad rows."""
         return self.checked(

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 from keras_attn import arguments
 from keras_attn.caller import warn
+from keras_attn.decoding.translator import model_trial
+from keras_attn.decoding.translator.sources import open_axes
+from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.export.onnx import Onnx
 from keras_attn.export.progress import Progress
 from keras_attn.export.progress import require_verbose
@@ -15,11 +18,11 @@ from keras_attn.export.tf_saved_model.guards import OfLengths
 from keras_attn.export.tf_saved_model.guards import OfSizes
 from keras_attn.export.tf_saved_model.lengths import Measured
 from keras_attn.export.tf_saved_model.lengths import longest_of
-from keras_attn.export.tf_saved_model.lengths import open_axes
 from keras_attn.export.tf_saved_model.lengths import warn_of_padding
 from keras_attn.export.tf_saved_model.rows import MAX_ROWS
 from keras_attn.export.tf_saved_model.signatures import Signatures
 from keras_attn.export.tf_saved_model.steps import require_rules
+from keras_attn.export.tf_saved_model.warm_up import MOST_SIZES
 from keras_attn.export.tf_saved_model.warm_up import write_warm_up
 from keras_attn.export.tf_saved_model.weights import StoredWeights
 from keras_attn.export.tf_saved_model.weights import require_stored
@@ -35,7 +38,7 @@ def export(
     directory,
     version: int | None = None,
     signatures=(),
-    jit_compile: bool | None = None,
+    jit_compile: bool | XLASizes | None = None,
     weights: str = "float32",
     lengths: bool | None = None,
     buckets: int | None = None,
@@ -60,8 +63,12 @@ def export(
         directory: Directory of the versions, a server's `model_base_path`.
         version: Number of the version. Defaults to the next one.
         signatures: Names of signatures beside the plain ones, or `"all"`.
-        jit_compile: Whether XLA compiles the search. Defaults to `False`,
-            with a warning if the translator itself compiles.
+        jit_compile: Whether XLA compiles the search, or the `XLASizes` for
+            which it does; `True` stands for those of the translator, or else
+            the default ones. Requests are padded to these sizes, and larger
+            ones run without XLA. The warm-up requests compile all sizes
+            before a server answers. Defaults to `False`, with a warning if
+            the translator itself compiles.
         weights: How float32 matrices are stored: `"float32"`, `"bfloat16"`
             or `"int8"`. They are float32 again before they are used.
         lengths: Whether features of any size get an additional input
@@ -71,8 +78,7 @@ def export(
         buckets: Most buckets into which a batch of texts is split by length.
             They are decoded one after another, each padded to its own longest
             text, which keeps a long text from slowing short ones down. 1
-            decodes all together. Defaults to 4, and under XLA to 1, as XLA
-            compiles a search for the sizes of each bucket.
+            decodes all together. Defaults to 4.
         format: `"tf_saved_model"` or `"onnx"`.
         max_rows: Most rows of a request; one with more is refused before it
             takes memory. `None` for any number. A server that joins requests
@@ -104,13 +110,15 @@ def export(
             "such a server; `jit_compile=False` exports without XLA and "
             "without this warning."
         )
-    jit_compile = bool(jit_compile)
+    if jit_compile is True and translator.jit_compile:
+        jit_compile = translator.jit_compile
+    sizes = XLASizes.of(jit_compile or False)
     if translator.pipeline.of_one_length:
         _warn_of_lengths(names, format)
     if format == "onnx":
         Onnx.require_options(
             names,
-            jit_compile=jit_compile,
+            jit_compile=sizes is not None,
             weights=weights,
             lengths=lengths,
             buckets=buckets,
@@ -120,7 +128,7 @@ def export(
         progress = Progress(verbose, Onnx.STEPS)
         onnx = Onnx(translator, progress)
         return write_version(directory, version, onnx.write)
-    if jit_compile and translator.shortlist is not None:
+    if sizes is not None and translator.shortlist is not None:
         raise ValueError(
             "XLA cannot compile a search with a shortlist, whose number of "
             "tokens varies. Received: jit_compile=True. Leave it out."
@@ -133,7 +141,9 @@ def export(
     longest = longest_of(translator.pipeline.sources.specs, max_source_length)
     _check_lengths(translator, lengths)
     _check_buckets(translator, buckets)
-    pipeline = translator.pipeline.for_export(jit_compile, buckets)
+    if sizes is not None:
+        sizes = _sizes_of(translator, sizes, max_rows)
+    pipeline = translator.pipeline.for_export(sizes, buckets)
 
     def write(unfinished):
         options = weights, max_rows, lengths, longest, verbose
@@ -154,6 +164,39 @@ def require_format(format):
             f"`format` must be one of {FORMATS}. Received: format={format!r}. "
             "TensorFlow Serving reads the first, ONNX Runtime the second."
         )
+
+
+def _sizes_of(translator, sizes, max_rows):
+    """Returns the sizes for which XLA compiles the search of an export."""
+    pipeline = translator.pipeline
+    by_default = sizes.rows is None
+    sizes = model_trial.xla_sizes(
+        sizes,
+        translator.models,
+        pipeline.cut,
+        translator.search,
+        pipeline.sources,
+        pipeline.examples,
+        pipeline.of_one_length,
+    )
+    if max_rows is not None:  # a smaller size is enough for the largest request
+        before = zip(sizes.rows, (0, *sizes.rows), strict=False)
+        rows = tuple(x for x, smaller in before if smaller < max_rows)
+        if rows != sizes.rows and not by_default:
+            raise ValueError(
+                "XLA need not compile for more rows than a request may have. "
+                f"Received: {sizes} and max_rows={max_rows}. Leave such "
+                "numbers out, `XLASizes(rows=...)`."
+            )
+        sizes = dataclasses.replace(sizes, rows=rows)
+    if len([*sizes]) > MOST_SIZES:
+        raise ValueError(
+            f"An export has at most {MOST_SIZES} sizes that XLA compiles for, "
+            "since each needs a warm-up request, and TensorFlow Serving reads "
+            f"1,000 of them. Received: {len([*sizes])} sizes, {sizes}. Pass "
+            "fewer."
+        )
+    return sizes
 
 
 def _warn_of_lengths(names, format):
@@ -242,7 +285,7 @@ def _write(
                 directory,
                 archive.functions,
                 signatures,
-                rows=min(2, max_rows or 2),
+                most=max_rows,
                 longest=longest,
             )
 

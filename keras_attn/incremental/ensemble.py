@@ -182,6 +182,11 @@ class Ensemble:
         return all(x.rows_leave for x in self.members)
 
     @property
+    def slow_alone(self) -> bool:
+        """Whether XLA runs one hypothesis slower than two."""
+        return any(x.slow_alone for x in self.members)
+
+    @property
     def models(self) -> tuple[keras.Model, ...]:
         """The models that decode together."""
         return tuple(x.model for x in self.members)

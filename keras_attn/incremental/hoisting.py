@@ -210,6 +210,7 @@ class _Either(Stepper):
         self._plain, self._hoisted = plain, hoisted
         self.attends, self.outputs = plain.attends, plain.outputs
         self.rows_leave = plain.rows_leave
+        self.slow_alone = plain.slow_alone
         self.reads = hoisted.reads
 
     def start(self, prepared, batch, beams, max_length):

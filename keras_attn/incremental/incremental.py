@@ -329,6 +329,11 @@ class Incremental:
         return self._path.rows_leave
 
     @property
+    def slow_alone(self) -> bool:
+        """Whether XLA runs one hypothesis slower than two."""
+        return self._path.slow_alone
+
+    @property
     def models(self) -> tuple[keras.Model, ...]:
         """The model in a tuple, as an `Ensemble` returns its models."""
         return (self.model,)

@@ -96,6 +96,11 @@ class Path:
         return all(x.rows_leave for x in self.steppers)
 
     @property
+    def slow_alone(self):
+        """Whether XLA runs one hypothesis slower than two."""
+        return any(x.slow_alone for x in self.steppers)
+
+    @property
     def variables(self):
         """The variables of all layers that the path runs."""
         layers_ = [x for x in self.operations if isinstance(x, keras.Layer)]

@@ -52,6 +52,8 @@ class Stepper:
     # Whether rows that are done may leave a batch between two steps. Set it if
     # every tensor of `prepare()` and of a state has a row for each source.
     rows_leave = False
+    # whether XLA runs one hypothesis slower than two, as it does `EinsumDense`
+    slow_alone = False
     # the longest target that it takes, None for any length
     longest: int | None = None
     # What an error says if the model uses an output that `outputs` lacks.

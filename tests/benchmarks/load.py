@@ -14,6 +14,7 @@ import collections
 import concurrent.futures
 import multiprocessing
 import os
+import random
 import time
 
 import numpy as np
@@ -52,7 +53,8 @@ def main():
 def measure(address, model, text, clients, seconds, max_length=None):
     """Returns the seconds of each answered call, and refusals by code.
 
-    With `max_length` clients ask `options` for texts of at most that length.
+    `text` is what all clients ask for, or a list from which they draw. With
+    `max_length` they ask `options` for texts of at most that length.
     """
     processes = min(clients, os.cpu_count() or 1)
     shares = [len(range(i, clients, processes)) for i in range(processes)]
@@ -94,7 +96,10 @@ def ask_together(barrier, address, model, text, clients, seconds, max_length):
         barrier.wait(60)
         end = time.perf_counter() + seconds
         found = list(
-            pool.map(lambda each: ask(each, text, end, max_length), connected)
+            pool.map(
+                lambda i: ask(connected[i], text, end, max_length, i),
+                range(clients),
+            )
         )
     for client in connected:
         client.close()
@@ -102,15 +107,18 @@ def ask_together(barrier, address, model, text, clients, seconds, max_length):
     return times, sum((x for _, x in found), collections.Counter())
 
 
-def ask(client, text, end, max_length):
+def ask(client, text, end, max_length=None, seed=0):
     """Asks until `end`; calls that come back later do not count."""
     times, refused = [], collections.Counter()
+    texts = [text] if isinstance(text, str) else text
+    draw = random.Random(seed)
     while (start := time.perf_counter()) < end:
+        one = draw.choice(texts)
         try:
             if max_length is None:
-                client.predict([text])
+                client.predict([one])
             else:
-                client.translate([text], options={"max_length": max_length})
+                client.translate([one], options={"max_length": max_length})
         except ServingError as error:
             refused[error.code.name] += 1
             time.sleep(0.01)  # a refusal comes at once

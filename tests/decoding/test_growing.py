@@ -133,8 +133,9 @@ def test_xla_finds_the_same_in_two_loops(name, search, models):
 @pytest.mark.parametrize("name", ["heads", "additive, fed back"])
 def test_xla_decodes_a_single_text_twice_where_that_is_faster(name, models):
     made = translator(models(name), "greedy", 9, jit_compile=True)
-    assert made.pipeline._is_slow_alone == (name == "heads")
-    assert not translator(models(name), "beam", 9).pipeline._is_slow_alone
+    assert made.pipeline.sizes.rows[0] == (2 if name == "heads" else 1)
+    beams = translator(models(name), "beam", 9, jit_compile=True)
+    assert beams.pipeline.sizes.rows[0] == 1
     plain = translator(models(name), "greedy", 9)
     for lines in ([LINES[4]], [], LINES[:2]):
         found = made(lines)

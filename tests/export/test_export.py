@@ -503,7 +503,7 @@ def test_cudnn_is_off_while_tracing_and_on_again(toys, tmp_path, monkeypatch):
     ]
     seen = []
 
-    def trace(graph, inputs, request):
+    def trace(graph, inputs, request, compiled):
         seen.extend(x.use_cudnn for x in cells)
         raise InterruptedError
 

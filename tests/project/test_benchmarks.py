@@ -65,7 +65,15 @@ def test_onnx_runtime_is_measured_beside_tensorflow(tmp_path):
 def test_a_transformer_is_timed(tmp_path):
     """CTranslate2 stands beside it where that is installed."""
     printed = smoke("transformer.py", tmp_path)
-    for row in ("| Translator | 10 |", "| Translator, ids | 10 |", "together"):
+    rows = "| Translator | 10 |", "| Translator, ids | 10 |", "together"
+    for row in (*rows, "| operations a step |"):
+        assert row in printed
+
+
+@pytest.mark.full
+def test_an_export_compiled_by_xla_is_measured_beside_the_plain_one(tmp_path):
+    printed = smoke("xla.py", tmp_path)
+    for row in ("| 1 |", "| 3 |", "| XLA |", "| plain |", "| one version |"):
         assert row in printed
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_attn.backend import as_graph
 from keras_attn.caller import warn
+from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.graph.probabilities import are_probabilities
 from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental.refuse import in_short
@@ -118,6 +119,69 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
             + " `forbidden=['<unk>']` keeps `<unk>` out of any output."
         )
     return sources, padding_matters
+
+
+def xla_sizes(sizes, models, cut, search, sources, examples, padding_matters):
+    """Returns the sizes for which XLA compiles a search, without defaults.
+
+    Raises:
+        ValueError: If padding to these sizes changes what the models compute,
+            or if the sizes do not fit the sources.
+    """
+    axes = open_axes(sources.input_specs)
+    longest = [text.longest_source for _, text in sources.texts]
+    numbers = {number for number, _ in sources.texts}
+    of_features = [x for x in axes if x[0] not in numbers]
+    found = sizes.for_model(
+        # Several hypotheses are never alone.
+        cut.slow_alone and search.streams,
+        None if of_features else max(longest, default=None),
+        bool(axes),
+    )
+    if axes and padding_matters:
+        raise ValueError(
+            "XLA compiles a search for a few sizes, to which sources are "
+            "padded, so padding must not change the output. Received: "
+            "jit_compile, and a model whose output it changes. Does a mask "
+            "reach the decoder? `Embedding(mask_zero=True)` makes one. Else "
+            "leave `jit_compile` out."
+        )
+    if not found.exact and zeros_matter(models, of_features, examples):
+        raise ValueError(
+            "XLA compiles a search for a few sizes, to which features are "
+            "padded with zeros, so these must not change the output. "
+            "Received: jit_compile, and a model whose output they change. "
+            "Does a mask reach the decoder? `Masking()` makes one. Else "
+            "compile for the exact sizes of requests, "
+            "`XLASizes(source=(100, 200), exact=True)`."
+        )
+    return found
+
+
+def zeros_matter(models, axes, examples) -> bool:
+    """Whether zeros past the features change a model's output.
+
+    Args:
+        models: The models.
+        axes: Pairs (input, axis) of the features' axes of any size.
+        examples: `Examples` of all inputs.
+    """
+    if not axes:
+        return False
+    arrays, target = examples
+    padded = list(arrays)
+    for i, axis in axes:
+        sizes = [(0, 2 * (n == axis)) for n in range(padded[i].ndim)]
+        padded[i] = np.pad(padded[i], sizes)
+    return not all(
+        np.allclose(
+            _numbers(model([*arrays, target], training=False)),
+            _numbers(model([*padded, target], training=False)),
+            rtol=1e-2,
+            atol=1e-3,
+        )
+        for model in models
+    )
 
 
 def _many(inputs, texts, target):

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
-import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_attn.backend import without_gradients
 from keras_attn.decoding import Hypotheses
 from keras_attn.decoding import LoopPolicy
 from keras_attn.decoding import Search
@@ -35,8 +36,10 @@ from keras_attn.decoding.translator.results import Report
 from keras_attn.decoding.translator.several import Several
 from keras_attn.decoding.translator.sources import FeatureSource
 from keras_attn.decoding.translator.sources import LineSource
+from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.decoding.translator.sources import report_of
-from keras_attn.keras_internals import layers_within
+from keras_attn.decoding.xla_sizes import Sized
+from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.text.text import Text
 
 
@@ -62,7 +65,7 @@ class Pipeline:
     search: Search
     forbidden: tuple = ()  # ids
     replace_unknown: bool = False
-    jit_compile: bool = False
+    sizes: XLASizes | None = None  # for which XLA compiles the search
     shortlist: Shortlist | None = None
     buckets: int = 1  # most, of like length, which a batch is split into
     # Whether padding changes what the models compute, so that only sources of
@@ -95,20 +98,17 @@ class Pipeline:
             self, sources=sources, target_text=target_text
         )
 
-    def for_export(self, jit_compile, buckets=None):
+    def for_export(self, sizes, buckets=None):
         """Returns this pipeline as an export has it.
 
         Args:
-            jit_compile: Whether XLA compiles the search.
+            sizes: The `XLASizes` for which XLA compiles the search, or None.
             buckets: Most buckets of a batch. Defaults to one for features,
-                which have one size, and under XLA, which would compile a
-                search for the sizes of each.
+                which have one size.
         """
         if buckets is None:
-            buckets = MOST if self.sources.texts and not jit_compile else 1
-        return dataclasses.replace(
-            self, jit_compile=jit_compile, buckets=buckets
-        )
+            buckets = MOST if self.sources.texts else 1
+        return dataclasses.replace(self, sizes=sizes, buckets=buckets)
 
     def decode(self, given: tuple, request: dict) -> Decoded:
         """Decodes a batch of sources, the tensors that `sources` takes."""
@@ -177,7 +177,67 @@ class Pipeline:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
         search = self._in_buckets(self._search(request), self.buckets)
-        return search(inputs, request)
+        plain = functools.partial(search, inputs, request)
+        if self.sizes is None:
+            return plain()
+        request = self._completed(request, inputs)
+        compiled = self._search(request, compiled=True)
+        return self._sized.run(
+            compiled, plain, inputs, request, self.sources.attended
+        )
+
+    @property
+    def _sized(self):
+        texts = dict(self.sources.texts)
+        padding = [
+            texts[i].special.pad if i in texts else 0
+            for i in range(len(self.sources.input_specs))
+        ]
+        prefix = self.search.max_length, self.special.pad
+        axes = open_axes(self.sources.input_specs)
+        return Sized(self.sizes, axes, padding, prefix)
+
+    def warm_up(self) -> None:
+        """Compiles the search for all sizes."""
+        if self.sizes is None:
+            raise ValueError(
+                "`warm_up` compiles a search by XLA. Received: a translator "
+                "without. Make it with `jit_compile=True`."
+            )
+
+        # In a graph, as XLA compiles what is called outside of one separately.
+        @tf.function(
+            input_signature=[self.sources.input_specs], autograph=False
+        )
+        def search(inputs):
+            return self.search_inputs(inputs, {})
+
+        for rows, size in self.sizes:
+            search(tuple(self._example(rows, size)))
+
+    def _example(self, rows, size):
+        """Returns source inputs of so many rows, their open axes of a size."""
+        found = []
+        for spec, x in zip(
+            self.sources.input_specs, self.examples.sources, strict=True
+        ):
+            shape = [rows, *(n or size for n in spec.shape[1:])]
+            found.append(tf.constant(np.resize(x, shape), spec.dtype))
+        return found
+
+    def _completed(self, request, inputs):
+        """Returns a request with all that any has.
+
+        XLA would compile a search for each choice. One for all takes 3 % more
+        time.
+        """
+        rows = tf.shape(inputs[0])[0]
+        own = self.search.request_options.own(rows)
+        return {
+            "prefix": tf.zeros([rows, 0], tf.int32),
+            **request,
+            "options": own | request.get("options", {}),
+        }
 
     def _in_buckets(self, function, most=1):
         """Returns a function of rows that runs at most so many buckets.
@@ -202,10 +262,10 @@ class Pipeline:
             shape=[rows], minval=0, maxval=tf.int32.max, seed=0, seed2=0
         )
 
-    def _search(self, request):
+    def _search(self, request, compiled=False):
         """Returns the function for requests with these keys, traced once."""
         options = sorted(request.get("options", ()))
-        key = (*sorted(request), *options)
+        key = (compiled, *sorted(request), *options)
         if key not in self._searches:
             specs = {}
             if "prefix" in request:
@@ -214,11 +274,18 @@ class Pipeline:
                 specs["seed"] = tf.TensorSpec([None], tf.int32)
             if "options" in request:
                 specs["options"] = self.search.request_options.specs(options)
+
+            def search(inputs, request):
+                return self.decode_inputs(inputs, request, compiled)
+
             self._searches[key] = tf.function(
-                self.decode_inputs,
+                search,
                 input_signature=[self.sources.input_specs, specs],
-                jit_compile=self.jit_compile or None,
+                jit_compile=compiled or None,
                 autograph=False,
+                # As one operation: in a branch that is not taken each
+                # operation costs time.
+                experimental_attributes={"_noinline": True},
             )
         return self._searches[key]
 
@@ -226,47 +293,37 @@ class Pipeline:
         """Decodes the model's source inputs in a caller's graph."""
         if self.of_one_length:
             return self.search_inputs(inputs, {})
-        return self.decode_inputs(inputs, {})
-
-    def decode_inputs(self, inputs: tuple, request: dict) -> Hypotheses:
-        """Encodes and searches: the function that `search_inputs` compiles."""
-        rows, slow_alone = tf.shape(inputs[0])[0], self._is_slow_alone
-        if slow_alone:
+        if self.sizes is None:
+            return self.decode_inputs(inputs, {})
+        # XLA may compile the caller's graph. Is one row slower than two there?
+        rows = tf.shape(inputs[0])[0]
+        if min(self.sizes.rows or (1,)) > 1:
             twice = tf.range(tf.where(rows == 1, 2, rows)) % tf.maximum(rows, 1)
-            inputs, request = tf.nest.map_structure(
-                lambda x: tf.gather(x, twice), (inputs, request)
-            )
-        with self.scope():
+            inputs = tuple(tf.gather(x, twice) for x in inputs)
+        found = self.decode_inputs(inputs, {}, compiled=True)
+        return tf.nest.map_structure(lambda x: x[:rows], found)
+
+    def decode_inputs(
+        self, inputs: tuple, request: dict, compiled: bool = False
+    ) -> Hypotheses:
+        """Encodes and searches: the function that `search_inputs` compiles.
+
+        Args:
+            inputs: The model's source inputs.
+            request: The result of `with_ids()`.
+            compiled: Whether XLA may compile it.
+        """
+        with self.scope(), without_gradients():
             encoded = self.cut.encode(*inputs)
             search_input, subset = self.search_input(
-                inputs, encoded, request, hoists=True
+                inputs, encoded, request, hoists=True, compiled=compiled
             )
             found = Loop(self.search, search_input)()
             width = tf.shape(found.alignments)[3]
-            found = found._replace(
+            return found._replace(
                 tokens=self._ids(found, subset),
                 columns=self.columns(inputs, encoded, width),
             )
-        if slow_alone:
-            found = tf.nest.map_structure(lambda x: x[:rows], found)
-        return found
-
-    @property
-    def _is_slow_alone(self):
-        """Whether XLA runs one row slower than two.
-
-        It does with the products of `EinsumDense`, which
-        `MultiHeadAttention` has. Then one row is decoded twice.
-        """
-        return (
-            self.jit_compile
-            and self.search.streams
-            and any(
-                isinstance(layer, keras.layers.EinsumDense)
-                for model in self.models
-                for layer in layers_within(model)
-            )
-        )
 
     def _ids(self, found, subset):
         """Returns the ids of tokens, padded as the target text pads."""
@@ -279,7 +336,12 @@ class Pipeline:
         return tf.where(real, tokens, pad)
 
     def search_input(
-        self, inputs: tuple, encoded, request: dict, hoists: bool = False
+        self,
+        inputs: tuple,
+        encoded,
+        request: dict,
+        hoists: bool = False,
+        compiled: bool = False,
     ) -> tuple:
         """Returns the input of the search.
 
@@ -289,6 +351,7 @@ class Pipeline:
             request: The result of `with_ids()`.
             hoists: Whether constant products are hoisted out of the steps,
                 which pays in a loop.
+            compiled: Whether XLA may compile the loop.
 
         Returns:
             The `SearchInput`, and the `VocabularySubset` whose columns its
@@ -300,7 +363,7 @@ class Pipeline:
         rows = tf.shape(inputs[0])[0]
         model = self.step_model(encoded, rows, nowhere=nowhere)
         if hoists:
-            model = model.hoisted(self.jit_compile)
+            model = model.hoisted(compiled)
         found = SearchInput(
             model=model,
             start_token=self.special.start[-1],
@@ -312,7 +375,7 @@ class Pipeline:
             seed=request.get("seed"),
             options=request.get("options"),
             padding=self.special.pad,
-            policy=self._policy(inputs),
+            policy=self._policy(inputs, compiled),
         )
         if self.shortlist is None:
             return found, None
@@ -328,11 +391,11 @@ class Pipeline:
         found = found._replace(model=model.restricted(subset))
         return subset.restrict(found), subset
 
-    def _policy(self, inputs):
+    def _policy(self, inputs, compiled):
         if tf.executing_eagerly():
             # All places: Keras warns of a softmax over a single position.
             return LoopPolicy("fixed")
-        if self.jit_compile:
+        if compiled:
             return LoopPolicy("two loops")
         return LoopPolicy(
             "growing",
@@ -419,7 +482,7 @@ class Pipeline:
 
         def score(inputs, targets):
             read, ids = targets
-            with self.scope():
+            with self.scope(), without_gradients():
                 outputs = [
                     model([*inputs, read], training=False)
                     for model in self.models

@@ -1,6 +1,7 @@
 """Saves a `Translator` in a directory: models, vocabularies, options."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import keras
 from keras_attn.decoding import Search
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_files
+from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.text.files import beside
 from keras_attn.text.files import files_of_sources
 from keras_attn.text.text import Text
@@ -42,7 +44,7 @@ def save(translator, directory: pathlib.Path) -> None:
         "source_text": source_text,
         "search": search,
         "search_options": search_options,
-        "jit_compile": translator.jit_compile,
+        "jit_compile": _written_sizes(translator.jit_compile),
         "forbidden": translator.forbidden,
         "replace_unknown": translator.replace_unknown,
         "shortlist": translator.shortlist is not None,
@@ -166,6 +168,8 @@ def load(
         source_text = Text.load(directory / "source.txt", custom_objects)
     with keras.saving.custom_object_scope(custom_objects or {}):
         made = search.from_config(options.pop("search_options"))
+    if isinstance(options.get("jit_compile"), dict):
+        options["jit_compile"] = XLASizes(**options["jit_compile"])
     return options | {
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
@@ -173,6 +177,13 @@ def load(
         "target_text": Text.load(directory / "target.txt", custom_objects),
         "search": made,
     }
+
+
+def _written_sizes(jit_compile):
+    """Returns the argument `jit_compile` as JSON has it."""
+    if isinstance(jit_compile, XLASizes):
+        return dataclasses.asdict(jit_compile)
+    return jit_compile
 
 
 def _written(search: Search) -> tuple[str, dict]:

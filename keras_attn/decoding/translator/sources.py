@@ -265,6 +265,16 @@ class FeatureSource:
         return tuple(arrays)
 
 
+def open_axes(specs) -> list[tuple[int, int]]:
+    """Returns (index of the input, axis) of every axis without fixed size."""
+    return [
+        (i, axis)
+        for i, spec in enumerate(specs)
+        for axis, size in enumerate(spec.shape)
+        if axis and size is None
+    ]
+
+
 def report_of(text: Text, strings, ids) -> Report:
     """Reports which strings were cut or empty, and their unknown tokens."""
     unknown = tf.cast(ids == text.special.unknown, tf.int32)

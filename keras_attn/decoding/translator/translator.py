@@ -40,6 +40,7 @@ from keras_attn.decoding.translator.stream import Stream
 from keras_attn.decoding.translator.stream import require_streamable
 from keras_attn.decoding.translator.stream import run
 from keras_attn.decoding.translator.targets import read as targets_of
+from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.models.adopted import Options
 from keras_attn.placement import anywhere
 from keras_attn.text.text import Text
@@ -70,8 +71,12 @@ class Translator:
         target_text: `Text` of the target.
         search: A `Search`: `GreedySearch`, `BeamSearch`, `Sampling` or one
             of your own. Defaults to `BeamSearch()`.
-        jit_compile: Whether XLA compiles the search, once for each shape of
-            a batch. This pays for small models that see few shapes.
+        jit_compile: Whether XLA compiles the search, which pays for batches
+            of few rows. `True` compiles for the default sizes of
+            `keras_attn.XLASizes`, which may be passed instead. Batches are
+            padded to the next size, and larger ones run without XLA.
+            `warm_up()` compiles all sizes; without it the first batch of each
+            takes seconds.
         forbidden: List of target tokens that no output may contain, such as
             `"<unk>"`.
         replace_unknown: Whether the source token with most attention
@@ -120,7 +125,7 @@ class Translator:
         source_text: Text | Mapping[str, Text] | None,
         target_text: Text,
         search: Search | None = None,
-        jit_compile: bool = False,
+        jit_compile: bool | XLASizes = False,
         forbidden: Sequence[str] = (),
         replace_unknown: bool = False,
         shortlist: Shortlist | None = None,
@@ -145,6 +150,7 @@ class Translator:
                 f"recompute={recompute!r}"
             )
         requirements.require_texts(source_text, target_text)
+        sizes = XLASizes.of(jit_compile)
         self.jit_compile = jit_compile
         forbidden_ids = requirements.forbidden_ids(forbidden, target_text)
         self.forbidden = tuple(forbidden)
@@ -185,6 +191,16 @@ class Translator:
             requirements.require_listable(
                 shortlist, sources, target_text, self.search, jit_compile
             )
+        if sizes is not None:
+            sizes = model_trial.xla_sizes(
+                sizes,
+                self.models,
+                cut,
+                self.search,
+                sources,
+                examples,
+                padding_matters,
+            )
         self.pipeline = Pipeline(
             models=self.models,
             cut=cut,
@@ -194,7 +210,7 @@ class Translator:
             search=self.search,
             forbidden=forbidden_ids,
             replace_unknown=replace_unknown,
-            jit_compile=jit_compile,
+            sizes=sizes,
             shortlist=shortlist,
             of_one_length=padding_matters,
         )
@@ -574,8 +590,6 @@ class Translator:
             self.pipeline.sources.lengths(rows),
             batch_size,
             self.search.max_length,
-            # XLA would compile a search for the sizes of each bucket.
-            most=1 if self.jit_compile else batching.MOST,
         )
 
     def _compiled(self, name, specs):
@@ -584,15 +598,29 @@ class Translator:
         with _TRACING, without_warnings_of_keras():
             if key not in self._functions:
                 # The lengths of a batch are alike, so no graph splits it.
-                pipeline = dataclasses.replace(
-                    self.pipeline, of_one_length=False
-                )
+                pipeline = self.pipeline
+                if pipeline.of_one_length:
+                    pipeline = dataclasses.replace(
+                        pipeline, of_one_length=False
+                    )
                 self._functions[key] = tf.function(
                     getattr(pipeline, name),
                     input_signature=[self.pipeline.sources.specs, specs],
                     autograph=False,
                 ).get_concrete_function()
         return self._functions[key]
+
+    def warm_up(self) -> None:
+        """Compiles the search for all its `XLASizes`, so that no call waits.
+
+        It takes a few seconds for each size.
+
+        Raises:
+            ValueError: If XLA does not compile the search.
+        """
+        self._refresh()
+        with _TRACING, without_warnings_of_keras():
+            self.pipeline.warm_up()
 
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
         """Decodes the model's source inputs, inside a caller's graph too."""
@@ -671,7 +699,7 @@ class Translator:
         directory,
         version: int | None = None,
         signatures: Sequence[str] | str = (),
-        jit_compile: bool | None = None,
+        jit_compile: bool | XLASizes | None = None,
         weights: str = "float32",
         lengths: bool | None = None,
         buckets: int | None = None,
@@ -695,8 +723,10 @@ class Translator:
                 `"strings"`.
             jit_compile: Whether XLA compiles the search on the server, which
                 then needs a flag: `--xla_cpu_compilation_enabled` or
-                `--xla_gpu_compilation_enabled`. Defaults to `False`, with a
-                warning if the translator itself compiles.
+                `--xla_gpu_compilation_enabled`. As for the translator,
+                `XLASizes` may be passed; the server compiles all of them
+                before it answers. Defaults to `False`, with a warning if the
+                translator itself compiles.
             weights: How matrices are stored: `"float32"`, `"bfloat16"`, half
                 as large, or `"int8"`, a quarter as large. They are float32
                 again before a search begins.
@@ -707,7 +737,7 @@ class Translator:
             buckets: Most buckets into which a batch of texts is split by
                 length; they are decoded one after another, which keeps a long
                 text from slowing short ones down. 1 decodes all together,
-                which may be faster on a GPU. Defaults to 4, and to 1 under XLA.
+                which may be faster on a GPU. Defaults to 4.
             format: `"tf_saved_model"` or `"onnx"`. An ONNX model has none of
                 the other options but `verbose`.
             max_rows: Most rows of a request. One with more is refused before

@@ -29,7 +29,7 @@ class Ids:
 
     def __init__(self, pipeline):
         self._pipeline = dataclasses.replace(
-            pipeline, for_onnx=True, buckets=1, jit_compile=False
+            pipeline, for_onnx=True, buckets=1, sizes=None
         )
         self._sources = pipeline.sources
         self.specs = tuple(self._sources.input_specs)

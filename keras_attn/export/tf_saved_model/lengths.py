@@ -11,11 +11,12 @@ with.
 
 from collections.abc import Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from keras_attn import arguments
 from keras_attn.caller import warn
+from keras_attn.decoding.translator.model_trial import zeros_matter
+from keras_attn.decoding.translator.sources import open_axes
 
 
 class Measured:
@@ -94,33 +95,13 @@ def warn_of_padding(models, specs, examples) -> None:
         specs: A `TensorSpec` for each of their source inputs.
         examples: `Examples` of all their inputs.
     """
-    arrays, target = examples
-    padded = list(arrays)
-    for i, axis in open_axes(specs):
-        sizes = [(0, 2 * (n == axis)) for n in range(padded[i].ndim)]
-        padded[i] = np.pad(padded[i], sizes)
-    for model in models:
-        alone, beside = (
-            np.asarray(model([*x, target], training=False))
-            for x in (arrays, padded)
+    if zeros_matter(models, open_axes(specs), examples):
+        warn(
+            "Zeros past the lengths change the output of this model, so "
+            "a row may be answered differently in a batch with a longer "
+            "one. Does a mask reach the decoder? `Masking()` masks "
+            "features that are zero.",
         )
-        if not np.allclose(alone, beside, rtol=1e-2, atol=1e-3):
-            warn(
-                "Zeros past the lengths change the output of this model, so "
-                "a row may be answered differently in a batch with a longer "
-                "one. Does a mask reach the decoder? `Masking()` masks "
-                "features that are zero.",
-            )
-
-
-def open_axes(specs) -> list[tuple[int, int]]:
-    """Returns (index of the input, axis) of every axis without fixed size."""
-    return [
-        (i, axis)
-        for i, spec in enumerate(specs)
-        for axis, size in enumerate(spec.shape)
-        if axis and size is None
-    ]
 
 
 def longest_of(specs, given) -> dict[tuple[int, int], int]:

@@ -22,7 +22,7 @@ class Module(tf.Module):
     def __init__(self, translator):
         super().__init__(name="translator")
         pipeline = translator.pipeline
-        pipeline = pipeline.for_export(pipeline.jit_compile)
+        pipeline = pipeline.for_export(pipeline.sizes)
         self._pipeline = _Untracked(pipeline)
         variables = {
             x.value.ref(): x.value

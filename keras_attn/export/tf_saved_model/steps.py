@@ -13,10 +13,10 @@ from keras_attn.decoding import POSSIBLE
 from keras_attn.decoding import Written
 from keras_attn.decoding.candidates import log_probabilities
 from keras_attn.decoding.rules import Rules
+from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.export.tf_saved_model import rows
 from keras_attn.export.tf_saved_model.border import Border
 from keras_attn.export.tf_saved_model.lengths import cut
-from keras_attn.export.tf_saved_model.lengths import open_axes
 from keras_attn.incremental import steps_left
 from keras_attn.incremental import with_masks
 from keras_attn.incremental import with_positions

@@ -1,25 +1,28 @@
 """Writes the warm-up requests, which a server runs before any others.
 
-There is one for each signature, since a signature's first run is slow.
+There is one for each signature, since a signature's first run is slow, and one
+for each size for which XLA compiles the search.
 """
 
 import pathlib
 
+import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 _FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
+MOST_SIZES = 980  # requests: a server reads 1,000, with those of signatures
 
 
-def write_warm_up(directory, endpoints, signatures, rows, longest) -> None:
+def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
     """Writes a request for each signature.
 
     Args:
         directory: The version's directory.
         endpoints: The functions of the signatures by name.
         signatures: The `Signatures`.
-        rows: Number of rows of a request, at most 2.
+        most: Most rows of a request, or `None`.
         longest: Largest sizes of features, the result of `longest_of()`.
     """
     path = directory / _FILE
@@ -43,10 +46,83 @@ def write_warm_up(directory, endpoints, signatures, rows, longest) -> None:
                     for spec in signatures.numbers_asked
                 }
                 inputs["prefix"] = tf.constant(["", _prefix(pipeline)])
-            inputs = {name: x[-rows:] for name, x in inputs.items()}
+            inputs = {
+                name: x[-min(2, most or 2) :] for name, x in inputs.items()
+            }
             if name == "encode":  # its outputs are inputs of `step`
                 answers = endpoint(*inputs.values())
             writer.write(_log(name, inputs).SerializeToString())
+        for count, wide in pipeline.sizes or ():
+            if most is not None:  # rows are added to those of a request
+                count = min(count, most)
+            if pipeline.sources.reads_text:
+                log = _log("ids", _ids(pipeline, count, wide))
+            else:
+                log = _log("serving_default", _sized(signatures, count, wide))
+            writer.write(log.SerializeToString())
+
+
+def _ids(pipeline, rows, size):
+    """Returns the inputs of `ids` for which XLA compiles the search."""
+    text = pipeline.sources.text
+    *_, known = text.special.of_text(text.size)
+    return {
+        "ids": tf.fill([rows, size], known),
+        "lengths": tf.fill([rows], size),
+    }
+
+
+def _sized(signatures, rows, size):
+    """Returns inputs of other sources for which XLA compiles the search."""
+    sources = signatures.pipeline.sources
+    lines = {
+        sources.specs[i].name: line_of(text, _before(signatures, size), size)
+        for i, text in sources.texts
+    }
+    inputs = {}
+    for spec in signatures.specs("serving_default"):
+        if spec.name in lines:
+            inputs[spec.name] = tf.fill([rows], lines[spec.name])
+        else:
+            inputs[spec.name] = tf.tile(
+                _example(spec, size)[:1],
+                [rows, *[1] * (len(spec.shape) - 1)],
+            )
+    return inputs
+
+
+def _before(signatures, size):
+    """Returns the next smaller size, whose search is another."""
+    smaller = [x for x in signatures.pipeline.sizes.source if x < size]
+    return max(smaller, default=0)
+
+
+def line_of(text, above: int, most: int) -> str:
+    """Returns a line of more than `above` source ids, but not more than
+    `most`.
+
+    Args:
+        text: A `Text`.
+        above, most: Numbers of ids, special tokens counted.
+    """
+    special = text.special
+    framing = len(special.source_start) + len(special.ends_source)
+    known = [x for x in special.of_text(text.size) if x != special.unknown]
+    counts = range(most - framing, max(0, above - framing), -1)
+    random = np.random.default_rng(0)
+    for chosen in [known[:1], known[-1:], known, known[: len(known) // 2]]:
+        if not chosen:
+            continue
+        ids = [random.choice(chosen, count) for count in counts]
+        for row in ids:
+            line = text.strings(tf.constant(row[None], tf.int32))[0]
+            if above < text.source_ids(line[None]).shape[1] <= most:
+                return line
+    raise ValueError(
+        f"No line was found that is split into {above + 1} to {most} tokens, "
+        "for the warm-up request of a size that XLA compiles for. Received: "
+        f"{text}. Pass other sizes, `XLASizes(source=...)`."
+    )
 
 
 def _log(signature, inputs):

@@ -31,6 +31,7 @@ class BlockStepper(Stepper):
     """
 
     rows_leave = True
+    slow_alone = True
     attends = True
     target_name = "decoder_sequence"
     source_name = "encoder_sequence"

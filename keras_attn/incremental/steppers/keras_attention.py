@@ -18,6 +18,7 @@ _IN_LISTS = layers.Attention, layers.AdditiveAttention
 class HeadsToSourceStepper(CrossAttentionStepper):
     """Attends to the source with several heads."""
 
+    slow_alone = True
     relies_on = None
 
     def __init__(self, call):
@@ -44,6 +45,7 @@ class HeadsToSourceStepper(CrossAttentionStepper):
 class HeadsToPastStepper(SelfAttentionStepper):
     """Attends to the positions so far with several heads."""
 
+    slow_alone = True
     relies_on = None
 
     def __init__(self, call):

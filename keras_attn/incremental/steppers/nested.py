@@ -44,6 +44,7 @@ class NestedStepper(Stepper):
         self.uses_position = self.path.uses_position
         self.attends = self.path.attends
         self.rows_leave = self.path.rows_leave
+        self.slow_alone = self.path.slow_alone
         self.longest = self.path.longest
 
     def with_path(self, path):

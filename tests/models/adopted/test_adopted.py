@@ -198,8 +198,16 @@ def test_requests_streams_and_ensembles(name, translators):
 def test_xla_finds_the_same(name, translators):
     made = published.make(name)
     sources = take(made.sources, [0, 1, 2])
-    compiled = translator(name, jit_compile=True)
-    assert compiled(sources).text == translators[name](sources).text
+    plain = translators[name]
+    if plain.pipeline.of_one_length:
+        with pytest.raises(ValueError, match="padding must not change"):
+            translator(name, jit_compile=True)
+        return
+    sizes = keras_attn.XLASizes(4)
+    if name == "speech":  # whose features have any size, and no mask
+        sizes = keras_attn.XLASizes(4, sources.shape[1], exact=True)
+    compiled = translator(name, jit_compile=sizes)
+    assert compiled(sources).text == plain(sources).text
 
 
 @pytest.mark.full
