@@ -21,6 +21,7 @@ package `ctranslate2` its rows are missing.
 """
 
 import argparse
+import collections
 import functools
 import itertools
 import string
@@ -72,6 +73,7 @@ def main():
         else:
             net.hold_equal()
         net.never_end()
+        net.operations(kinds=12)
         for rows in (1, 2) if args.smoke else (1, 32):
             net.compare(rows, rounds, compiled=not args.smoke)
     mix(*((4, 5) if args.smoke else (63, 300)), rounds)
@@ -198,6 +200,26 @@ class Net:
             cells = [times[name, f"beam {k}", most] for k in (1, 5)]
             print(f"| {name} | {most} | {' | '.join(map(digits, cells))} |")
 
+    def operations(self, kinds):
+        """Prints the operations that TensorFlow runs in a step, by kind.
+
+        Those of an export's signature `ids` for one text, in the plain graph,
+        after TensorFlow has optimized it.
+        """
+        found = []
+        for search in (
+            keras_attn.GreedySearch(max_length=TOKENS),
+            keras_attn.BeamSearch(5, max_length=TOKENS),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                path = self.translator(search).export(folder)
+                found.append(operations_of_a_step(path))
+        print("\n| operations a step | greedy | beam 5 |\n|---|---|---|")
+        totals = [sum(x.values()) for x in found]
+        print(f"| all | {' | '.join(map(str, totals))} |")
+        for kind, _ in sum(found, collections.Counter()).most_common(kinds):
+            print(f"| {kind} | {found[0][kind]} | {found[1][kind]} |")
+
     def _products(self, rows):
         """Returns a call that multiplies what no search can leave out.
 
@@ -231,6 +253,35 @@ class Net:
 
         x = tf.constant(random.normal(size=(rows, d)), tf.float32)
         return lambda: all_steps(x)
+
+
+def operations_of_a_step(path):
+    """Returns how often each kind of operation runs in a step, counted."""
+    v1 = tf.compat.v1
+    with v1.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.load(session, ["serve"], str(path))
+        signature = loaded.signature_def["ids"]
+        values = {
+            "ids": np.full((1, TOKENS), TEXTS[0].size - 1, "int32"),
+            "lengths": np.full(1, TOKENS, "int32"),
+        }
+        run = v1.RunMetadata()
+        session.run(
+            {name: x.name for name, x in signature.outputs.items()},
+            {signature.inputs[name].name: x for name, x in values.items()},
+            options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE),
+            run_metadata=run,
+        )
+    runs, kinds = collections.Counter(), {}
+    for device in run.step_stats.dev_stats:
+        for node in device.node_stats:
+            _, _, label = node.timeline_label.rpartition(" = ")
+            runs[node.node_name] += 1
+            kinds[node.node_name] = label.partition("(")[0]
+    # A loop's condition runs once more than its steps.
+    return collections.Counter(
+        kinds[name] for name, count in runs.items() if count >= TOKENS
+    )
 
 
 def mix(short, long, rounds):
