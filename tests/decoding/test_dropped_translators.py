@@ -52,6 +52,24 @@ def test_a_dropped_translator_leaves_no_graph(toy):
 
 
 @pytest.mark.full
+def test_nor_do_its_streams_and_exports(tmp_path):
+    toy = monotonic()
+
+    def make():
+        made = keras_attn.Translator(
+            toy.model, toy.source_text, toy.target_text, toy.search
+        )
+        assert list(made.stream("abc"))
+        made.export(tmp_path, signatures="all")
+
+    make()
+    before = graphs()
+    for _ in range(2):
+        make()
+    assert graphs() == before
+
+
+@pytest.mark.full
 def test_a_dropped_translator_leaves_little_memory():
     program = pathlib.Path(__file__).parents[1] / "support" / "dropped.py"
     done = subprocess.run(

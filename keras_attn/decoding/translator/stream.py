@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn import structures
+from keras_attn.backend import without_gradients
 from keras_attn.caller import warn
 from keras_attn.decoding import CUT
 from keras_attn.decoding.translator.results import Token
@@ -41,6 +42,7 @@ class Stream:
         )
         self.step.get_concrete_function()
 
+    @without_gradients()
     def _first(self, given, request):
         """Encodes a source.
 
@@ -64,6 +66,7 @@ class Stream:
             structures.flatten(self._carried),
         )
 
+    @without_gradients()
     def _step(self, *carried):
         inputs, encoded, request, known, cache = structures.pack(
             self._carried, carried
