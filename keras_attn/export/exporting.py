@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Mapping
 
 from keras_attn import arguments
+from keras_attn.backend import without_gradients
 from keras_attn.caller import warn
-from keras_attn.decoding.translator import model_trial
 from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.export.onnx import Onnx
@@ -142,7 +142,7 @@ def export(
     _check_lengths(translator, lengths)
     _check_buckets(translator, buckets)
     if sizes is not None:
-        sizes = _sizes_of(translator, sizes, max_rows)
+        sizes = _sizes_of(translator.pipeline, sizes, max_rows)
     pipeline = translator.pipeline.for_export(sizes, buckets)
 
     def write(unfinished):
@@ -166,19 +166,10 @@ def require_format(format):
         )
 
 
-def _sizes_of(translator, sizes, max_rows):
+def _sizes_of(pipeline, sizes, max_rows):
     """Returns the sizes for which XLA compiles the search of an export."""
-    pipeline = translator.pipeline
     by_default = sizes.rows is None
-    sizes = model_trial.xla_sizes(
-        sizes,
-        translator.models,
-        pipeline.cut,
-        translator.search,
-        pipeline.sources,
-        pipeline.examples,
-        pipeline.of_one_length,
-    )
+    sizes = pipeline.sizes_by_model(sizes)
     if max_rows is not None:  # a smaller size is enough for the largest request
         before = zip(sizes.rows, (0, *sizes.rows), strict=False)
         rows = tuple(x for x, smaller in before if smaller < max_rows)
@@ -273,7 +264,7 @@ def _write(
             stored = StoredWeights(translator.models, weights)
             read = dataclasses.replace(read, scope=stored.scope)
         signatures = _signatures(read, max_rows, lengths, longest)
-        with without_cudnn(translator.models):
+        with without_cudnn(translator.models), without_gradients():
             for name in names:  # `step` takes what `encode` returns
                 function = signatures.function(name)
                 with progress.step(f"tracing {name}"):

@@ -31,6 +31,7 @@ from keras_attn.decoding.loop import Loop
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.cut_model import CutModel
 from keras_attn.decoding.translator.model_trial import Examples
+from keras_attn.decoding.translator.model_trial import xla_sizes
 from keras_attn.decoding.translator.results import Decoded
 from keras_attn.decoding.translator.results import Report
 from keras_attn.decoding.translator.several import Several
@@ -109,6 +110,22 @@ class Pipeline:
         if buckets is None:
             buckets = MOST if self.sources.texts else 1
         return dataclasses.replace(self, sizes=sizes, buckets=buckets)
+
+    def sizes_by_model(self, sizes: XLASizes) -> XLASizes:
+        """Returns sizes for XLA with the defaults of these models.
+
+        Raises:
+            ValueError: If the models cannot be padded to such sizes.
+        """
+        return xla_sizes(
+            sizes,
+            self.models,
+            self.cut,
+            self.search,
+            self.sources,
+            self.examples,
+            padding_matters=self.of_one_length,
+        )
 
     def decode(self, given: tuple, request: dict) -> Decoded:
         """Decodes a batch of sources, the tensors that `sources` takes."""

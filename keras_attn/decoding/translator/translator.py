@@ -191,16 +191,6 @@ class Translator:
             requirements.require_listable(
                 shortlist, sources, target_text, self.search, jit_compile
             )
-        if sizes is not None:
-            sizes = model_trial.xla_sizes(
-                sizes,
-                self.models,
-                cut,
-                self.search,
-                sources,
-                examples,
-                padding_matters,
-            )
         self.pipeline = Pipeline(
             models=self.models,
             cut=cut,
@@ -210,10 +200,11 @@ class Translator:
             search=self.search,
             forbidden=forbidden_ids,
             replace_unknown=replace_unknown,
-            sizes=sizes,
             shortlist=shortlist,
             of_one_length=padding_matters,
         )
+        if sizes is not None:
+            self.pipeline.sizes = self.pipeline.sizes_by_model(sizes)
         self._functions: dict = {}
         self._changes = ModelChanges(self.models)
 

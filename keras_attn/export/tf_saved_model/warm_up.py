@@ -98,8 +98,7 @@ def _before(signatures, size):
 
 
 def line_of(text, above: int, most: int) -> str:
-    """Returns a line of more than `above` source ids, but not more than
-    `most`.
+    """Returns a line of more than `above` source ids, at most `most`.
 
     Args:
         text: A `Text`.

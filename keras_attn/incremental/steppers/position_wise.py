@@ -118,7 +118,7 @@ def _takes_vectors(call):
 
     `Dense` has ten operations more for three axes.
     """
-    if type(call.layer) is not keras.layers.Dense:
+    if type(call.layer) is not keras.layers.Dense or "call" in vars(call.layer):
         return False
     activation = call.layer.activation
     ours = getattr(activation, "__module__", "").partition(".")[0] == "keras"
