@@ -38,9 +38,9 @@ class XLASizes:
             `MultiHeadAttention`, to 2, 4 and 8.
         source: Sizes of the source: of texts in tokens with their special
             tokens, of features in frames. Of several sources it is the
-            longest. Defaults, for texts, to 8, 16, 32 and 64, as far as texts
-            are as long; for features of any size they must be given. Sources
-            of one size have none.
+            longest. A size above the longest text stands for its length.
+            Defaults, for texts, to 8, 16, 32 and 64; for features of any size
+            they must be given. Sources of one size have none.
         exact: Whether sources are not padded, so that XLA decodes sources of
             exactly these sizes and the plain graph all others. For models in
             which zeros past the features change the output.
@@ -113,7 +113,7 @@ class XLASizes:
                 "`XLASizes(source=(100, 200), exact=True)`. Received: "
                 f"source={source}"
             )
-        elif source is None:
+        elif not source:
             if longest is None:
                 raise ValueError(
                     "XLA must be told for which sizes of the features it "
@@ -121,8 +121,9 @@ class XLASizes:
                     "any size. Pass the sizes that requests usually have, "
                     "`jit_compile=keras_attn.XLASizes(source=(100, 200))`."
                 )
-            last = min(longest, _SOURCE[-1])
-            source = (*(x for x in _SOURCE if x < last), last)
+            source = _SOURCE
+        if source and longest is not None:
+            source = tuple(sorted({min(x, longest) for x in source}))
         return dataclasses.replace(self, rows=rows, source=source)
 
 
@@ -146,6 +147,7 @@ class Sized:
         sizes: `XLASizes` of a model, without defaults.
         axes: Pairs (input, axis) of the axes that have any size.
         padding: The value that pads each input.
+        longest: The largest size of each input, or `None`.
         prefix: The number of columns that a prefix gets, and its padding.
     """
 
@@ -154,11 +156,12 @@ class Sized:
         sizes: XLASizes,
         axes: list,
         padding: list,
+        longest: list,
         prefix: tuple[int, int],
     ):
         self._rows, self._source = sizes.rows or (), sizes.source or ()
         self._exact, self._axes, self._padding = sizes.exact, axes, padding
-        self._prefix = prefix
+        self._longest, self._prefix = longest, prefix
 
     def run(
         self,
@@ -213,6 +216,8 @@ class Sized:
         )
         for i, axis in self._axes:
             wide = _next(self._source, size)
+            if self._longest[i] is not None:
+                wide = tf.minimum(wide, self._longest[i])
             inputs[i] = _widened(inputs[i], axis, wide, self._padding[i])
         if "prefix" in request:
             columns, value = self._prefix

@@ -270,3 +270,50 @@ def test_after_the_warm_up_no_call_compiles(tmp_path):
     # Each of two sizes, of one function.
     assert [*Counter(compiled_functions(before)).values()] == [2]
     assert compiled_functions(after) == []
+
+
+def with_positions(features, positions):
+    """A model with learned positions in its source, of which there are few."""
+    keras.utils.set_random_seed(4)
+    if features:
+        source = keras.Input((None, 3), name="source")
+        x = layers.Dense(8)(layers.Masking()(source))
+    else:
+        source = keras.Input((None,), dtype="int32", name="source")
+        size = toy_models.SOURCE.size
+        x = layers.Embedding(size, 8, mask_zero=True)(source)
+    x = keras_attn.PositionEmbedding(positions)(x)
+    target = keras.Input((None,), dtype="int32", name="target")
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(8), keras_attn.BahdanauAttention(8)
+    )
+    size = toy_models.TARGET.size
+    hidden = decoder(layers.Embedding(size, 8)(target), x)
+    made = keras.Model([source, target], layers.Dense(size)(hidden))
+    toy_models.speak_up(made, seed=4)
+    return made
+
+
+@pytest.mark.full
+def test_no_text_is_padded_beyond_the_longest():
+    text = keras_attn.Text(list("abcdeé"), split="characters", max_length=6)
+    model = with_positions(False, text.longest_source)
+    search = keras_attn.GreedySearch(max_length=5)
+    plain, sized = (
+        keras_attn.Translator(
+            model, text, toy_models.TARGET, search, jit_compile=x
+        )
+        for x in (False, XLASizes(2, (4, 64)))
+    )
+    assert sized.pipeline.sizes.source == (4, text.longest_source)
+    sized.warm_up()
+    for lines in (["abcdea", "a"], ["ab"]):
+        assert_alike(sized(lines), plain(lines))
+
+
+def test_sizes_that_a_model_of_features_does_not_take():
+    model = with_positions(True, 10)
+    with pytest.raises(ValueError, match="up to 16, which the model does not"):
+        keras_attn.Translator(
+            model, None, toy_models.TARGET, jit_compile=XLASizes(2, (8, 16))
+        )

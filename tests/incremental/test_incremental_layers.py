@@ -12,6 +12,7 @@ from support.cuts import SOURCE
 from support.cuts import TARGET
 from support.cuts import TARGETS
 from support.cuts import assert_cut_equals_whole
+from support.cuts import decoder
 from support.cuts import embedded
 from support.cuts import inputs
 from support.cuts import run_by_steps
@@ -42,6 +43,23 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.mark.parametrize("name", nth(2, PATHS))
 def test_each_hypothesis_gets_what_the_whole_model_computes(name):
     assert_cut_equals_whole(speak_up(with_path(PATHS[name])))
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        layers.Softmax(axis=2),
+        layers.LayerNormalization(axis=2),
+        layers.PReLU(shared_axes=[1]),
+        lambda x: ops.softmax(x, axis=2),
+        "softmax",
+    ],
+    ids=["softmax layer", "norm", "prelu", "function", "by name"],
+)
+def test_an_activation_may_name_the_axis_of_the_features(activation):
+    dense = layers.Dense(6, activation=activation)
+    model = with_path(lambda target, memory: dense(decoder()(target, memory)))
+    assert_cut_equals_whole(speak_up(model))
 
 
 @pytest.mark.parametrize(

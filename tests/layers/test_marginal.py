@@ -10,6 +10,7 @@ from support.cuts import TARGETS
 from support.cuts import assert_cut_equals_whole
 from support.cuts import embedded
 from support.cuts import inputs
+from support.cuts import speak_up
 from support.enumeration import Alignments
 from support.marginals import MASK
 from support.marginals import VOCABULARY
@@ -166,6 +167,15 @@ def test_steps_compute_what_the_whole_target_does(kind):
 def test_stacks_bridges_and_scores_are_stepped_too():
     cell = [layers.LSTMCell(5), keras_attn.ResidualCell(layers.GRUCell(5))]
     assert_cut_equals_whole(model_of("order 1", cell, True, bridge="dense"))
+
+
+def test_a_dense_layer_behind_it_is_stepped_too():
+    model = model_of("order 1, monotonic")
+    logits = layers.Dense(TARGETS)(model.output)
+    model = speak_up(keras.Model(model.inputs, logits))
+    # In a graph, whose loop does not know the size of what it computes
+    keras_attn.Incremental(model).check(SOURCE, TARGET)
+    assert_cut_equals_whole(model)
 
 
 def test_ids_that_are_no_target_are_refused():

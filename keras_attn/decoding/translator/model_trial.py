@@ -146,7 +146,19 @@ def xla_sizes(sizes, models, cut, search, sources, examples, padding_matters):
             "reach the decoder? `Embedding(mask_zero=True)` makes one. Else "
             "leave `jit_compile` out."
         )
-    if not found.exact and zeros_matter(models, of_features, examples):
+    if of_features and not found.exact:
+        largest = found.source[-1]
+        examples = _short(examples, of_features, max(1, largest // 2))
+        try:
+            matter = zeros_matter(models, of_features, examples, largest)
+        except Exception as error:  # any layer may raise anything
+            raise ValueError(
+                "XLA pads features to the sizes it compiles for, up to "
+                f"{largest}, which the model does not take. Received: "
+                f"{found}. Pass smaller sizes. The error was: {error}"
+            ) from error
+        if not matter:
+            return found
         raise ValueError(
             "XLA compiles a search for a few sizes, to which features are "
             "padded with zeros, so these must not change the output. "
@@ -158,20 +170,33 @@ def xla_sizes(sizes, models, cut, search, sources, examples, padding_matters):
     return found
 
 
-def zeros_matter(models, axes, examples) -> bool:
+def _short(examples, axes, size):
+    """Returns examples whose axes have at most a size."""
+    arrays, target = examples
+    arrays = list(arrays)
+    for i, axis in axes:
+        arrays[i] = np.take(
+            arrays[i], range(min(size, arrays[i].shape[axis])), axis
+        )
+    return Examples(arrays, target)
+
+
+def zeros_matter(models, axes, examples, size=None) -> bool:
     """Whether zeros past the features change a model's output.
 
     Args:
         models: The models.
         axes: Pairs (input, axis) of the features' axes of any size.
         examples: `Examples` of all inputs.
+        size: Size to which axes are padded. Defaults to two more.
     """
     if not axes:
         return False
     arrays, target = examples
     padded = list(arrays)
     for i, axis in axes:
-        sizes = [(0, 2 * (n == axis)) for n in range(padded[i].ndim)]
+        more = 2 if size is None else size - padded[i].shape[axis]
+        sizes = [(0, more * (n == axis)) for n in range(padded[i].ndim)]
         padded[i] = np.pad(padded[i], sizes)
     return not all(
         np.allclose(

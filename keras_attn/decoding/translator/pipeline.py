@@ -206,13 +206,18 @@ class Pipeline:
     @property
     def _sized(self):
         texts = dict(self.sources.texts)
-        padding = [
-            texts[i].special.pad if i in texts else 0
-            for i in range(len(self.sources.input_specs))
-        ]
-        prefix = self.search.max_length, self.special.pad
-        axes = open_axes(self.sources.input_specs)
-        return Sized(self.sizes, axes, padding, prefix)
+        numbers = range(len(self.sources.input_specs))
+        return Sized(
+            self.sizes,
+            axes=open_axes(self.sources.input_specs),
+            padding=[
+                texts[i].special.pad if i in texts else 0 for i in numbers
+            ],
+            longest=[
+                texts[i].longest_source if i in texts else None for i in numbers
+            ],
+            prefix=(self.search.max_length, self.special.pad),
+        )
 
     def warm_up(self) -> None:
         """Compiles the search for all sizes."""
@@ -234,11 +239,12 @@ class Pipeline:
 
     def _example(self, rows, size):
         """Returns source inputs of so many rows, their open axes of a size."""
-        found = []
-        for spec, x in zip(
-            self.sources.input_specs, self.examples.sources, strict=True
+        found, texts = [], dict(self.sources.texts)
+        for i, (spec, x) in enumerate(
+            zip(self.sources.input_specs, self.examples.sources, strict=True)
         ):
-            shape = [rows, *(n or size for n in spec.shape[1:])]
+            wide = min(size, texts[i].longest_source) if i in texts else size
+            shape = [rows, *(n or wide for n in spec.shape[1:])]
             found.append(tf.constant(np.resize(x, shape), spec.dtype))
         return found
 

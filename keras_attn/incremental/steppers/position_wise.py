@@ -3,6 +3,8 @@
 It runs every layer that has no other stepper.
 """
 
+from inspect import isfunction
+
 import keras
 from keras import ops
 
@@ -113,6 +115,10 @@ def as_beams(x, beams):
     return ops.reshape(x, (-1, beams, *x.shape[2:]))
 
 
+# The functions that Keras knows by name
+_OF_KERAS = [x for x in vars(keras.activations).values() if isfunction(x)]
+
+
 def _takes_vectors(call):
     """Whether a call gives the same for `(rows, dim)` as with a third axis.
 
@@ -120,10 +126,9 @@ def _takes_vectors(call):
     """
     if type(call.layer) is not keras.layers.Dense or "call" in vars(call.layer):
         return False
-    activation = call.layer.activation
-    ours = getattr(activation, "__module__", "").partition(".")[0] == "keras"
     (x,) = call.input_tensors
-    return ours and len(x.shape) == 3
+    # Others, such as layers, may name the axes that they mean.
+    return call.layer.activation in _OF_KERAS and len(x.shape) == 3
 
 
 def _is_known(operation):

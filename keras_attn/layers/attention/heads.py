@@ -232,8 +232,8 @@ def apply_to_rows(layer, x):
 
     XLA cannot compile, in a loop, the gradient of a product with three axes.
     """
-    rows = layer(ops.reshape(x, (-1, x.shape[-1])))
-    batch, length = ops.shape(x)[:2]
+    batch, length, dim = ops.shape(x)
+    rows = layer(ops.reshape(x, (-1, dim)))
     if isinstance(length, int) and length:
         batch = -1  # saves looking up the batch size at every step
     return ops.reshape(rows, (batch, length, rows.shape[-1]))
