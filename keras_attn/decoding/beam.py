@@ -46,7 +46,9 @@ class BeamSearch(Search):
       enough beams this is exhaustive search.
 
     If fewer than `num_hypotheses` have ended, the best beams follow them, cut
-    at the maximum length and flagged as not finished.
+    at the maximum length and flagged as not finished. With `cut="by_score"`
+    they are ranked with those that ended instead, as Hugging Face does, if
+    the source was not done before.
 
     The coverage penalty of Wu et al. (2016) is added to the score of a
     hypothesis when it ends or is cut: `coverage_penalty * sum(log(min(c,
@@ -100,6 +102,10 @@ class BeamSearch(Search):
         diversity: Cost of a token for each beam of an earlier group that
             chose it. Above 0 with several groups. Defaults to `0.0`, which
             one group needs.
+        cut: Rank of hypotheses that are cut at the maximum length: `"last"`
+            or `"by_score"`, which needs one group. Defaults to `"last"`.
+        length_offset: Number that the length penalty adds to the length, for
+            start tokens that another library counts. Defaults to `0`.
         rules: List of `keras_attn.decoding.Rule`s on the next token, which
             apply after the search's own. Defaults to `()`, none.
 
@@ -148,6 +154,8 @@ class BeamSearch(Search):
     )
     groups: int = Integer(default=1, last=True)
     diversity: float = Real(default=0.0, last=True)
+    cut: str = Choice("last", "by_score", default="last", last=True)
+    length_offset: int = Integer(default=0, low=0, last=True)
 
     rows_are_independent = ids_are_interchangeable = True
     width, normalise = Former("num_beams"), Former("normalize")
@@ -169,10 +177,17 @@ class BeamSearch(Search):
                 "find the same hypotheses."
             )
 
+        if self.cut != "last" and self.groups > 1:
+            raise ValueError(
+                '`cut="by_score"` needs one group. Received: '
+                f"groups={self.groups!r}. Leave one of them out."
+            )
+
     def normalize(self, log_probability, length):
         """Returns the score of a hypothesis of `length` tokens."""
+        counted = length + self.length_offset
         return normalize(
-            log_probability, length, self.penalty, self.length_penalty
+            log_probability, counted, self.penalty, self.length_penalty
         )
 
     def run(self, search_input: SearchInput) -> "Groups":

@@ -19,7 +19,9 @@ def described(x) -> str:
         return f"{x!r:.80} of type {type(x).__name__}"
     dtype = getattr(x.dtype, "name", x.dtype)
     kind = "an array" if isinstance(x, np.ndarray) else "a tensor"
-    text = f"{kind} of dtype {dtype}, shape {tuple(x.shape)}"
+    is_known = getattr(x.shape, "rank", 0) is not None
+    shape = tuple(x.shape) if is_known else "unknown"
+    text = f"{kind} of dtype {dtype}, shape {shape}"
     if isinstance(x, tf.RaggedTensor) or not hasattr(x, "__array__"):
         return text
     if tf.is_tensor(x) and not hasattr(x, "numpy"):  # in a graph

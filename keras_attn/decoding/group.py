@@ -54,8 +54,10 @@ class Beams:
         # (B,), or None where all rows have as many
         num_beams = search.option("num_beams", given)
         self.beams_of_rows = None if is_fixed(num_beams) else num_beams
-        self.stops_apart = self.rules.may_exhaust or not is_fixed(
-            self.limits.longest
+        self.stops_apart = (
+            self.rules.may_exhaust
+            or not is_fixed(self.limits.longest)
+            or search.cut != "last"  # which asks when a row was done
         )
 
     def first(self, source):
@@ -264,7 +266,8 @@ class Beams:
         alpha = self.alpha
         if not is_fixed(alpha) and len(logp.shape) == 2:
             alpha = alpha[:, None]
-        return normalize(logp, length, self.search.penalty, alpha)
+        counted = length + self.search.length_offset
+        return normalize(logp, counted, self.search.penalty, alpha)
 
     def results(self, group, time, count):
         """Returns finished hypotheses, best first, then those cut."""
@@ -284,7 +287,10 @@ class Beams:
         )
         if self.covers or self.search.groups > 1:  # not sorted by score yet
             cut = best(cut, self.num_beams)
-        pool, finished = ranked(group.pool, cut, count)
+        late = None
+        if self.search.cut == "by_score":
+            late = group.lengths[:, None] >= _by_row(self.limits.longest)
+        pool, finished = ranked(group.pool, cut, count, late)
         if self.beams_of_rows is None:
             return pool, finished
         within = self._within_beams(count)

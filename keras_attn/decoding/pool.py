@@ -50,20 +50,38 @@ def best(pool, count):
     return gather(pool, index)
 
 
-def ranked(ended, cut, count):
+def ranked(ended, cut, count, alike=None):
     """Ranks two sorted pools: those that ended, then those that were cut.
+
+    Args:
+        ended: `Pool` of hypotheses that have ended.
+        cut: `Pool` of those that were cut.
+        count: Number of hypotheses wanted.
+        alike: Whether a row ranks both by score alone, `(B, 1)`, or `None`
+            if no row does.
 
     Returns:
         `Pool` of `count` hypotheses and whether each has ended.
     """
     both = join(ended, cut)
+    beside = [[0, 0], [0, cut.scores.shape[1]]]
+    finished = tf.pad(ended.scores > POSSIBLE, beside)
+    if alike is not None:
+        _, index = tf.math.top_k(both.scores, both.scores.shape[1])
+        sorted_, has_ended = gather((both, finished), index)
+        by_score = tf.nest.map_structure(
+            lambda x, y: tf.where(_beside(alike, x), x, y), sorted_, both
+        )
+        both, finished = by_score, tf.where(alike, has_ended, finished)
     exists = both.scores > POSSIBLE
-    finished = tf.pad(
-        ended.scores > POSSIBLE, [[0, 0], [0, cut.scores.shape[1]]]
-    )
     # top_k keeps the order of equals
     _, index = tf.math.top_k(tf.cast(exists, tf.int32), count)
     return gather((both, finished), index)
+
+
+def _beside(rows, x):
+    """Gives `(B, 1)` as many axes as `x` has."""
+    return tf.reshape(rows, [-1, *[1] * (len(x.shape) - 1)])
 
 
 def merged(pools, finished, count):

@@ -2,8 +2,9 @@
 
 A pass from steppers to steppers, as `hoisting`: the new path returns logits
 of some tokens only, in their order. If the logits come from a `Dense` layer or
-from a `ReversibleEmbedding`, only their part of the kernel is multiplied. Else
-all logits are computed and the others dropped.
+from a `ReversibleEmbedding`, and perhaps a `LogitBias` behind it, only their
+part of the kernel is multiplied. Else all logits are computed and the others
+dropped.
 """
 
 import keras
@@ -11,6 +12,7 @@ from keras import layers
 from keras import ops
 
 from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
+from keras_attn.layers.logit_bias import LogitBias
 
 
 def restrict_vocabulary(path, prepared, ids):
@@ -27,15 +29,26 @@ def restrict_vocabulary(path, prepared, ids):
     """
     (output,) = path.outputs
     steppers, needs = list(path.steppers), list(prepared)
-    for i, stepper in enumerate(steppers):
-        if not any(x is output for x in stepper.outputs):
-            continue
-        restricted_layer = _restricted_layer(stepper)
-        if restricted_layer is not None and not _is_read(output, steppers):
-            steppers[i] = restricted_layer(stepper.call, ids)
-            needs[i] = ()
+    readers = 0
+    while True:
+        i = _place(output, steppers)
+        kind = None if i is None else _restricted_layer(steppers[i])
+        if kind is None or _count_readers(output, steppers) > readers:
+            break
+        stepper = steppers[i]
+        steppers[i], needs[i] = kind(stepper.call, ids), ()
+        if kind is not _BiasSubset:
             return path.with_steppers(steppers), tuple(needs)
+        (output,), readers = stepper.call.input_tensors, 1
     return path.with_outputs(lambda x: ops.take(x, ids, axis=-1)), prepared
+
+
+def _place(tensor, steppers):
+    """Returns the number of the stepper that makes a tensor, or `None`."""
+    for i, stepper in enumerate(steppers):
+        if any(x is tensor for x in stepper.outputs):
+            return i
+    return None
 
 
 def _restricted_layer(stepper):
@@ -51,15 +64,17 @@ def _restricted_layer(stepper):
     if type(layer) is layers.Dense:
         linear = layer.activation is keras.activations.linear
         return _DenseSubset if linear else None
+    if type(layer) is LogitBias:
+        return _BiasSubset
     embedding = layers.ReversibleEmbedding  # KerasHub's is a subclass
     own_call = getattr(type(layer), "call", None) is not embedding.call
     return None if own_call else _EmbeddingSubset
 
 
-def _is_read(tensor, steppers):
-    """Returns whether any stepper reads this tensor."""
-    return any(
-        x is tensor for y in steppers for x in keras.tree.flatten(y.reads)
+def _count_readers(tensor, steppers):
+    """Returns the number of steppers that read this tensor."""
+    return sum(
+        any(x is tensor for x in keras.tree.flatten(y.reads)) for y in steppers
     )
 
 
@@ -81,6 +96,18 @@ class _DenseSubset(PositionWiseStepper):
         (x,) = inputs.values()
         x = ops.matmul(ops.cast(x, self._kernel.dtype), self._kernel)
         return (x if self._bias is None else x + self._bias), None, state
+
+
+class _BiasSubset(PositionWiseStepper):
+    """Adds some numbers of a `LogitBias`."""
+
+    def __init__(self, call, ids):
+        super().__init__(call)
+        self._bias = ops.take(_cast(self.layer, self.layer.bias), ids, axis=0)
+
+    def step(self, inputs, prepared, state, position):
+        (x,) = inputs.values()
+        return x + self._bias, None, state
 
 
 class _EmbeddingSubset(PositionWiseStepper):

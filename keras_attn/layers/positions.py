@@ -5,6 +5,7 @@ step passes the number of the step. KerasHub's layers take it too.
 """
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.arguments import positive
@@ -101,11 +102,19 @@ class SinePositionEncoding(keras.layers.Layer):
     Even dimensions `2i` get `sin(position / max_wavelength^(2i / dim))`, odd
     dimensions `2i + 1` get the cosine of the same angle. KerasHub's layer of
     this name returns them alone. This layer returns the sum, so that the mask
-    of the inputs is kept.
+    of the inputs is kept. The other options are those of pretrained models.
 
     Args:
         max_wavelength: Number whose powers divide the position. The last
             dimensions' divisor is almost this number.
+        layout: `"interleaved"`, as above, or `"halves"`: the first half of
+            the dimensions has all sines, the second all cosines, as in
+            Marian. Defaults to `"interleaved"`.
+        endpoint: Whether the last dimensions' divisor is `max_wavelength`
+            itself, as in tensor2tensor and FairSeq: the exponent is then
+            `i / (dim / 2 - 1)`. Defaults to `False`.
+        offset: Number that is added to each position, such as the 2 of
+            FairSeq. Defaults to `0`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, dim)`.
@@ -124,9 +133,24 @@ class SinePositionEncoding(keras.layers.Layer):
         array([0., 1., 0., 1.], dtype=float32)
     """
 
-    def __init__(self, max_wavelength=10_000, **kwargs):
+    def __init__(
+        self,
+        max_wavelength=10_000,
+        layout="interleaved",
+        endpoint=False,
+        offset=0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
+        if layout not in ("interleaved", "halves"):
+            raise ValueError(
+                '`layout` must be "interleaved" or "halves". Received: '
+                f"layout={layout!r}"
+            )
         self.max_wavelength = max_wavelength
+        self.layout = layout
+        self.endpoint = endpoint
+        self.offset = offset
         self.supports_masking = True
 
     def call(self, inputs, start_index=0):
@@ -134,20 +158,38 @@ class SinePositionEncoding(keras.layers.Layer):
         length, dim = ops.shape(inputs)[1], inputs.shape[-1]
         # In float32: float16 cannot tell 2049 from 2048.
         positions = ops.cast(
-            start_index + ops.arange(length, dtype="int32"), "float32"
+            start_index + ops.arange(length, dtype="int32") + self.offset,
+            "float32",
         )
-        pair = ops.cast(ops.arange(dim, dtype="int32") // 2 * 2, "float32")
-        frequencies = ops.power(float(self.max_wavelength), -pair / dim)
-        angles = ops.expand_dims(positions, 1) * frequencies  # (length, dim)
-        even = ops.arange(dim, dtype="int32") % 2 == 0
-        encoding = ops.where(even, ops.sin(angles), ops.cos(angles))
+        number, sines = self._pairs(dim)
+        pairs = max(1.0, dim / 2 - 1) if self.endpoint else dim / 2
+        # Powers in float64: at position 1,000 their error counts.
+        frequencies = np.power(float(self.max_wavelength), -number / pairs)
+        angles = ops.expand_dims(positions, 1) * ops.convert_to_tensor(
+            frequencies, "float32"
+        )
+        encoding = ops.where(sines, ops.sin(angles), ops.cos(angles))
         return inputs + ops.cast(encoding, self.compute_dtype)
+
+    def _pairs(self, dim):
+        """Returns the pair of each dimension, and whether it is a sine."""
+        dims = np.arange(dim)
+        if self.layout == "interleaved":
+            return dims // 2, dims % 2 == 0
+        half = (dim + 1) // 2
+        return dims % half, dims < half
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
     def get_config(self):
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}
+        return {
+            **super().get_config(),
+            "max_wavelength": self.max_wavelength,
+            "layout": self.layout,
+            "endpoint": self.endpoint,
+            "offset": self.offset,
+        }
 
 
 def _require_vectors(layer, shape, dtype):

@@ -51,10 +51,14 @@ class SentencePiece(Splitter):
             is dropped, at most 1. Has an effect with `nbest` only.
         special: `SpecialTokens` of a pretrained network, ids of the model.
             Defaults to `None`: ids 0 to 3 are those of a `Text`.
+        vocabulary: Tokens of a pretrained network whose ids are not those of
+            the model, in their order. It needs `special`. A subword that is
+            not among them is unknown.
 
     Raises:
         ImportError: If the package `sentencepiece` is not installed.
-        ValueError: If the model cannot draw as asked.
+        ValueError: If the model cannot draw as asked, or for a `vocabulary`
+            without `special`.
 
     References:
         - [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
@@ -70,6 +74,7 @@ class SentencePiece(Splitter):
         nbest: int | None = None,
         alpha: float = 0.1,
         special: SpecialTokens | None = None,
+        vocabulary: Iterable[str] | None = None,
     ):
         super().__init__()
         self._path = ""
@@ -88,6 +93,7 @@ class SentencePiece(Splitter):
             _require_draws(proto.trainer_spec, alpha)
         self.nbest, self.alpha = nbest, alpha
         self.special = SpecialTokens.of(special)
+        self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.draws = nbest is not None
         self.normalizes = proto.normalizer_spec.name != _AS_IT_IS
         self._content = model
@@ -95,6 +101,13 @@ class SentencePiece(Splitter):
         proto.trainer_spec.unk_surface = SPECIAL_TOKENS[UNKNOWN]
         self._used = proto.SerializeToString(deterministic=True)
         pieces = range(processor.vocab_size())
+        if self.vocabulary is not None:
+            unknown = _unknown_of(self.special, self.vocabulary)
+            ids = {x: i for i, x in enumerate(self.vocabulary)}
+            names = map(processor.id_to_piece, pieces)
+            self._from_model = [ids.get(x, unknown) for x in names]
+            self.tokens = self.vocabulary
+            return
         if self.special is None:
             kept = [
                 i
@@ -112,7 +125,9 @@ class SentencePiece(Splitter):
 
     def drawing(self, nbest: int, alpha: float) -> "SentencePiece":
         """Returns a splitter that draws segmentations of this model."""
-        return SentencePiece(self._content, nbest, alpha, self.special)
+        return SentencePiece(
+            self._content, nbest, alpha, self.special, self.vocabulary
+        )
 
     # The graphs hold a splitter weakly, these methods hold it while they run.
     def split(self, strings):
@@ -133,18 +148,25 @@ class SentencePiece(Splitter):
 
     @tf.function(input_signature=[_PIECES], autograph=False)
     def _join(self, pieces):
-        return self._tokenizer(tf.string).detokenize(pieces)
+        joined = self._tokenizer(tf.string).detokenize(pieces)
+        if self.vocabulary is None:
+            return joined
+        # Pieces that the model lacks are joined as they are written.
+        return tf.strings.strip(tf.strings.regex_replace(joined, "▁", " "))
 
     @tf.function(input_signature=[_STRINGS], autograph=False)
     def _ids(self, strings):
         found = self._tokenizer(tf.int32).tokenize(strings)
-        if self.special is not None:
+        if self.special is not None and self.vocabulary is None:
             return found
         table = tf.constant(self._from_model)
         return found.with_flat_values(tf.gather(table, found.flat_values))
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def _strings(self, ids):
+        if self.vocabulary is not None:
+            pieces = tf.gather(tf.constant(self.tokens), ids.flat_values)
+            return self._join(ids.with_flat_values(pieces))
         if self.special is None:
             table = tf.constant(self._to_model)
             ids = ids.with_flat_values(tf.gather(table, ids.flat_values))
@@ -160,6 +182,8 @@ class SentencePiece(Splitter):
             config |= {"nbest": self.nbest, "alpha": self.alpha}
         if self.special is not None:
             config["special"] = dataclasses.asdict(self.special)
+        if self.vocabulary is not None:
+            config["vocabulary"] = self.vocabulary
         return config
 
     def _tokenizer(self, out_type):
@@ -292,6 +316,17 @@ class Bytes(Splitter):
         return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8")
 
 
+def _unknown_of(special, vocabulary) -> int:
+    """Returns the unknown token of a network's vocabulary."""
+    if special is None or not 0 <= special.unknown < len(vocabulary):
+        raise ValueError(
+            "`SentencePiece` with a `vocabulary` needs `special`, with an "
+            f"unknown token among the {len(vocabulary)}. Received: "
+            f"special={special!r}"
+        )
+    return special.unknown
+
+
 def _is_named(piece):
     """Returns whether a piece is a special token such as `[CLS]`."""
     return piece.startswith("[") and piece.endswith("]") and len(piece) > 2
@@ -362,6 +397,12 @@ def train(
         model.normalizer_spec.name = _AS_IT_IS
         model.normalizer_spec.ClearField("normalization_rule_tsv")
     return model.SerializeToString(deterministic=True)
+
+
+def pieces_of(content: bytes) -> list[str]:
+    """Returns the pieces of a model, in the order of their ids."""
+    processor = _processor(content)
+    return [processor.id_to_piece(i) for i in range(processor.vocab_size())]
 
 
 def _count_special(options):

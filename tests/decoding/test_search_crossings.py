@@ -41,6 +41,7 @@ BEAM = {
     "penalty": st.sampled_from(["gnmt", "power"]),
     "early_stopping": st.sampled_from([True, False, "never"]),
     "coverage_penalty": st.sampled_from([0.0, 0.0, 0.3]),
+    "length_offset": st.integers(0, 2),
 }
 SAMPLING = {
     "temperature": st.sampled_from([1.0, 0.6, 2.5]),
@@ -66,6 +67,8 @@ def searches(draw):
     if kind is BeamSearch:
         options |= some(draw, BEAM)
         groups = draw(st.sampled_from([1, 1, 2, 3]))
+        if groups == 1:
+            options["cut"] = draw(st.sampled_from(["last", "by_score"]))
         width = groups * draw(st.integers(1, 5 // groups))
         options |= {
             "num_beams": width,

@@ -33,6 +33,8 @@ class Options:
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
     coverage_penalty: float = 0.0
+    cut: str = "last"
+    length_offset: int = 0
     groups: int = 1
     diversity: float = 0.0
     temperature: float = 1.0
@@ -126,6 +128,7 @@ def score(row, tokens, logp, options):
 
 
 def normalize(logp, length, options):
+    length += options.length_offset
     base = (5 + length) / 6 if options.penalty == "gnmt" else length
     return logp / base**options.length_penalty
 
@@ -151,6 +154,7 @@ class _Group:
     beams: list
     pool: list = dataclasses.field(default_factory=list)
     going: bool = True
+    was_done_before: bool = False
 
 
 def beam_search(row, options):
@@ -160,6 +164,7 @@ def beam_search(row, options):
     for length in range(1, longest(row, options) + 1):
         chosen = collections.Counter()
         for group in groups:
+            group.was_done_before = not group.going
             if group.going:
                 _advance(row, group, beams, chosen, options)
                 group.going = group.going and not _stops(
@@ -173,8 +178,10 @@ def beam_search(row, options):
             if tokens
         ]
         cut.sort(key=lambda found: -found.score)
-        results += [*group.pool, *cut][:beams]
-    results.sort(key=lambda found: (not found.finished, -found.score))
+        found = [*group.pool, *cut]
+        results += found[:beams] if options.groups > 1 else found
+    apart = options.cut == "last" or groups[0].was_done_before
+    results.sort(key=lambda found: (apart and not found.finished, -found.score))
     return results[: options.num_hypotheses]
 
 
@@ -185,7 +192,7 @@ def _advance(row, group, beams, chosen, options):
         for token, logp in continuations(row, tokens, options).items()
     ]
     if not candidates:  # the beams stay as they are, and are cut here
-        group.going = False
+        group.going, group.was_done_before = False, True
         return
 
     def value(candidate):

@@ -5,6 +5,7 @@ export holds the same pipeline.
 """
 
 import dataclasses
+import os
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -268,13 +269,56 @@ class Translator:
         found = arguments_of(
             model, search, preprocessor, audio_converter, prompt
         )
-        twice = [name for name in found if name in options]
-        if twice:
-            raise ValueError(
-                "`from_keras_hub` makes the model and its texts itself. "
-                f"Received: {twice} among its arguments. Leave them out, or "
-                "call `Translator`."
-            )
+        _refuse_twice("from_keras_hub", found, options)
+        return cls(**found, **options)
+
+    @classmethod
+    def from_hugging_face(
+        cls,
+        directory: str | os.PathLike,
+        search: Search | None = None,
+        source: str | None = None,
+        target: str | None = None,
+        ids: bool = False,
+        dtype: Any = None,
+        **options: Any,
+    ) -> "Translator":
+        """Makes a translator from an encoder-decoder of Hugging Face.
+
+        It reads a directory as `save_pretrained` of transformers writes it,
+        or a download of the same files. Nothing is downloaded. The model is
+        of plain Keras layers, with the weights of the directory: it is
+        trained, saved and exported as any other. The page
+        `models/hugging_face` lists the families, and what differs from
+        `generate`.
+
+        Args:
+            directory: The directory.
+            search: As for `Translator`. Defaults to what the directory's
+                `generation_config.json` says; fields without a counterpart
+                are named in a warning.
+            source, target: Names of the languages, as in the tokenizer's
+                files, for models of several: `"eng_Latn"`, `"fr"`. Without
+                `target` each source of Marian begins with its code,
+                `">>fra<< How are you?"`; other models get theirs as a prefix.
+            ids: Whether texts are ids written as numbers, in place of what
+                the tokenizer's files say; see `IntegerIds`.
+            dtype: Dtype policy of the model's layers, such as `"bfloat16"`.
+                Defaults to Keras's, to which all weights are cast.
+            **options: Further arguments of `Translator`.
+
+        Raises:
+            ImportError: If a package that reads the files is missing.
+            ValueError: If the files are not those of such a model, if one is
+                missing, or if they have something that would change results
+                and is not known.
+        """
+        from keras_attn.models.hugging_face.translator_arguments import (
+            arguments_of,
+        )
+
+        found = arguments_of(directory, search, source, target, ids, dtype)
+        _refuse_twice("from_hugging_face", found, options)
         return cls(**found, **options)
 
     def __repr__(self) -> str:
@@ -788,4 +832,15 @@ def _require_search(search):
             "`search` must be a `Search`, such as a `BeamSearch` or a "
             f"`GreedySearch`. Received: search={search!r}. Pass for example "
             "`BeamSearch(5)`."
+        )
+
+
+def _refuse_twice(method, found, options):
+    """Refuses arguments that a method of making translators sets itself."""
+    twice = [name for name in found if name in options]
+    if twice:
+        raise ValueError(
+            f"`{method}` makes the model and its texts itself. Received: "
+            f"{twice} among its arguments. Leave them out, or call "
+            "`Translator`."
         )

@@ -1,0 +1,205 @@
+"""`Generation`: what a `generation_config.json` says of the search."""
+
+from typing import Any
+
+from keras_attn.caller import warn
+from keras_attn.decoding import BeamSearch
+from keras_attn.decoding import GreedySearch
+from keras_attn.decoding import Sampling
+from keras_attn.decoding import Search
+from keras_attn.models.hugging_face.configuration import GENERATION
+from keras_attn.models.hugging_face.rules import ForbiddenSequences
+from keras_attn.models.hugging_face.rules import ForcedToken
+
+_FILE = "generation_config.json"
+# Fields that change no result of a search
+_WITHOUT_EFFECT = {
+    "_from_model_config",
+    "assistant_confidence_threshold",
+    "bos_token_id",
+    "cache_config",
+    "cache_implementation",
+    "compile_config",
+    "disable_compile",
+    "do_sample",
+    "is_assistant",
+    "low_memory",
+    "max_matching_ngram_size",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "pad_token_id",
+    "prefill_chunk_size",
+    "prompt_lookup_num_tokens",
+    "return_dict_in_generate",
+    "return_legacy_cache",
+    "target_lookbehind",
+    "transformers_version",
+    "use_cache",
+}
+_OF_SAMPLING = {"temperature", "top_k", "top_p"}
+# Values with which a field does nothing
+_IDLE = {
+    "diversity_penalty": 0.0,
+    "encoder_repetition_penalty": 1.0,
+    "num_beam_groups": 1,
+    "penalty_alpha": 0.0,
+    "typical_p": 1.0,
+}
+
+
+class Generation:
+    """The options of a search that Hugging Face's `generate` would use.
+
+    Args:
+        fields: Of a `generation_config.json`, or the fields of generation in
+            an older `config.json`.
+
+    Attributes:
+        start: Id with which the decoder begins, or `None`.
+        forced_start: Id that comes after it in every output, or `None`.
+    """
+
+    def __init__(self, fields: dict):
+        self._left = {x: y for x, y in fields.items() if y is not None}
+        self._samples = self._left.get("do_sample", False)
+        self.start = self._pop("decoder_start_token_id")
+        self.forced_start = self._pop("forced_bos_token_id")
+        self._end = self._pop("eos_token_id")
+        if self._pop("force_bos_token_to_be_generated"):
+            if self.forced_start is None:  # the name of older files
+                self.forced_start = fields.get("bos_token_id")
+
+    @classmethod
+    def of(cls, directory) -> "Generation":
+        """Reads the files of a `Directory`."""
+        fields = directory.json(_FILE)
+        if fields is None:
+            known = {*GENERATION, "bos_token_id"}
+            old = directory.configuration
+            fields = {x: y for x, y in old.items() if x in known}
+        return cls(fields)
+
+    def end(self, default: int) -> int:
+        """Returns the id of the end.
+
+        Args:
+            default: That of `config.json`.
+
+        Raises:
+            ValueError: If there are several.
+        """
+        found = self._end
+        if isinstance(found, list) and len(found) == 1:
+            (found,) = found
+        if isinstance(found, list):
+            raise ValueError(
+                "A search needs one id that ends a text. Received: "
+                f"eos_token_id={found!r} in `{_FILE}`. Leave one of them there."
+            )
+        return default if found is None else found
+
+    def search(self, start: int, end: int, longest: int | None) -> Search:
+        """Returns the search, and warns of the fields that it does not use.
+
+        Args:
+            start: Number of tokens with which the decoder begins.
+            end: Id of the end.
+            longest: Largest number of tokens that the model can write, or
+                `None`.
+        """
+        options = self._lengths(start, longest)
+        options["no_repeat_ngram"] = self._pop("no_repeat_ngram_size") or 0
+        options["repetition_penalty"] = self._pop("repetition_penalty") or 1.0
+        options["rules"] = self._rules(options["max_length"], end)
+        beams, count = self._pop("num_beams") or 1, self._count()
+        penalty = self._pop("length_penalty")
+        early = self._pop("early_stopping") or False
+        notes = []
+        if beams > 1:
+            notes += self._notes_on_beams(options, penalty)
+            made: Search = BeamSearch(
+                beams,
+                num_hypotheses=min(count, beams),
+                length_penalty=max(0.0, 1.0 if penalty is None else penalty),
+                penalty="power",
+                early_stopping=early,
+                cut="by_score",
+                length_offset=start - 1,
+                **options,
+            )
+        elif self._samples:
+            given = {x: self._pop(x) for x in sorted(_OF_SAMPLING)}
+            given = {x: y for x, y in given.items() if y is not None}
+            made = Sampling(**given, num_hypotheses=count, **options)
+        else:
+            made = GreedySearch(**options)
+        self._warn(notes)
+        return made
+
+    def _pop(self, name) -> Any:
+        return self._left.pop(name, None)
+
+    def _count(self):
+        return self._pop("num_return_sequences") or 1
+
+    def _lengths(self, start, longest):
+        """Returns the limits of an output, without its start tokens.
+
+        Theirs count the start tokens, or (`max_new_tokens`) all but the first.
+        """
+        most, new = self._pop("max_length"), self._pop("max_new_tokens")
+        if new is not None:
+            most = new + 1
+        most = BeamSearch().max_length if most is None else most - start
+        if longest is not None:
+            most = min(most, longest)
+        most = max(1, most)
+        fewest = self._pop("min_length") or 0
+        fewest = max(fewest, (self._pop("min_new_tokens") or 0) + 1)
+        fewest = min(max(1, fewest - start + 1), most)
+        return {"max_length": most, "min_length": fewest}
+
+    def _rules(self, max_length, end):
+        rules: list[Any] = []
+        forced = self._pop("forced_eos_token_id")
+        if isinstance(forced, list):
+            (forced,) = forced[:1]
+        if forced == end:
+            rules.append(ForcedToken(max_length - 1, end))
+        sequences = list(self._pop("bad_words_ids") or ())
+        sequences += [[x] for x in self._pop("suppress_tokens") or ()]
+        first = self._pop("begin_suppress_tokens") or ()
+        if sequences or first:
+            rules.append(ForbiddenSequences(sequences, first))
+        return rules
+
+    def _notes_on_beams(self, options, penalty):
+        notes = []
+        if self._samples:
+            notes.append("do_sample=True, since beams are not drawn here")
+        if penalty is not None and penalty < 0:
+            notes.append(f"length_penalty={penalty}, which must not be below 0")
+        if options["repetition_penalty"] != 1:
+            notes.append(
+                "repetition_penalty, which is used, but renormalizes here and "
+                "does not there"
+            )
+        return notes
+
+    def _warn(self, notes):
+        known = _WITHOUT_EFFECT | _OF_SAMPLING
+        notes = notes + [
+            f"{name}={value!r:.60}"
+            for name, value in sorted(self._left.items())
+            if name not in known and value != _IDLE.get(name, False)
+        ]
+        if notes:
+            warn(
+                f"Some fields of `{_FILE}` have no counterpart here, so that "
+                "outputs may differ from those of Hugging Face's `generate`: "
+                f"{'; '.join(notes)}. `search=` sets a search of your own."
+            )

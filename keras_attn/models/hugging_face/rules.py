@@ -1,0 +1,68 @@
+"""Rules on the next token that Hugging Face's generation has."""
+
+import keras
+import tensorflow as tf
+
+from keras_attn.decoding import NEVER
+from keras_attn.decoding import Rule
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ForcedToken(Rule):
+    """Only one token can come at a place, with the probability 1.
+
+    Args:
+        place: Number of tokens before it.
+        token: Its id.
+    """
+
+    before_softmax = True
+
+    def __init__(self, place, token):
+        self.place, self.token = int(place), int(token)
+
+    def apply(self, logits, written, state):
+        size = logits.shape[-1] or tf.shape(logits)[-1]
+        others = tf.one_hot(self.token, size, 0.0, NEVER)
+        here = written.time == self.place
+        return tf.cond(here, lambda: logits + others, lambda: logits)
+
+    def get_config(self):
+        return {"place": self.place, "token": self.token}
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class ForbiddenSequences(Rule):
+    """No hypothesis has any of these sequences of tokens.
+
+    Args:
+        sequences: Lists of ids; one of a single id forbids this token.
+        first: Ids that are forbidden as the first token alone.
+    """
+
+    def __init__(self, sequences=(), first=()):
+        self.sequences = [[int(x) for x in one] for one in sequences]
+        self.first = [int(x) for x in first]
+        self.needs_tokens = any(len(x) > 1 for x in self.sequences)
+
+    def penalties(self, time):
+        begins = tf.cast(tf.equal(time, 0), tf.float32)
+        always = [(x[0], NEVER) for x in self.sequences if len(x) == 1]
+        return [*always, *((x, NEVER * begins) for x in self.first)]
+
+    def apply(self, logits, written, state):
+        size = logits.shape[-1] or tf.shape(logits)[-1]
+        for *before, last in self.sequences:
+            count = len(before)
+            if not count or count > written.tokens.shape[-1]:
+                continue
+            places = tf.maximum(written.time - count + tf.range(count), 0)
+            recent = tf.gather(written.tokens, places, axis=2)
+            come = tf.reduce_all(recent == before, axis=-1)
+            come &= written.time >= count
+            cost = tf.where(come, NEVER, 0.0)[..., None]
+            logits += cost * tf.one_hot(last, size)
+        return logits
+
+    def get_config(self):
+        return {"sequences": self.sequences, "first": self.first}

@@ -1,0 +1,135 @@
+"""`Table`: which weight of a checkpoint goes to which variable."""
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+# Computed positions differ so much in float32 and in half precision.
+_SINGLE = 1e-2
+
+
+class _Entry(NamedTuple):
+    names: list  # of one weight; the first that is there is taken
+    variable: Any
+    shape: tuple  # in PyTorch
+    convert: Callable
+
+
+class Table:
+    """Pairs of weights and variables, which `fill()` copies.
+
+    Args:
+        checkpoint: The `Checkpoint`.
+    """
+
+    def __init__(self, checkpoint):
+        self._checkpoint = checkpoint
+        self._entries: list[_Entry] = []
+        self._computed: list = []
+
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint has a weight."""
+        return name in self._checkpoint
+
+    def add(self, name, variable, shape, convert=lambda x: x) -> None:
+        """Notes the variable of a weight.
+
+        Args:
+            name: Name of the weight in PyTorch, without `model.`.
+            variable: The variable.
+            shape: Shape of the weight in PyTorch.
+            convert: Function from the weight to the variable's value.
+        """
+        self._entries.append(_Entry([name], variable, shape, convert))
+
+    def add_one_of(self, names, variable, shape) -> None:
+        """Notes a weight that has several names, of which one suffices.
+
+        The others, if they are there, must be equal.
+        """
+        self._entries.append(_Entry(names, variable, shape, lambda x: x))
+
+    def add_dense(self, name, layer) -> None:
+        """Notes the weights of a `Dense` layer."""
+        size, units = layer.kernel.shape
+        self.add(f"{name}.weight", layer.kernel, (units, size), np.transpose)
+        self.add(f"{name}.bias", layer.bias, (units,))
+
+    def add_heads(self, name, layer) -> None:
+        """Notes the weights of a `MultiHeadAttention`."""
+        parts = {
+            "q_proj": layer.query_dense,
+            "k_proj": layer.key_dense,
+            "v_proj": layer.value_dense,
+            "out_proj": layer.output_dense,
+        }
+        for part, dense in parts.items():
+            shape, bias = dense.kernel.shape, dense.bias.shape
+            axes = len(shape) - len(bias)
+            size, units = np.prod(shape[:axes]), np.prod(bias)
+            self.add(
+                f"{name}.{part}.weight",
+                dense.kernel,
+                (units, size),
+                lambda x, shape=shape: x.T.reshape(shape),
+            )
+            self.add(
+                f"{name}.{part}.bias",
+                dense.bias,
+                (units,),
+                lambda x, bias=bias: x.reshape(bias),
+            )
+
+    def add_computed(self, names, value, first=0) -> None:
+        """Notes a table that old checkpoints hold though it is computed.
+
+        Args:
+            names: Names that it may have.
+            value: Function that returns some rows of what it must be.
+            first: Number of rows before these, which are not compared.
+        """
+        self._computed.append((names, value, first))
+
+    def fill(self) -> None:
+        """Copies all weights into their variables.
+
+        Raises:
+            ValueError: If one is missing, has another shape, or is left; or
+                if two that must be equal are not.
+        """
+        for names, variable, shape, convert in self._entries:
+            there = [x for x in names if x in self._checkpoint] or names[:1]
+            found = self._checkpoint.take(there[0], shape)
+            variable.assign(convert(found))
+            for name in there[1:]:
+                _require_equal(name, self._checkpoint.take(name, shape), found)
+        for names, value, first in self._computed:
+            for name in names:
+                if name in self._checkpoint:
+                    found = self._checkpoint.take(name)[first:]
+                    expected = value(len(found))
+                    _require_equal(name, found, expected, _SINGLE)
+        left = self._checkpoint.left()
+        if left:
+            more = ", ..." if len(left) > 5 else ""
+            raise ValueError(
+                "Each weight of a checkpoint must be one of the model's. "
+                f"Received: {len(left)} that `config.json` does not speak of, "
+                f"{', '.join(left[:5])}{more}. Both files must be of the same "
+                "model, from text to text."
+            )
+
+
+def _require_equal(name, found, expected, tolerance=0.0):
+    alike = found.shape == expected.shape and np.allclose(
+        found, expected, rtol=0, atol=tolerance
+    )
+    if not alike:
+        raise ValueError(
+            f"The weight '{name}' must be a copy of another by `config.json`, "
+            "or of what is computed. Received: one that differs. Both files "
+            "must be of the same model; if it has a matrix of its own for "
+            'the logits, `config.json` says `"tie_word_embeddings": false`.'
+        )

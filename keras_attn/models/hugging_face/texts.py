@@ -1,0 +1,216 @@
+"""`Texts`: what stands around the texts of a model, and how they are split."""
+
+import dataclasses
+from typing import Any
+
+from keras_attn.models.hugging_face import tokens
+from keras_attn.models.hugging_face.directory import Directory
+from keras_attn.models.hugging_face.tokens import Tokens
+from keras_attn.text.integer_ids import IntegerIds
+from keras_attn.text.special_tokens import SpecialTokens
+from keras_attn.text.splitter import Splitter
+from keras_attn.text.text import Text
+
+_UNKNOWN_IDS = {"marian": 1, "pegasus": 105}  # of other families 3
+_LONGEST = 1000  # of a `Text`, if nothing else limits it
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """The ids with which the texts of a model begin and end.
+
+    Attributes:
+        pad, end: Ids of padding and of the end of a target.
+        start: Ids with which the decoder begins.
+        source_start, source_end: Ids around a source.
+    """
+
+    pad: int
+    end: int
+    start: tuple[int, ...]
+    source_start: tuple[int, ...]
+    source_end: tuple[int, ...]
+
+    def special(self, unknown: int = -1, prompts=()) -> SpecialTokens:
+        """Returns the special tokens of a text.
+
+        Args:
+            unknown: Id of unknown tokens.
+            prompts: Ids that a text writes by the names of their tokens.
+        """
+        around = {self.pad, self.end, *self.start}
+        around |= {*self.source_start, *self.source_end}
+        return SpecialTokens(
+            pad=self.pad,
+            start=self.start,
+            end=self.end,
+            unknown=unknown,
+            source_start=self.source_start,
+            source_end=self.source_end,
+            prompt_tokens=tuple(x for x in prompts if x not in around),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """The splitters of sources and targets."""
+
+    source_splitter: Splitter
+    target_splitter: Splitter
+
+    @classmethod
+    def as_numbers(cls, frame: Frame, family: str, sizes) -> "Texts":
+        """Returns texts that are ids, written as numbers.
+
+        Args:
+            frame: The `Frame`.
+            family: Hugging Face's `model_type`.
+            sizes: Numbers of ids of source and target.
+        """
+        used = frame.special().non_text_ids
+        unknown = _UNKNOWN_IDS.get(family, 3)
+        if unknown in used or unknown >= min(sizes):
+            unknown = next(i for i in range(min(sizes)) if i not in used)
+        special = frame.special(unknown)
+        return cls(*(IntegerIds(n, special) for n in sizes))
+
+    @classmethod
+    def of(cls, sides: tuple[Tokens, Tokens], frame: Frame, told) -> "Texts":
+        """Returns texts split by a tokenizer's files.
+
+        Args:
+            sides: The `Tokens` of source and target.
+            frame: The `Frame`.
+            told: Whether the language of the source and that of the target
+                are known. If not, texts name them.
+        """
+        return cls(
+            *(
+                side.splitter(
+                    frame.special(
+                        side.ids.get(tokens.UNKNOWN, -1),
+                        () if known else [side.ids[x] for x in side.codes],
+                    ),
+                    side.names,
+                )
+                for side, known in zip(sides, told, strict=True)
+            )
+        )
+
+    @property
+    def special(self) -> SpecialTokens:
+        """The special tokens of the target."""
+        found: Any = self.target_splitter.special
+        return found
+
+    def source_text(self, longest: int | None) -> Text:
+        """Returns the text of sources of at most so many ids, all counted."""
+        special: Any = self.source_splitter.special
+        around = len(special.source_start) + len(special.ends_source)
+        return _text(self.source_splitter, longest, around)
+
+    def target_text(self, longest: int | None) -> Text:
+        """Returns the text of targets of which a decoder reads so many ids."""
+        # The end token is not read.
+        return _text(self.target_splitter, longest, len(self.special.start))
+
+
+def _text(splitter, longest, around):
+    most = _LONGEST if longest is None else longest
+    return Text(
+        split=splitter, normalization=None, max_length=max(1, most - around)
+    )
+
+
+class Framing:
+    """Knows which tokens stand around the texts of each family.
+
+    Args:
+        directory: The `Directory`.
+        family: Hugging Face's `model_type`.
+        sides: The `Tokens` of source and target, or `None` if texts are
+            ids.
+    """
+
+    def __init__(self, directory: Directory, family: str, sides):
+        self._settings = directory.json("tokenizer_config.json") or {}
+        self._family, self._sides = family, sides
+
+    def frame(self, pad, start, end, forced, source, target) -> Frame:
+        """Returns the ids around texts.
+
+        Args:
+            pad, start, end: Ids of the configuration; `start` may be `None`.
+            forced: Id that follows the start in every output, or `None`.
+            source, target: Names of the languages, or `None`.
+
+        Raises:
+            ValueError: If a language is not known, or has no use, or if one
+                is missing.
+        """
+        given = {"source": source, "target": target}
+        codes = {
+            name: None if x is None else self._code(name, x)
+            for name, x in given.items()
+        }
+        first, last = self._around(codes["source"], codes["target"], end)
+        begins = () if start is None else (start,)
+        if self._family == "bart":
+            first, forced = (self._begin(forced),), self._begin(forced)
+        elif codes["target"] is not None and self._family != "marian":
+            forced = codes["target"]
+            if not self._has_start:
+                begins, forced = (forced,), None
+        if not begins:
+            raise ValueError(
+                "The decoder of this model begins with the language of the "
+                "output. Received: target=None. Pass `target=`, one of "
+                f"{self._shown()}."
+            )
+        after = () if forced is None else (forced,)
+        return Frame(pad, end, begins + after, first, last)
+
+    @property
+    def _has_start(self):
+        """Whether the language follows a start token, as in most models."""
+        return self._family != "mbart" or tokens.is_mbart_50(self._settings)
+
+    def _begin(self, forced):
+        return 0 if forced is None else forced
+
+    def _around(self, source, target, end):
+        """Returns the ids with which a source begins and ends."""
+        if self._family == "marian":
+            return (() if target is None else (target,)), (end,)
+        if source is None:
+            return (), (end,)
+        legacy = self._settings.get("legacy_behaviour", False)
+        if not self._has_start or legacy:
+            return (), (end, source)
+        return (source,), (end,)
+
+    def _code(self, name, given):
+        """Returns the id of a language."""
+        ids = self._sides[0].ids if self._sides else {}
+        codes = self._sides[0].codes if self._sides else []
+        if self._family == "marian" and name == "source":
+            codes = []
+        if not codes:
+            raise ValueError(
+                f"`{name}` names a language for models of several. Received: "
+                f"{name}={given!r} and a model of {self._family} that is not "
+                f"told its {name} language. Leave it out."
+            )
+        for code in (given, f"__{given}__", f">>{given}<<"):
+            if code in codes:
+                return ids[code]
+        raise ValueError(
+            f"`{name}` must be a language of the model. Received: "
+            f"{name}={given!r}. It has {self._shown()}."
+        )
+
+    def _shown(self):
+        codes = self._sides[0].codes if self._sides else []
+        names = [x.strip("_><") for x in codes]
+        more = f" and {len(names) - 30} more" if len(names) > 30 else ""
+        return ", ".join(names[:30]) + more

@@ -1,0 +1,79 @@
+"""`H5Weights`: a file that the TensorFlow classes of transformers 4 wrote."""
+
+import pathlib
+
+import h5py
+import numpy as np
+
+# The names that PyTorch has for what TensorFlow calls so
+_ENDS = {
+    "kernel": "weight",
+    "gamma": "weight",
+    "beta": "bias",
+    "embeddings": "weight",
+}
+
+
+class H5Weights:
+    """The weights in a `tf_model.h5`, named and turned as in PyTorch.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If the file is not of this format.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        try:
+            self._file = h5py.File(path, "r")
+        except OSError as error:
+            raise ValueError(
+                f"`{path.name}` must be a file of HDF5. Received: {path}, "
+                f"which is not, or is cut off: {error}. If it is small, it "
+                "may be a pointer of Git LFS: get it again."
+            ) from error
+        self._places: dict[str, str] = {}
+        self._file.visititems(self._note)
+
+    def _note(self, place, item):
+        if isinstance(item, h5py.Dataset):
+            self._places[_name(place)] = place
+
+    def names(self) -> list[str]:
+        """Returns the names of the weights, as PyTorch has them."""
+        return list(self._places)
+
+    def dtype(self, name: str) -> str:
+        """Returns the name of a weight's dtype."""
+        return str(self._file[self._places[name]].dtype)
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a weight."""
+        place = self._places[name]
+        found = self._file[place][()]
+        return found.T if _end(place) == "kernel" else found
+
+
+def _end(place):
+    return place.rpartition("/")[2].partition(":")[0]
+
+
+def _name(place):
+    """Returns PyTorch's name of what lies at a place in the file.
+
+    `model/tf_bart/model/encoder/layers.0/fc1/kernel:0` is
+    `encoder.layers.0.fc1.weight`.
+    """
+    *parents, _ = place.split("/")
+    end = _ENDS.get(_end(place), _end(place))
+    return ".".join([*_from_stack(parents), end])
+
+
+def _from_stack(parents):
+    """Leaves out the names of the models around encoder and decoder."""
+    for i, name in enumerate(parents):
+        if name in ("encoder", "decoder"):
+            return parents[i:]
+    last = [x.rpartition(".")[2] for x in parents[-1:]]
+    return [x for x in last if x != "final_logits_bias"]

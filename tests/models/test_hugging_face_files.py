@@ -1,0 +1,396 @@
+"""Files of Hugging Face: each format, and what is wrong with them."""
+
+import json
+import pathlib
+import pickle
+import shutil
+import zipfile
+
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import keras_attn
+from keras_attn import Translator
+from keras_attn.models.hugging_face.configuration import Configuration
+from keras_attn.models.hugging_face.directory import Directory
+from keras_attn.models.hugging_face.generation import Generation
+from keras_attn.models.hugging_face.model import build
+from keras_attn.models.hugging_face.weights import Checkpoint
+
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
+MARIAN = FIXTURES / "hugging_face" / "marian"
+PICKLED = FIXTURES / "hugging_face_files/pickled/pytorch_model.bin"
+SAFE = "model.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of a model, to change."""
+    shutil.copytree(MARIAN, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def read(path, dtype=None):
+    """Returns the model in a directory."""
+    files = Directory(path)
+    configuration = Configuration.of(files.configuration)
+    return build(configuration, Checkpoint(files), dtype)
+
+
+def change(path, name="config.json", without=(), **fields):
+    """Sets fields of a file of JSON."""
+    found = json.loads((path / name).read_text())
+    found = {x: y for x, y in found.items() if x not in without} | fields
+    (path / name).write_text(json.dumps(found))
+
+
+def arrays():
+    return safetensors.numpy.load_file(MARIAN / SAFE)
+
+
+def assert_equal(model, other):
+    pairs = zip(model.weights, other.weights, strict=True)
+    for x, y in pairs:
+        np.testing.assert_array_equal(x, y, err_msg=x.path)
+
+
+@pytest.fixture(scope="module")
+def marian():
+    return read(MARIAN)
+
+
+@pytest.mark.parametrize("kind", ["h5", "pickled", "shards"])
+def test_each_format_has_the_same_weights(kind, folder, marian):
+    (folder / SAFE).unlink()
+    if kind == "shards":
+        names = sorted(arrays())
+        parts = {"one.safetensors": names[::2], "two.safetensors": names[1::2]}
+        for file, some in parts.items():
+            safetensors.numpy.save_file(
+                {x: arrays()[x] for x in some}, folder / file
+            )
+        places = {x: file for file, some in parts.items() for x in some}
+        (folder / f"{SAFE}.index.json").write_text(
+            json.dumps({"weight_map": places})
+        )
+    else:
+        for path in (FIXTURES / "hugging_face_files" / kind).iterdir():
+            shutil.copy(path, folder)
+    assert_equal(read(folder), marian)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_is_cast_or_kept(dtype, folder):
+    half = {x: y.astype(dtype) for x, y in arrays().items()}
+    safetensors.numpy.save_file(half, folder / SAFE)
+    name = np.dtype(dtype).name
+    for policy, expected in ((None, "float32"), (name, name)):
+        model = read(folder, policy)
+        assert {x.dtype for x in model.weights} == {expected}
+        found = model.get_layer("decoder_0_inner").kernel
+        theirs = half["model.decoder.layers.0.fc1.weight"].T
+        np.testing.assert_array_equal(
+            keras.ops.convert_to_numpy(keras.ops.cast(found, "float32")),
+            theirs.astype("float32"),
+        )
+
+
+def test_the_policy_of_keras_stays():
+    before = keras.config.dtype_policy()
+    read(MARIAN, "bfloat16")
+    assert keras.config.dtype_policy() == before
+
+
+def test_what_old_files_hold_beside_is_compared(folder, marian):
+    old = arrays()
+    embedding = old["model.shared.weight"]
+    positions = marian.get_layer("encoder_positions")
+    table = np.asarray(positions(np.zeros((1, 80, 16))))[0]
+    old |= {
+        "lm_head.weight": embedding,
+        "model.encoder.embed_tokens.weight": embedding,
+        "model.encoder.embed_positions.weight": table,
+        "model.encoder.version": np.zeros(1, "float32"),
+    }
+    safetensors.numpy.save_file(old, folder / SAFE)
+    assert_equal(read(folder), marian)
+    for name in ("lm_head.weight", "model.encoder.embed_positions.weight"):
+        wrong = old | {name: old[name] + 1}
+        safetensors.numpy.save_file(wrong, folder / SAFE)
+        short = name.removeprefix("model.")
+        with pytest.raises(ValueError, match=f"'{short}' must be a copy"):
+            read(folder)
+
+
+def test_a_matrix_of_its_own_makes_the_logits(folder):
+    own = arrays()
+    own["lm_head.weight"] = own["model.shared.weight"][::-1].copy()
+    safetensors.numpy.save_file(own, folder / SAFE)
+    change(folder, tie_word_embeddings=False)
+    embedding = read(folder).get_layer("embedding")
+    np.testing.assert_array_equal(
+        embedding.reverse_embeddings, own["lm_head.weight"].T
+    )
+
+
+@pytest.mark.parametrize(
+    "name, change_of, message",
+    [
+        ("model.shared.weight", None, "none named 'shared.weight'"),
+        ("model.encoder.layers.0.fc1.bias", None, "encoder.layers.0.fc1.bias'"),
+        ("more.weight", np.ones(3, "float32"), "more.weight. Both files"),
+        ("model.encoder.layers.0.fc1.bias", np.ones(3, "float32"), r"\(3,\)"),
+    ],
+    ids=["no embedding", "no bias", "one more", "another shape"],
+)
+def test_each_weight_has_its_place(name, change_of, message, folder):
+    found = arrays()
+    found.pop(name, None)
+    if change_of is not None:
+        found[name] = change_of
+    safetensors.numpy.save_file(found, folder / SAFE)
+    with pytest.raises(ValueError, match=message):
+        read(folder)
+
+
+FIELDS = {
+    "another family": ({"model_type": "bert"}, "model_type='bert'"),
+    "no family": ({"model_type": None}, "model_type=None"),
+    "not known": ({"rotary_dim": 4}, "rotary_dim=4"),
+    "another order": ({"normalize_before": True}, "`normalize_before`"),
+    "activation": ({"activation_function": "gelu_new"}, "activation_function"),
+    "text for a number": ({"d_model": "16"}, "`d_model` in `config.json`"),
+    "heads": ({"encoder_attention_heads": 3}, "must divide `d_model`"),
+    "rate": ({"dropout": 2}, "a rate from 0 to 1"),
+    "an encoder": ({"is_encoder_decoder": False}, "`is_encoder_decoder`"),
+    "another width": ({"d_model": 32}, "must have the shape"),
+    "too few tokens": ({"vocab_size": 100}, "must have no more tokens"),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_that_would_change_results_are_refused(name, folder):
+    fields, message = FIELDS[name]
+    change(folder, **fields)
+    with pytest.raises(ValueError, match=message):
+        Translator.from_hugging_face(folder)
+
+
+def test_fields_of_old_files_are_known(folder, marian):
+    change(
+        folder,
+        add_final_layer_norm=False,
+        normalize_before=False,
+        static_position_embeddings=True,
+        num_beams=6,
+        task_specific_params={"translation": {}},
+        my_note="",
+    )
+    assert_equal(read(folder), marian)
+
+
+def test_what_is_no_directory_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="hf download Helsinki-NLP/opus-mt-en"):
+        Translator.from_hugging_face("Helsinki-NLP/opus-mt-en-fr")
+    with pytest.raises(ValueError, match="needs a `config.json`"):
+        Translator.from_hugging_face(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("config.json", "version https://git-lfs", "must be JSON"),
+        ("config.json", "[1]", "an object of JSON"),
+        (SAFE, "version https://git-lfs", "a file of safetensors"),
+        (SAFE, None, "needs weights"),
+        ("vocab.json", None, "needs the file `vocab.json`"),
+        ("vocab.json", '{"<unk>": 1, "</s>": 3}', "the ids from 0 on"),
+        ("source.spm", None, "needs the file `source.spm`"),
+        ("source.spm", "no model", "SentencePiece"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(name, content, message, folder):
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        Translator.from_hugging_face(folder)
+
+
+def test_a_shard_that_is_missing_is_named(folder):
+    (folder / SAFE).rename(folder / "one.safetensors")
+    places = dict.fromkeys(arrays(), "one.safetensors")
+    places["model.shared.weight"] = "two.safetensors"
+    (folder / f"{SAFE}.index.json").write_text(
+        json.dumps({"weight_map": places})
+    )
+    with pytest.raises(ValueError, match="needs the file `two.safetensors`"):
+        read(folder)
+
+
+class _Runs:
+    """An object whose pickle runs a command."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (self._path,)
+
+
+def archive(path, content, **more):
+    """Writes a file as PyTorch does."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", content)
+        for name, value in more.items():
+            file.writestr(f"archive/{name}", value)
+
+
+def test_a_pickle_runs_nothing(folder):
+    (folder / SAFE).unlink()
+    ran = folder / "ran"
+    path = folder / "pytorch_model.bin"
+    for content in (_Runs(ran), {"weight": _Runs(ran)}, print, np.ones(2)):
+        archive(path, pickle.dumps(content))
+        with pytest.raises(ValueError, match="must name tensors alone"):
+            read(folder)
+    for protocol in range(6):
+        archive(path, pickle.dumps(_Runs(ran), protocol))
+        with pytest.raises(ValueError, match="must name tensors alone"):
+            read(folder)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (pickle.dumps([1, 2]), "must have tensors by name"),
+        (pickle.dumps({"a": 1}), "must have tensors by name"),
+        (pickle.dumps({"a": 1})[:-3], "a whole pickle"),
+        (b"", "a whole pickle"),
+        (b"(S'storage'\nQ.", "a storage of numbers"),
+    ],
+    ids=["a list", "numbers", "cut off", "empty", "a strange storage"],
+)
+def test_pickles_of_other_things(content, message, folder):
+    (folder / SAFE).unlink()
+    archive(folder / "pytorch_model.bin", content)
+    with pytest.raises(ValueError, match=message):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    "change_of, message",
+    [
+        (lambda x: x[: len(x) // 2], "must be a zip archive"),
+        (lambda x: b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "since 1.6"),
+    ],
+    ids=["cut off", "of old PyTorch"],
+)
+def test_files_of_pytorch_that_are_broken(change_of, message, folder):
+    (folder / SAFE).unlink()
+    path = folder / "pytorch_model.bin"
+    path.write_bytes(change_of(PICKLED.read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    "kept, message",
+    [(0, "no whole"), (64, "must lie within its numbers")],
+    ids=["without numbers", "too few numbers"],
+)
+def test_a_tensor_without_its_numbers_is_refused(kept, message, folder):
+    (folder / SAFE).unlink()
+    path = folder / "pytorch_model.bin"
+    with zipfile.ZipFile(PICKLED) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if "/data/" in name and len(content) > 100:
+                content = content[:kept]
+            if content:
+                new.writestr(name, content)
+    with pytest.raises(ValueError, match=message):
+        read(folder)
+
+
+def test_fields_without_counterpart_are_named():
+    fields = {"num_beams": 4, "max_length": 20, "guidance_scale": 2.0}
+    with pytest.warns(UserWarning, match=r"guidance_scale=2.0. `search=`"):
+        search = Generation(fields).search(1, 2, None)
+    assert (search.num_beams, search.max_length) == (4, 19)
+
+
+@pytest.mark.parametrize(
+    "fields, expected",
+    [
+        ({}, keras_attn.GreedySearch(max_length=60)),
+        ({"max_new_tokens": 20}, keras_attn.GreedySearch(max_length=20)),
+        (
+            {"max_length": 20, "min_length": 5},
+            keras_attn.GreedySearch(max_length=19, min_length=5),
+        ),
+        (
+            {"do_sample": True, "top_k": 5, "temperature": 0.7},
+            keras_attn.Sampling(0.7, top_k=5, max_length=60),
+        ),
+        (
+            {"num_beams": 3, "num_return_sequences": 2},
+            keras_attn.BeamSearch(
+                3,
+                num_hypotheses=2,
+                length_penalty=1.0,
+                penalty="power",
+                cut="by_score",
+                max_length=60,
+            ),
+        ),
+    ],
+)
+def test_a_search_is_made_of_the_fields(fields, expected):
+    assert Generation(fields).search(1, 2, 60) == expected
+
+
+def test_several_ends_are_refused():
+    with pytest.raises(ValueError, match="one id that ends a text"):
+        Generation({"eos_token_id": [1, 2]}).end(0)
+    assert Generation({"eos_token_id": [1]}).end(0) == 1
+
+
+def test_a_language_that_has_no_use_is_refused():
+    with pytest.raises(ValueError, match="source='en' and a model of marian"):
+        Translator.from_hugging_face(MARIAN, source="en")
+    with pytest.raises(ValueError, match="must be a language of the model"):
+        Translator.from_hugging_face(MARIAN, target="xyz")
+
+
+def test_a_language_begins_the_source():
+    told = Translator.from_hugging_face(MARIAN, target="fra")
+    free = Translator.from_hugging_face(MARIAN)
+    ids = told.source_text.source_ids(["the cat"]).numpy()
+    written = free.source_text.source_ids([">>fra<< the cat"]).numpy()
+    np.testing.assert_array_equal(ids, written)
+    assert told(["the cat"]).text == free([">>fra<< the cat"]).text
+    # Where the language is told, its code is plain text.
+    code = told.source_text.source_ids([">>fra<<"]).numpy()[0, 1:]
+    assert ids[0, 0] not in code
+
+
+def test_ids_need_no_tokenizer(folder):
+    for name in ("source.spm", "target.spm", "vocab.json"):
+        (folder / name).unlink()
+    translator = Translator.from_hugging_face(folder, ids=True)
+    whole = Translator.from_hugging_face(MARIAN)
+    ids = whole.source_text.ids(["the cat"], end=False).numpy()[0]
+    line = " ".join(map(str, ids))
+    np.testing.assert_allclose(
+        translator([line])[0].score, whole(["the cat"])[0].score, rtol=1e-5
+    )
+
+
+def test_arguments_that_it_sets_itself_are_refused():
+    with pytest.raises(ValueError, match="`from_hugging_face` makes the model"):
+        Translator.from_hugging_face(MARIAN, source_text=None)
