@@ -399,6 +399,40 @@ def train(
     return model.SerializeToString(deterministic=True)
 
 
+def made_of(
+    pieces: list[tuple[str, float]],
+    kind: str,
+    unknown: int,
+    without_text: Iterable[int],
+    never_read: Iterable[int],
+    rules: bytes = b"",
+) -> bytes:
+    """Returns the content of a model that was not trained here.
+
+    Args:
+        pieces: Pieces with their scores, in the order of their ids.
+        kind: `"unigram"` or `"bpe"`.
+        unknown: Id of the unknown piece.
+        without_text: Ids of pieces that no text is split into, and that are
+            not written.
+        never_read: Ids of those that no text is split into.
+        rules: SentencePiece's precompiled rules of normalization.
+    """
+    model, types = _proto(b""), dict.fromkeys(without_text, "CONTROL")
+    types |= dict.fromkeys(never_read, "UNUSED") | {unknown: "UNKNOWN"}
+    for i, (piece, score) in enumerate(pieces):
+        made = model.pieces.add(piece=piece, score=score)
+        made.type = getattr(made, types.get(i, "NORMAL"))
+    spec = model.trainer_spec
+    spec.model_type = getattr(spec, kind.upper())
+    spec.vocab_size, spec.unk_id = len(pieces), unknown
+    spec.bos_id = spec.eos_id = spec.pad_id = -1
+    spec.unk_piece = pieces[unknown][0]
+    model.normalizer_spec.name = "precompiled" if rules else _AS_IT_IS
+    model.normalizer_spec.precompiled_charsmap = rules
+    return model.SerializeToString(deterministic=True)
+
+
 def pieces_of(content: bytes) -> list[str]:
     """Returns the pieces of a model, in the order of their ids."""
     processor = _processor(content)

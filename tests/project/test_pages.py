@@ -256,6 +256,9 @@ def test_a_snippet_goes_on_with_the_tour(
 def test_a_snippet_runs_alone(snippet, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)  # not in the checkout, and yet:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
+    # In the place of a download, a tiny model of random weights
+    marian = ROOT / "tests" / "fixtures" / "hugging_face" / "marian"
+    (tmp_path / "opus-mt-en-fr").symlink_to(marian)
     run(snippet, {"__name__": "snippet"})
     require_printed(snippet, capsys.readouterr().out)
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from keras_attn.models.hugging_face import tokenizer_files
 from keras_attn.models.hugging_face import tokens
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.tokens import Tokens
@@ -173,7 +174,9 @@ class Framing:
     @property
     def _has_start(self):
         """Whether the language follows a start token, as in most models."""
-        return self._family != "mbart" or tokens.is_mbart_50(self._settings)
+        return self._family != "mbart" or tokenizer_files.is_mbart_50(
+            self._settings
+        )
 
     def _begin(self, forced):
         return 0 if forced is None else forced

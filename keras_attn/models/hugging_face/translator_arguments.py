@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 from keras_attn.decoding import Search
-from keras_attn.models.hugging_face import tokens
 from keras_attn.models.hugging_face.configuration import Configuration
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.generation import Generation
 from keras_attn.models.hugging_face.model import build
 from keras_attn.models.hugging_face.texts import Framing
 from keras_attn.models.hugging_face.texts import Texts
+from keras_attn.models.hugging_face.tokenizer_files import read
 from keras_attn.models.hugging_face.weights import Checkpoint
 
 
@@ -54,9 +54,7 @@ def _texts(files, configuration, generation, source, target, ids):
     if not ids:
         sides = tuple(
             side.of_size(size)
-            for side, size in zip(
-                tokens.read(files, family), sizes, strict=True
-            )
+            for side, size in zip(read(files, family), sizes, strict=True)
         )
     frame = Framing(files, family, sides).frame(
         configuration.pad,

@@ -1,0 +1,148 @@
+"""`read`: the tokens of source and target, from the files of a tokenizer."""
+
+from keras_attn.models.hugging_face import languages
+from keras_attn.models.hugging_face.directory import Directory
+from keras_attn.models.hugging_face.tokenizer_json import read_tokenizer
+from keras_attn.models.hugging_face.tokens import UNKNOWN
+from keras_attn.models.hugging_face.tokens import Tokens
+from keras_attn.text.byte_pair import BytePair
+from keras_attn.text.subwords import pieces_of
+
+_PIECES = "sentencepiece.bpe.model"
+_FAIRSEQ = ["<s>", "<pad>", "</s>", UNKNOWN]
+_OFFSET = 103  # of Pegasus: tokens before those of its model
+
+
+def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
+    """Returns the tokens of source and target.
+
+    Args:
+        directory: The `Directory`.
+        family: Hugging Face's `model_type`.
+    """
+    if family == "marian":
+        return _of_marian(directory)
+    whole = directory.json("tokenizer.json")
+    if whole is not None:  # the ids of added tokens are in it
+        found = read_tokenizer(whole)
+    else:
+        found = _READERS[family](directory)
+        _require_added(directory, found.names)
+    return found, found
+
+
+def _require_added(directory, names):
+    """Refuses files that have other ids for some tokens."""
+    settings = directory.json("tokenizer_config.json") or {}
+    added = directory.json("added_tokens.json") or {}
+    ids = {int(i): x for x, i in added.items()}
+    for i, x in (settings.get("added_tokens_decoder") or {}).items():
+        ids[int(i)] = x["content"]
+    for i, x in sorted(ids.items()):
+        if i == len(names):
+            names.append(x)
+        if i > len(names) or names[i] != x:
+            raise ValueError(
+                "The files of a tokenizer must agree on the id of a token. "
+                f"Received: {x!r} with the id {i} among the added ones, and "
+                f"{len(names)} tokens with others. `AutoTokenizer` of "
+                "transformers writes a `tokenizer.json`, which has all ids."
+            )
+
+
+def _of_marian(directory):
+    settings = directory.json("tokenizer_config.json") or {}
+    source = target = _vocabulary(directory, "vocab.json")
+    if settings.get("separate_vocabs"):
+        target = _vocabulary(directory, "target_vocab.json")
+    codes = [x for x in source if x.startswith(">>") and x.endswith("<<")]
+    return (
+        Tokens.of_pieces(_content(directory, "source.spm"), source, codes),
+        Tokens.of_pieces(_content(directory, "target.spm"), target),
+    )
+
+
+def _of_bart(directory):
+    ids = directory.json("vocab.json")
+    if ids is None:
+        directory.needed("vocab.json", "The tokenizer of BART")
+    merges = directory.needed("merges.txt", "The tokenizer of BART")
+    names = _in_order("vocab.json", ids)
+    return Tokens(
+        names,
+        [],
+        lambda special, names: BytePair(
+            {x: i for i, x in enumerate(names)}, merges, special
+        ),
+    )
+
+
+def _of_m2m_100(directory):
+    settings = directory.json("tokenizer_config.json") or {}
+    if directory.file("vocab.json") is None:
+        return _of_fairseq(directory, languages.NLLB, settings)
+    codes = [f"__{x}__" for x in languages.M2M_100]
+    names = _vocabulary(directory, "vocab.json")
+    return Tokens.of_pieces(
+        _content(directory, _PIECES), [*names, *codes], codes
+    )
+
+
+def _of_mbart(directory):
+    settings = directory.json("tokenizer_config.json") or {}
+    codes = languages.MBART_50 if is_mbart_50(settings) else languages.MBART
+    return _of_fairseq(directory, codes, settings)
+
+
+def is_mbart_50(settings: dict) -> bool:
+    """Whether a `tokenizer_config.json` is that of mBART-50."""
+    return str(settings.get("tokenizer_class")).startswith("MBart50")
+
+
+def _of_fairseq(directory, codes, settings):
+    """Tokens of FairSeq, whose ids are one more than the model's."""
+    content = _content(directory, _PIECES)
+    names = [*_FAIRSEQ, *pieces_of(content)[3:], *codes, "<mask>"]
+    return Tokens.of_pieces(content, names, codes)
+
+
+def _of_pegasus(directory):
+    content = _content(directory, "spiece.model")
+    settings = directory.json("tokenizer_config.json") or {}
+    offset = settings.get("offset", _OFFSET)
+    first = ["<pad>", "</s>", "<mask_1>", "<mask_2>"]
+    if not offset:
+        first = ["<pad>", "</s>"]
+    pieces = pieces_of(content)
+    unused = [f"<unk_{i}>" for i in range(2, offset)]
+    # The model's own first pieces are padding, end and unknown.
+    return Tokens.of_pieces(content, [*first, *unused, *pieces[2:]])
+
+
+_READERS = {
+    "bart": _of_bart,
+    "m2m_100": _of_m2m_100,
+    "mbart": _of_mbart,
+    "pegasus": _of_pegasus,
+}
+
+
+def _content(directory, name):
+    return directory.needed(name, "A tokenizer").read_bytes()
+
+
+def _vocabulary(directory, name):
+    """Returns the tokens in a file, in the order of their ids."""
+    directory.needed(name, "A tokenizer")
+    return _in_order(name, directory.json(name))
+
+
+def _in_order(name, ids):
+    whole = all(isinstance(x, int) for x in ids.values())
+    tokens = sorted(ids, key=ids.get) if whole else []
+    if [ids[x] for x in tokens] != [*range(len(ids))]:
+        raise ValueError(
+            f"`{name}` must give its tokens the ids from 0 on, each once. "
+            f"Received: {len(ids)} tokens with other ids."
+        )
+    return tokens

@@ -1,0 +1,187 @@
+"""`read_tokenizer`: the tokens in a `tokenizer.json`.
+
+Its parts, as the library `tokenizers` writes them, become the same splitters as
+the files of SentencePiece and byte pairs from which they came. What has no
+counterpart there is refused.
+"""
+
+import base64
+import binascii
+import re
+from typing import Any
+
+from keras_attn.models.hugging_face.tokens import Tokens
+from keras_attn.text.byte_pair import BytePair
+from keras_attn.text.subwords import made_of
+
+_FILE = "tokenizer.json"
+_MARK = "▁"
+# `eng_Latn` of NLLB, `en_XX` of mBART, `__en__` of M2M-100
+_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}|__[a-z]{2,3}__")
+
+
+def read_tokenizer(found: dict) -> Tokens:
+    """Returns the tokens of a tokenizer.
+
+    Args:
+        found: The content of a `tokenizer.json`.
+
+    Raises:
+        ValueError: If it splits text in a way that has no counterpart.
+    """
+    try:
+        return _Tokenizer(found).tokens()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"`{_FILE}` must be as the library tokenizers writes it. Received: "
+            f"one without the parts that it needs: {error!r:.200}"
+        ) from error
+
+
+class _Tokenizer:
+    """The parts of a `tokenizer.json`."""
+
+    def __init__(self, found):
+        self._model = found["model"]
+        self._added = {x["content"]: x["id"] for x in found["added_tokens"]}
+        self._normalizers = _listed(found["normalizer"], "normalizers")
+        self._before = _listed(found["pre_tokenizer"], "pretokenizers")
+        kinds = {x["type"] for x in self._before}
+        self._of_bytes = kinds == {"ByteLevel"}
+        if not self._of_bytes and "Metaspace" not in kinds:
+            _refuse("pre_tokenizer", sorted(kinds))
+
+    def tokens(self):
+        kind = self._model["type"]
+        if kind == "BPE" and self._of_bytes:
+            return self._byte_pairs()
+        if kind == "Unigram":
+            return self._unigram()
+        if kind == "BPE":
+            return self._merged_pieces()
+        return _refuse("model", kind)
+
+    def _byte_pairs(self):
+        self._require_no_rules()
+        if any(x.get("add_prefix_space") for x in self._before):
+            _refuse("pre_tokenizer", "add_prefix_space=true")
+        merges = [tuple(x) for x in map(_pair, self._model["merges"])]
+        return Tokens(
+            self._names(self._model["vocab"]),
+            [],
+            lambda special, names: BytePair(
+                {x: i for i, x in enumerate(names)}, merges, special
+            ),
+        )
+
+    def _unigram(self):
+        scores = dict(map(tuple, self._model["vocab"]))
+        ids = {x: i for i, (x, _) in enumerate(self._model["vocab"])}
+        return self._pieces("unigram", scores, ids, self._model["unk_id"])
+
+    def _merged_pieces(self):
+        """Pieces of SentencePiece's BPE, whose scores are their ranks."""
+        ids, ranks = self._model["vocab"], {}
+        for rank, pair in enumerate(map(_pair, self._model["merges"])):
+            ranks.setdefault("".join(pair), rank)
+        last = len(ranks)
+        scores = {x: -float(ranks.get(x, last)) for x in ids}
+        unknown = ids[self._model["unk_token"]]
+        return self._pieces("bpe", scores, ids, unknown)
+
+    def _pieces(self, kind, scores, ids, unknown):
+        self._require_usual_pieces()
+        names = self._names(ids)
+        codes = [x for x in self._added if _CODE.fullmatch(x)]
+        content = made_of(
+            [(x, scores.get(x, 0.0)) for x in names],
+            kind,
+            unknown,
+            [self._added[x] for x in self._added if x not in codes],
+            [self._added[x] for x in codes],
+            self._rules(),
+        )
+        return Tokens.of_pieces(content, names, codes)
+
+    def _names(self, ids):
+        """Returns all tokens in the order of their ids."""
+        ids = dict(ids) | self._added
+        names = sorted(ids, key=ids.__getitem__)
+        if [ids[x] for x in names] != [*range(len(names))]:
+            raise ValueError(
+                f"`{_FILE}` must give its tokens the ids from 0 on, each once. "
+                f"Received: {len(names)} tokens with other ids."
+            )
+        return names
+
+    def _rules(self):
+        """Returns SentencePiece's rules of normalization."""
+        rules = b""
+        for one in self._normalizers:
+            kind, pattern = one["type"], one.get("pattern")
+            if kind == "Precompiled" and not rules:
+                rules = _decoded(one["precompiled_charsmap"])
+            elif kind != "Replace" or not _is_blank(pattern, one["content"]):
+                _refuse("normalizer", kind)
+        return rules
+
+    def _require_no_rules(self):
+        if self._normalizers:
+            _refuse("normalizer", [x["type"] for x in self._normalizers])
+
+    def _require_usual_pieces(self):
+        for one in self._before:
+            usual = {
+                "WhitespaceSplit": {},
+                "Metaspace": {
+                    "replacement": _MARK,
+                    "prepend_scheme": "always",
+                    "add_prefix_space": True,
+                },
+            }.get(one["type"])
+            if usual is None or any(
+                one.get(x, y) != y for x, y in usual.items()
+            ):
+                _refuse("pre_tokenizer", one)
+        for name in ("dropout", "byte_fallback", "ignore_merges"):
+            if self._model.get(name):
+                _refuse("model", f"{name}={self._model[name]}")
+        for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+            if self._model.get(name):
+                _refuse("model", f"{name}={self._model[name]!r}")
+
+
+def _listed(part, name) -> list[dict[str, Any]]:
+    """Returns a part, or the parts of a sequence, or none."""
+    if part is None:
+        return []
+    return part[name] if part["type"] == "Sequence" else [part]
+
+
+def _pair(merge):
+    """Returns the two tokens of a merge, `["a", "b"]` or `"a b"`."""
+    return merge.split(" ") if isinstance(merge, str) else merge
+
+
+def _is_blank(pattern, content):
+    """Whether a rule is one on blanks, as SentencePiece has it."""
+    of = next(iter(pattern.values()))
+    return (of, content) in {(" {2,}", " "), (" {2,}", _MARK), (r"\n", " ")}
+
+
+def _decoded(content):
+    try:
+        return base64.b64decode(content, validate=True)
+    except binascii.Error as error:
+        raise ValueError(
+            f"`{_FILE}` must have rules of normalization in base 64. Received: "
+            f"others: {error}"
+        ) from error
+
+
+def _refuse(part, given):
+    raise ValueError(
+        f"`{_FILE}` must split text as SentencePiece, or into byte pairs as "
+        f"GPT-2. Received: `{part}` with {given!r:.200}. Pass `ids=True` to "
+        "read and write ids."
+    )
