@@ -243,11 +243,18 @@ def tied(model, layer):
     return keras.Model(model.inputs, layer(hidden, reverse=True))
 
 
+def biased(model):
+    """Returns a model whose logits have a bias behind them."""
+    bias = keras_attn.LogitBias(keras.initializers.RandomNormal(seed=2))
+    return keras.Model(model.inputs, bias(model.outputs[0]))
+
+
 TIED = {
     "tied": keras.layers.ReversibleEmbedding,
     "capped": lambda *given: keras.layers.ReversibleEmbedding(
         *given, tie_weights=False, logit_soft_cap=3.0
     ),
+    "biased": keras.layers.ReversibleEmbedding,
     "KerasHub's": lambda *given: keras_hub.layers.ReversibleEmbedding(
         *given, reverse_dtype="float32"
     ),
@@ -259,6 +266,7 @@ TIED = {
 @pytest.mark.parametrize("name", TIED)
 def test_tied_embeddings_are_narrowed_too(short, name):
     model = tied(made(), TIED[name](TARGET.size, 8))
+    model = biased(model) if name == "biased" else model
     search = SEARCHES["greedy"]
     listed = Translator(model, SOURCE, TARGET, search, shortlist=short)
     require_narrow(listed)

@@ -12,7 +12,11 @@ from keras import ops
 from keras_attn import PositionEmbedding
 from keras_attn import SinePositionEncoding
 
-LAYERS = [PositionEmbedding(7), SinePositionEncoding()]
+LAYERS = [
+    PositionEmbedding(7),
+    SinePositionEncoding(),
+    SinePositionEncoding(layout="halves", endpoint=True, offset=2),
+]
 
 
 def test_sines_and_cosines_are_those_of_the_paper():
@@ -23,6 +27,35 @@ def test_sines_and_cosines_are_those_of_the_paper():
             angle = position / 10_000 ** (2 * (i // 2) / 5)
             expected[position, i] = np.cos(angle) if i % 2 else np.sin(angle)
     np.testing.assert_allclose(found, [expected] * 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [6, 7])
+def test_halves_are_those_of_marian(dim):
+    layer = SinePositionEncoding(layout="halves")
+    found = ops.convert_to_numpy(layer(np.zeros((1, 40, dim), "float32")))[0]
+    angles = np.array(
+        [
+            [p / 10_000 ** (2 * (i // 2) / dim) for i in range(dim)]
+            for p in range(40)
+        ]
+    )
+    expected = np.hstack([np.sin(angles[:, ::2]), np.cos(angles[:, 1::2])])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_last_divisor_may_be_the_largest():
+    layer = SinePositionEncoding(layout="halves", endpoint=True, offset=2)
+    found = ops.convert_to_numpy(layer(np.zeros((1, 40, 8), "float32")))[0]
+    # As FairSeq computes its table
+    powers = np.exp(np.arange(4) * -(np.log(10_000) / 3))
+    angles = np.arange(2, 42)[:, None] * powers
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_another_layout_is_refused():
+    with pytest.raises(ValueError, match='"interleaved" or "halves"'):
+        SinePositionEncoding(layout="thirds")
 
 
 def test_a_learned_vector_is_added_to_each_position():

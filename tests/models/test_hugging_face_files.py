@@ -18,6 +18,7 @@ from keras_attn.models.hugging_face.configuration import Configuration
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.generation import Generation
 from keras_attn.models.hugging_face.model import build
+from keras_attn.models.hugging_face.tokenizer_json import read_tokenizer
 from keras_attn.models.hugging_face.weights import Checkpoint
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
@@ -394,3 +395,43 @@ def test_ids_need_no_tokenizer(folder):
 def test_arguments_that_it_sets_itself_are_refused():
     with pytest.raises(ValueError, match="`from_hugging_face` makes the model"):
         Translator.from_hugging_face(MARIAN, source_text=None)
+
+
+BART = FIXTURES / "hugging_face" / "bart"
+TOKENIZERS = {
+    "words": ({"model": {"type": "WordPiece"}}, "`model` with 'WordPiece'"),
+    "lower case": ({"normalizer": {"type": "Lowercase"}}, "`normalizer`"),
+    "digits": ({"pre_tokenizer": {"type": "Digits"}}, "`pre_tokenizer`"),
+    "a blank before": (
+        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}},
+        "add_prefix_space=true",
+    ),
+    "no part": ({"model": {}}, "without the parts"),
+    "a gap": (
+        {"added_tokens": [{"id": 900, "content": "<new>"}]},
+        "the ids from 0 on",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_tokenizers_without_counterpart_are_refused(name, tmp_path):
+    changed, message = TOKENIZERS[name]
+    whole = json.loads((BART / "said/tokenizer.json").read_text())
+    with pytest.raises(ValueError, match=message):
+        read_tokenizer(whole | changed)
+
+
+def test_bytes_for_strange_characters_are_refused():
+    pegasus = FIXTURES / "hugging_face/pegasus/said/tokenizer.json"
+    whole = json.loads(pegasus.read_text())
+    whole["model"]["byte_fallback"] = True
+    with pytest.raises(ValueError, match="byte_fallback=True"):
+        read_tokenizer(whole)
+
+
+def test_added_tokens_must_have_the_same_ids(tmp_path):
+    shutil.copytree(FIXTURES / "hugging_face/pegasus", tmp_path / "model")
+    (tmp_path / "model/added_tokens.json").write_text('{"<new>": 7}')
+    with pytest.raises(ValueError, match="agree on the id of a token"):
+        Translator.from_hugging_face(tmp_path / "model")

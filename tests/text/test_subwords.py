@@ -338,6 +338,37 @@ def test_the_size_counts_the_special_pieces_of_a_trainer():
         assert text.size == 24
 
 
+def test_a_network_may_number_the_pieces_itself(trained, tmp_path):
+    model = trained.splitter.get_config()["model"]
+    own = subwords.SentencePiece(model)
+    names = ["</s>", "<unk>", *own.tokens[::-1][2:], "other", "<pad>"]
+    special = keras_attn.SpecialTokens(
+        pad=len(names) - 1, start=(len(names) - 1,), end=0, unknown=1
+    )
+    text = Text(
+        split=subwords.SentencePiece(model, special=special, vocabulary=names)
+    )
+    assert text.tokens == names
+    line = "to be or not"
+    pieces = [x.decode() for x in trained.tokens_of([line]).to_list()[0]]
+    expected = [names.index(x) if x in names else 1 for x in pieces]
+    assert text.ids([line]).numpy().tolist() == [expected]
+    # A piece that the model lacks is written as it is.
+    ids = [*expected[:-1], names.index("other")]
+    (written,) = text.strings([ids]).numpy()
+    assert written.decode().endswith("other")
+    text.save(tmp_path / "text.txt")
+    again = Text.load(tmp_path / "text.txt")
+    assert again.tokens == names
+    assert again.ids([line]).numpy().tolist() == [expected]
+
+
+def test_a_vocabulary_needs_special_tokens(trained):
+    model = trained.splitter.get_config()["model"]
+    with pytest.raises(ValueError, match="needs `special`, with an unknown"):
+        subwords.SentencePiece(model, vocabulary=["a", "b"])
+
+
 def test_text_is_normalized_once():
     rule = {"normalization_rule_name": "nfkc"}
     with pytest.raises(ValueError, match="Leave out one"):
