@@ -58,6 +58,7 @@ ROOMS = {
         "models.keras_hub",
     },
     "export": {"incremental", "decoding", "text"},
+    "command": {"decoding.translator"},
     "models.adopted": {"incremental", "graph", "text"},
     "models.hugging_face": {"layers", "decoding", "text"},
     "models.keras_hub": {"incremental", "decoding", "text"},
@@ -99,7 +100,7 @@ OUTSIDE = {
 }
 
 # Nothing else of the package imports these.
-LEAVES = {"diagnostics", "models.tf_addons", "training", "viewing"}
+LEAVES = {"command", "diagnostics", "models.tf_addons", "training", "viewing"}
 
 
 def modules(folder):

@@ -181,6 +181,14 @@ def test_serve_passes_its_flags_on(capsys):
     assert "--model_base_path" in capsys.readouterr().out
 
 
+def test_export_without_keras_attn_names_it(capsys, monkeypatch):
+    monkeypatch.setattr(
+        cli.importlib.metadata, "entry_points", lambda **given: []
+    )
+    assert cli.main(["export", "a", "b"]) == cli.USAGE
+    assert "needs the package keras-attn," in capsys.readouterr().err
+
+
 def test_the_distribution_declares_the_command():
     project = tomllib.loads((README.parent / "pyproject.toml").read_text())
     declared = {"keras-attn": "keras_attn_serving.command.cli:main"}
@@ -198,6 +206,10 @@ def test_the_readmes_commands_are_taken(arguments):
     command, *rest = arguments
     if command == "serve":
         flags.read(rest)
+        return
+    if command == "export":
+        exporting = pytest.importorskip("keras_attn.command.export")
+        exporting.parser().parse_args(rest)
         return
     found = cli.parser().parse_args(arguments)
     assert found.model == "pronounce"

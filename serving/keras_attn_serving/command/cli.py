@@ -1,6 +1,10 @@
-"""The command `keras-attn`: `query` asks a server, `serve` starts one."""
+"""The command `keras-attn`: `query` asks a server, `serve` starts one.
+
+Other distributions add commands of theirs: keras-attn adds `export`.
+"""
 
 import argparse
+import importlib.metadata
 import itertools
 import os
 import ssl
@@ -26,6 +30,12 @@ _SERVE = (
     "`keras-attn serve --help` lists its flags"
 )
 
+_EXPORT = (
+    "export a model of Hugging Face, or a saved translator; needs keras-attn. "
+    "`keras-attn export --help` lists its flags"
+)
+_COMMANDS = "keras_attn.commands"  # group of the entry points
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status.
@@ -37,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments[:1] == ["serve"]:
             return _serve(arguments[1:])
+        if arguments[:1] == ["export"]:
+            return _export(arguments[1:])
         flags = parser().parse_args(arguments)
         try:
             return Query(flags).run()
@@ -60,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = result.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("serve", help=_SERVE, add_help=False)
+    commands.add_parser("export", help=_EXPORT, add_help=False)
     query = commands.add_parser(
         "query",
         help="send texts to a server and print what it answers",
@@ -284,6 +297,17 @@ def _serve(arguments):
     from keras_attn_serving.command import serve as server
 
     return server.main(arguments)
+
+
+def _export(arguments):
+    found = importlib.metadata.entry_points(group=_COMMANDS, name="export")
+    for entry in found:
+        return entry.load()(arguments)
+    return _failed(
+        "`keras-attn export` needs the package keras-attn, which makes the "
+        "exports. Install it beside keras-attn-serving.",
+        USAGE,
+    )
 
 
 def _write(text):

@@ -1,0 +1,1 @@
+"""Commands of `keras-attn`, which keras-attn-serving runs."""

@@ -1,0 +1,71 @@
+"""`keras-attn export`, through the command of keras-attn-serving."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from keras_attn_serving.command import cli
+from support import toys
+from support.lazily import ask
+
+import keras_attn
+
+MARIAN = (
+    pathlib.Path(__file__).parents[1] / "fixtures" / "hugging_face" / "marian"
+)
+
+
+def run(capsys, *arguments):
+    """Returns the exit status, what was printed, and the errors."""
+    status = cli.main(["export", *map(str, arguments)])
+    return status, *capsys.readouterr()
+
+
+def test_a_directory_of_hugging_face_is_served(tmp_path, capsys):
+    base = tmp_path / "models"
+    status, printed, _ = run(capsys, MARIAN, base, "--target", "fra")
+    assert status == 0
+    assert pathlib.Path(printed.strip()) == base / "1"
+    given = {"text": np.array([b"the cat"], object)}
+    (found,) = ask([(str(base / "1"), "serving_default", given, "c")])
+    told = keras_attn.Translator.from_hugging_face(MARIAN, target="fra")
+    assert found["text"][0].decode() == told(["the cat"]).text[0]
+
+
+@pytest.mark.full
+def test_a_saved_translator_is_served(tmp_path, capsys):
+    translator = toys.Toys()["greedy"]
+    translator.save(tmp_path / "saved")
+    status, printed, _ = run(
+        capsys,
+        tmp_path / "saved",
+        tmp_path / "models",
+        "--signatures",
+        "options",
+        "score",
+    )
+    assert status == 0
+    given = {"text": np.array([b"abc"], object), "target": [b"A B"]}
+    (found,) = ask([(printed.strip(), "score", given, "c")])
+    expected = translator.score(["abc"], ["A B"])
+    np.testing.assert_allclose(found["score"], expected.scores, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["nowhere"], "which is none"),
+        ([MARIAN, "--target=xyz"], "must be a language of the model"),
+        (["."], ""),
+        ([".", "--target=fra"], "--target are for models of Hugging Face"),
+    ],
+)
+def test_what_cannot_be_exported_is_said(
+    arguments, message, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    first, *flags = arguments
+    status, _, errors = run(capsys, first, "models", *flags)
+    assert status == 2
+    assert errors.startswith("error: ") and message in errors
+    assert not (tmp_path / "models").exists()
