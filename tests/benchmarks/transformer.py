@@ -9,7 +9,9 @@ either side and with the same random weights for both. First both search until
 their texts end: their outputs and scores must be equal. Then no text may end,
 so all are of 10 tokens, and it is timed how long that takes with a longest
 output of 10 and of 100 tokens. CTranslate2 gets split tokens. We split and join
-texts as well; the rows `ids` leave that out.
+texts as well; the rows `ids` leave that out. The rows `export` run a SavedModel
+in a session of TensorFlow, as a server does. XLA compiles for the number of
+texts, or for two.
 
 The bare products are those of the decoder with its weights; the rest of a
 step, the search and the encoder are left out. At the end, 63 short texts and
@@ -172,10 +174,13 @@ class Net:
                 if beams > 1:
                     search = keras_attn.BeamSearch
                 first = () if beams == 1 else (beams,)
+                sizes = keras_attn.XLASizes(rows=max(2, rows))
                 made = self.translator(
                     search(*first, max_length=most, max_per_source=(1, 0)),
-                    xla,
+                    xla and sizes,
                 )
+                if most == TOKENS:
+                    calls |= exported(made, words, ids, beams, xla and sizes)
                 name = "Translator, XLA" if xla else "Translator"
                 calls[name, f"beam {beams}", most] = lambda made=made: made(
                     words
@@ -253,6 +258,35 @@ class Net:
 
         x = tf.constant(random.normal(size=(rows, d)), tf.float32)
         return lambda: all_steps(x)
+
+
+def exported(translator, words, ids, beams, sizes):
+    """Returns calls of an export, with texts and with ids."""
+    v1 = tf.compat.v1
+    with tempfile.TemporaryDirectory() as folder:
+        path = translator.export(folder, jit_compile=sizes)
+        with tf.Graph().as_default():
+            session = v1.Session()
+            loaded = v1.saved_model.load(session, ["serve"], str(path))
+    lengths = np.sum(np.asarray(ids) != 0, axis=1, dtype="int32")
+    given = {
+        "serving_default": {"text": np.array(words, object)},
+        "ids": {"ids": np.asarray(ids), "lengths": lengths},
+    }
+    calls = {}
+    for name, values in given.items():
+        signature = loaded.signature_def[name]
+        calls[
+            f"export, {'ids' if name == 'ids' else 'text'}"
+            + (", XLA" if sizes else ""),
+            f"beam {beams}",
+            TOKENS,
+        ] = functools.partial(
+            session.run,
+            {x: y.name for x, y in signature.outputs.items()},
+            {signature.inputs[x].name: y for x, y in values.items()},
+        )
+    return calls
 
 
 def operations_of_a_step(path):
