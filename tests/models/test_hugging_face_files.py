@@ -20,11 +20,15 @@ from keras_attn.models.hugging_face.generation import Generation
 from keras_attn.models.hugging_face.model import build
 from keras_attn.models.hugging_face.tokenizer_json import read_tokenizer
 from keras_attn.models.hugging_face.weights import Checkpoint
+from keras_attn.models.hugging_face.weights.h5 import H5Weights
+from keras_attn.models.hugging_face.weights.pickled import PickledWeights
+from keras_attn.models.hugging_face.weights.safe import SafeWeights
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 MARIAN = FIXTURES / "hugging_face" / "marian"
 PICKLED = FIXTURES / "hugging_face_files/pickled/pytorch_model.bin"
 SAFE = "model.safetensors"
+READERS = {SafeWeights: SAFE, H5Weights: "*.h5", PickledWeights: "*.bin"}
 
 
 @pytest.fixture
@@ -435,3 +439,30 @@ def test_added_tokens_must_have_the_same_ids(tmp_path):
     (tmp_path / "model/added_tokens.json").write_text('{"<new>": 7}')
     with pytest.raises(ValueError, match="agree on the id of a token"):
         Translator.from_hugging_face(tmp_path / "model")
+
+
+def test_rows_are_those_of_the_whole(folder):
+    for path in (FIXTURES / "hugging_face_files/h5").iterdir():
+        shutil.copy(path, folder)
+    shutil.copy(PICKLED, folder)
+    for kind, names in READERS.items():
+        weights = kind(next(folder.glob(names)))
+        for name in weights.names():
+            whole = weights.read(name)
+            assert weights.shape(name) == whole.shape
+            if whole.ndim == 2:
+                rows = weights.read(name, 1, 3)
+                np.testing.assert_array_equal(rows, whole[1:3])
+
+
+def test_a_transposed_tensor_of_pytorch_is_read():
+    weights = PickledWeights(PICKLED)
+    name = "model.encoder.layers.0.fc1.weight"
+    storage, offset, shape, strides = weights._tensors[name]
+    turned = type(weights._tensors[name])(
+        storage, offset, shape[::-1], strides[::-1]
+    )
+    whole = weights.read(name)
+    weights._tensors[name] = turned
+    np.testing.assert_array_equal(weights.read(name), whole.T)
+    np.testing.assert_array_equal(weights.read(name, 2, 5), whole.T[2:5])

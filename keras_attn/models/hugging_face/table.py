@@ -4,21 +4,23 @@ from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
+import keras
 import numpy as np
+from keras import ops
 
 # Computed positions differ so much in float32 and in half precision.
 _SINGLE = 1e-2
 
 
 class _Entry(NamedTuple):
-    names: list  # of one weight; the first that is there is taken
+    name: str
     variable: Any
     shape: tuple  # in PyTorch
     convert: Callable
 
 
 class Table:
-    """Pairs of weights and variables, which `fill()` copies.
+    """Pairs of weights and variables, most of which `fill()` copies.
 
     Args:
         checkpoint: The `Checkpoint`.
@@ -42,14 +44,17 @@ class Table:
             shape: Shape of the weight in PyTorch.
             convert: Function from the weight to the variable's value.
         """
-        self._entries.append(_Entry([name], variable, shape, convert))
+        self._entries.append(_Entry(name, variable, shape, convert))
 
     def add_one_of(self, names, variable, shape) -> None:
-        """Notes a weight that has several names, of which one suffices.
+        """Copies a weight that has several names, of which one suffices.
 
-        The others, if they are there, must be equal.
+        The others, if they are there, must be equal. It is copied at once,
+        so that what this takes is free again for the next layers: TensorFlow
+        copies a variable before it first writes a part of it.
         """
-        self._entries.append(_Entry(names, variable, shape, lambda x: x))
+        there = [x for x in names if x in self._checkpoint] or names[:1]
+        self._fill_by_rows(there, variable, shape)
 
     def add_dense(self, name, layer) -> None:
         """Notes the weights of a `Dense` layer."""
@@ -99,18 +104,35 @@ class Table:
             ValueError: If one is missing, has another shape, or is left; or
                 if two that must be equal are not.
         """
-        for names, variable, shape, convert in self._entries:
-            there = [x for x in names if x in self._checkpoint] or names[:1]
-            found = self._checkpoint.take(there[0], shape)
+        for name, variable, shape, convert in self._entries:
+            found = self._checkpoint.take(name, shape)
             variable.assign(convert(found))
-            for name in there[1:]:
-                _require_equal(name, self._checkpoint.take(name, shape), found)
         for names, value, first in self._computed:
             for name in names:
                 if name in self._checkpoint:
                     found = self._checkpoint.take(name)[first:]
                     expected = value(len(found))
                     _require_equal(name, found, expected, _SINGLE)
+        self._require_none_left()
+
+    def _fill_by_rows(self, names, variable, shape):
+        """Copies a large weight in parts, and compares its copies."""
+        parts = [self._checkpoint.parts(x, shape) for x in names]
+        whole = None
+        for (first, rows), *others in zip(*parts, strict=True):
+            for name, (_, copy) in zip(names[1:], others, strict=True):
+                _require_equal(name, copy, rows)
+            last = first + len(rows)
+            if keras.backend.backend() == "tensorflow":
+                value = ops.convert_to_tensor(rows, variable.dtype)
+                variable.value[first:last].assign(value)
+            else:
+                whole = np.empty(shape, rows.dtype) if whole is None else whole
+                whole[first:last] = rows
+        if whole is not None:
+            variable.assign(whole)
+
+    def _require_none_left(self):
         left = self._checkpoint.left()
         if left:
             more = ", ..." if len(left) > 5 else ""

@@ -1,5 +1,6 @@
 """`Checkpoint`: the weights in a directory, whatever their format."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _NO_WEIGHTS = (
     "encoder.embed_positions._float_tensor",
     "decoder.embed_positions._float_tensor",
 )
+_PART = 2**20  # numbers that are read at once
 _PREFIX = "model."  # of `...ForConditionalGeneration` and `MarianMTModel`
 
 
@@ -68,6 +70,26 @@ class Checkpoint:
         Raises:
             ValueError: If it is not there, or has another shape.
         """
+        weights, given = self._found(name, shape)
+        self._left.discard(name)
+        return weights.read(given)
+
+    def parts(self, name: str, shape: tuple):
+        """Yields the number of a first row, and some rows from there on.
+
+        Args:
+            name: As in `take`.
+            shape: As in `take`.
+        """
+        weights, given = self._found(name, shape)
+        self._left.discard(name)
+        count = max(1, _PART // max(1, math.prod(shape[1:])))
+        for first in range(0, shape[0], count):
+            last = min(first + count, shape[0])
+            yield first, weights.read(given, first, last)
+
+    def _found(self, name, shape):
+        """Returns the file of a weight and its name there."""
         if name not in self._where:
             raise ValueError(
                 "Each weight that the model needs must be in its file. "
@@ -75,15 +97,14 @@ class Checkpoint:
                 "file complete, and is it that of the `config.json` beside it?"
             )
         weights, given = self._where[name]
-        found = weights.read(given)
-        if shape is not None and found.shape != shape:
+        found = weights.shape(given)
+        if shape is not None and found != shape:
             raise ValueError(
                 f"By `config.json` the weight '{name}' must have the shape "
-                f"{shape}. Received: {found.shape}. Both files must be of the "
-                "same model."
+                f"{shape}. Received: {found}. Both files must be of the same "
+                "model."
             )
-        self._left.discard(name)
-        return found
+        return weights, given
 
     def left(self) -> list[str]:
         """Returns the names of the weights that nothing has taken."""

@@ -48,11 +48,19 @@ class H5Weights:
         """Returns the name of a weight's dtype."""
         return str(self._file[self._places[name]].dtype)
 
-    def read(self, name: str) -> np.ndarray:
-        """Returns a weight."""
+    def shape(self, name: str) -> tuple:
+        """Returns the shape of a weight."""
         place = self._places[name]
-        found = self._file[place][()]
-        return found.T if _end(place) == "kernel" else found
+        found = self._file[place].shape
+        return found[::-1] if _end(place) == "kernel" else found
+
+    def read(self, name: str, first=0, last=None) -> np.ndarray:
+        """Returns a weight, or some of its rows."""
+        place = self._places[name]
+        found = self._file[place]
+        if _end(place) == "kernel":
+            return found[()].T[first:last]
+        return found[()] if last is None else found[first:last]
 
 
 def _end(place):

@@ -72,12 +72,23 @@ class PickledWeights:
         """Returns the name of a weight's dtype."""
         return self._tensors[name].storage.dtype.name
 
-    def read(self, name: str) -> np.ndarray:
-        """Returns a weight."""
+    def shape(self, name: str) -> tuple:
+        """Returns the shape of a weight."""
+        return self._tensors[name].shape
+
+    def read(self, name: str, first=0, last=None) -> np.ndarray:
+        """Returns a weight, or some of its rows."""
         storage, offset, shape, strides = self._tensors[name]
         place = f"{self._folder}data/{storage.key}"
+        size = storage.dtype.itemsize
+        begin, count = 0, -1
+        if last is not None:
+            begin, count = strides[0] * first, strides[0] * (last - first)
+            shape = last - first, *shape[1:]
         try:
-            content = self._archive.read(place)
+            with self._archive.open(place) as file:
+                file.seek((begin + offset) * size)
+                content = file.read(count * size if count >= 0 else None)
         except (KeyError, zipfile.BadZipFile, OSError) as error:
             raise ValueError(
                 f"The numbers of the weight '{name}' must be in "
@@ -85,19 +96,19 @@ class PickledWeights:
                 "the file again."
             ) from error
         numbers = np.frombuffer(content, storage.dtype)
-        last = offset + sum(
+        end = sum(
             (n - 1) * step for n, step in zip(shape, strides, strict=True)
         )
-        if 0 not in shape and not 0 <= last < len(numbers):
+        if 0 not in shape and not 0 <= end < len(numbers):
             raise ValueError(
                 f"The weight '{name}' must lie within its numbers. Received: "
                 f"{len(numbers)} numbers in `{place}`, and the shape {shape}. "
                 "Get the file again."
             )
         return np.lib.stride_tricks.as_strided(
-            numbers[offset:],
+            numbers,
             shape,
-            [step * storage.dtype.itemsize for step in strides],
+            [step * size for step in strides],
             writeable=False,
         )
 

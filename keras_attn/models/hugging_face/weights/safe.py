@@ -44,6 +44,12 @@ class SafeWeights:
         own = self._file.get_slice(name).get_dtype()
         return _DTYPES.get(own, own)
 
-    def read(self, name: str) -> np.ndarray:
-        """Returns a weight."""
-        return self._file.get_tensor(name)
+    def shape(self, name: str) -> tuple:
+        """Returns the shape of a weight."""
+        return tuple(self._file.get_slice(name).get_shape())
+
+    def read(self, name: str, first=0, last=None) -> np.ndarray:
+        """Returns a weight, or some of its rows."""
+        if last is None:
+            return self._file.get_tensor(name)
+        return self._file.get_slice(name)[first:last]
