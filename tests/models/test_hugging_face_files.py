@@ -11,15 +11,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 import keras_attn
 from keras_attn import Translator
+from keras_attn.decoding import Written
 from keras_attn.models.hugging_face.configuration import Configuration
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.generation import Generation
 from keras_attn.models.hugging_face.model import build
+from keras_attn.models.hugging_face.rules import ForbiddenSequences
+from keras_attn.models.hugging_face.rules import ForcedToken
 from keras_attn.models.hugging_face.tokenizer_json import read_tokenizer
 from keras_attn.models.hugging_face.weights import Checkpoint
+from keras_attn.models.hugging_face.weights import pickled
 from keras_attn.models.hugging_face.weights.h5 import H5Weights
 from keras_attn.models.hugging_face.weights.pickled import PickledWeights
 from keras_attn.models.hugging_face.weights.safe import SafeWeights
@@ -172,6 +177,7 @@ FIELDS = {
     "rate": ({"dropout": 2}, "a rate from 0 to 1"),
     "an encoder": ({"is_encoder_decoder": False}, "`is_encoder_decoder`"),
     "another width": ({"d_model": 32}, "must have the shape"),
+    "no numbers": ({"bos_token_id": "0"}, "`bos_token_id`"),
     "too few tokens": ({"vocab_size": 100}, "must have no more tokens"),
 }
 
@@ -325,7 +331,7 @@ def test_a_tensor_without_its_numbers_is_refused(kept, message, folder):
 def test_fields_without_counterpart_are_named():
     fields = {"num_beams": 4, "max_length": 20, "guidance_scale": 2.0}
     with pytest.warns(UserWarning, match=r"guidance_scale=2.0. `search=`"):
-        search = Generation(fields).search(1, 2, None)
+        search = Generation(fields).search((1,), 2, None)
     assert (search.num_beams, search.max_length) == (4, 19)
 
 
@@ -343,6 +349,26 @@ def test_fields_without_counterpart_are_named():
             keras_attn.Sampling(0.7, top_k=5, max_length=60),
         ),
         (
+            {"do_sample": True},
+            keras_attn.Sampling(top_k=50, max_length=60),
+        ),
+        (
+            {"max_length": 20, "min_length": 9, "min_new_tokens": 2},
+            keras_attn.GreedySearch(max_length=19, min_length=3),
+        ),
+        (
+            {"max_length": 5, "min_length": 9, "bad_words_ids": [[2], [7]]},
+            keras_attn.GreedySearch(
+                max_length=4,
+                min_length=4,
+                rules=[ForbiddenSequences([[7], [2]], (), (1,))],
+            ),
+        ),
+        (
+            {"max_length": 5, "forced_eos_token_id": 7},
+            keras_attn.GreedySearch(max_length=4, rules=[ForcedToken(3, 7)]),
+        ),
+        (
             {"num_beams": 3, "num_return_sequences": 2},
             keras_attn.BeamSearch(
                 3,
@@ -356,7 +382,25 @@ def test_fields_without_counterpart_are_named():
     ],
 )
 def test_a_search_is_made_of_the_fields(fields, expected):
-    assert Generation(fields).search(1, 2, 60) == expected
+    assert Generation(fields).search((1,), 2, 60) == expected
+
+
+@pytest.mark.parametrize(
+    "fields", [{"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 1}]
+)
+def test_what_counts_start_tokens_there_is_named(fields):
+    with pytest.warns(UserWarning, match="counts start tokens too"):
+        Generation(fields).search((2,), 2, None)
+
+
+def test_a_sequence_may_begin_in_the_start_tokens():
+    # After the start 4 and the token 5, 6 is forbidden; after 5 alone not.
+    rule = ForbiddenSequences([[4, 5, 6], [5, 5, 1]], begun=(4,))
+    logits = tf.zeros([1, 2, 8])
+    tokens = tf.constant([[[5, 0, 0], [3, 0, 0]]])
+    found = rule.apply(logits, Written(tf.constant(1), tokens), None)
+    forbidden = np.argwhere(found.numpy() < -1e8)
+    assert forbidden.tolist() == [[0, 0, 6]]
 
 
 def test_several_ends_are_refused():
@@ -412,8 +456,17 @@ TOKENIZERS = {
     ),
     "no part": ({"model": {}}, "without the parts"),
     "a gap": (
-        {"added_tokens": [{"id": 900, "content": "<new>"}]},
+        {"added_tokens": [{"id": 900, "content": "<a>", "special": True}]},
         "the ids from 0 on",
+    ),
+    "a word": (
+        {"added_tokens": [{"id": 300, "content": "covid", "special": False}]},
+        r"Received: \['covid'\], which are not special",
+    ),
+    "nothing around": ({"post_processor": None}, "`post_processor` with None"),
+    "no words": (
+        {"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}},
+        "use_regex=false",
     ),
 }
 
@@ -437,7 +490,7 @@ def test_bytes_for_strange_characters_are_refused():
 def test_added_tokens_must_have_the_same_ids(tmp_path):
     shutil.copytree(FIXTURES / "hugging_face/pegasus", tmp_path / "model")
     (tmp_path / "model/added_tokens.json").write_text('{"<new>": 7}')
-    with pytest.raises(ValueError, match="agree on the id of a token"):
+    with pytest.raises(ValueError, match="added to a vocabulary must be those"):
         Translator.from_hugging_face(tmp_path / "model")
 
 
@@ -451,8 +504,11 @@ def test_rows_are_those_of_the_whole(folder):
             whole = weights.read(name)
             assert weights.shape(name) == whole.shape
             if whole.ndim == 2:
-                rows = weights.read(name, 1, 3)
-                np.testing.assert_array_equal(rows, whole[1:3])
+                rows = weights.read(name, 0, 1)
+                np.testing.assert_array_equal(rows, whole[:1])
+                last = len(whole)
+                rows = weights.read(name, last - 1, last)
+                np.testing.assert_array_equal(rows, whole[-1:])
 
 
 def test_a_transposed_tensor_of_pytorch_is_read():
@@ -466,3 +522,99 @@ def test_a_transposed_tensor_of_pytorch_is_read():
     weights._tensors[name] = turned
     np.testing.assert_array_equal(weights.read(name), whole.T)
     np.testing.assert_array_equal(weights.read(name, 2, 5), whole.T[2:5])
+
+
+def _state(name, content):
+    """Returns a pickle that gives what a name stands for a state."""
+    module, _, short = name.rpartition(".")
+    return f"c{module}\n{short}\n".encode() + content + b"b0}."
+
+
+def test_a_pickle_changes_nothing(folder):
+    (folder / SAFE).unlink()
+    path = folder / "pytorch_model.bin"
+    before = np.arange(4).astype(ml_dtypes.bfloat16).tobytes()
+    size = b"J\x00\x10\x00\x00"
+    state = b"(K\x03X\x01\x00\x00\x00<NNN" + size * 2 + b"J@\x00\x00\x00t"
+    slots = b"N}X\x0c\x00\x00\x00__defaults__(K\x01ts\x86"
+    for content in (
+        _state("torch.BFloat16Storage", state),
+        _state("torch._utils._rebuild_tensor_v2", slots),
+    ):
+        archive(path, b"\x80\x02" + content)
+        with pytest.raises(ValueError, match="needs weights|none named"):
+            read(folder)
+    assert np.dtype(ml_dtypes.bfloat16).itemsize == 2
+    assert np.arange(4).astype(ml_dtypes.bfloat16).tobytes() == before
+    assert pickled._tensor.__defaults__ is None
+
+
+def test_matrices_of_their_own_for_source_and_target(folder):
+    own = arrays()
+    table = own["model.shared.weight"]
+    for i, name in enumerate(
+        ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    ):
+        own[f"{name}.weight"] = table + i + 1
+    safetensors.numpy.save_file(own, folder / SAFE)
+    change(folder, tie_word_embeddings=False)
+    model = read(folder)
+    source = model.get_layer("source_embedding").embeddings
+    target = model.get_layer("target_embedding")
+    np.testing.assert_allclose(source, table + 1, rtol=1e-5)
+    np.testing.assert_allclose(target.embeddings, table + 2, rtol=1e-5)
+    np.testing.assert_allclose(
+        target.reverse_embeddings, table.T + 3, rtol=1e-5
+    )
+
+
+def test_whole_numbers_are_no_weights(folder):
+    own = arrays()
+    name = "model.encoder.layers.0.fc1.weight"
+    own[name] = own[name].astype("int8")
+    safetensors.numpy.save_file(own, folder / SAFE)
+    with pytest.raises(ValueError, match="Weights must be numbers with a poi"):
+        read(folder)
+
+
+def test_an_index_that_names_no_files_is_refused(folder):
+    (folder / SAFE).unlink()
+    index = {"weight_map": {"model.shared.weight": 5}}
+    (folder / f"{SAFE}.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="the file of each weight"):
+        read(folder)
+
+
+def test_mbart_50_may_be_named_in_the_configuration(tmp_path):
+    shutil.copytree(FIXTURES / "hugging_face/mbart_50", tmp_path / "model")
+    (tmp_path / "model/tokenizer_config.json").unlink()
+    change(tmp_path / "model", tokenizer_class="MBart50Tokenizer")
+    languages = {"source": "en_XX", "target": "fr_XX"}
+    found = Translator.from_hugging_face(tmp_path / "model", **languages)
+    whole = Translator.from_hugging_face(
+        FIXTURES / "hugging_face/mbart_50", **languages
+    )
+    assert found.target_text.special == whole.target_text.special
+    ids = found.source_text.source_ids(["The cat"]).numpy()
+    np.testing.assert_array_equal(
+        ids, whole.source_text.source_ids(["The cat"])
+    )
+
+
+@pytest.mark.parametrize(
+    "fields", [{"d_model": 15}, {"decoder_start_token_id": 1}]
+)
+def test_positions_of_m2m_100_must_be_known(fields, tmp_path):
+    shutil.copytree(FIXTURES / "hugging_face/m2m_100", tmp_path / "model")
+    change(tmp_path / "model", **fields)
+    with pytest.raises(ValueError, match="must have an even `d_model`"):
+        read(tmp_path / "model")
+
+
+def test_a_blank_before_texts_of_bart_is_refused(tmp_path):
+    shutil.copytree(BART, tmp_path / "model")
+    settings = {"add_prefix_space": True}
+    path = tmp_path / "model/tokenizer_config.json"
+    path.write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match="`add_prefix_space`"):
+        Translator.from_hugging_face(tmp_path / "model")

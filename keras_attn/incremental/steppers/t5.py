@@ -20,6 +20,7 @@ class T5Stepper(BlockStepper):
     """
 
     uses_position = True
+    slow_alone = False  # it multiplies by `Dense` layers
     only_first = (
         "gives a bias of positions that only the blocks of its own stack may "
         "read; a step returns the hidden states alone"

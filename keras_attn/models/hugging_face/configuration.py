@@ -90,7 +90,6 @@ _WITHOUT_EFFECT = {
     "attn_implementation",
     "_attn_implementation",
     "_attn_implementation_autoset",
-    "bos_token_id",  # `decoder_start_token_id` begins
     "chunk_size_feed_forward",
     "classif_dropout",
     "classifier_dropout",
@@ -161,6 +160,7 @@ class Configuration:
         has_bias: Whether logits have a bias.
         pad, start, end: Ids of padding, of the token with which the decoder
             begins (`None` if it must be given), and of the end.
+        begin: Id with which a text begins, in BART.
     """
 
     family: str
@@ -184,6 +184,7 @@ class Configuration:
     pad: int
     start: int | None
     end: int
+    begin: int
 
     @classmethod
     def of(cls, fields: dict) -> "Configuration":
@@ -237,6 +238,7 @@ class Configuration:
             pad=read.id("pad_token_id", kind.ids["pad"]),
             start=read.id("decoder_start_token_id", kind.ids["start"]),
             end=read.end(kind.ids["end"]),
+            begin=read.id("bos_token_id", 0),
         )
         read.require_usual(
             is_encoder_decoder=True,
@@ -254,6 +256,16 @@ class Configuration:
             quantization_config=None,
         )
         read.require_none_left(family)
+        if kind.positions == SINES_TO_THE_END and (
+            width % 2 or found.start == found.pad
+        ):
+            raise ValueError(
+                "A model of M2M-100 or NLLB must have an even `d_model`, and "
+                "another `decoder_start_token_id` than padding, which has no "
+                f"position there. Received: d_model={width}, "
+                f"decoder_start_token_id={found.start}, "
+                f"pad_token_id={found.pad}."
+            )
         for name, stack in (
             ("encoder", found.encoder),
             (

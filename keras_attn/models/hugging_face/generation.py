@@ -102,25 +102,28 @@ class Generation:
             )
         return default if found is None else found
 
-    def search(self, start: int, end: int, longest: int | None) -> Search:
+    def search(
+        self, begun: tuple[int, ...], end: int, longest: int | None
+    ) -> Search:
         """Returns the search, and warns of the fields that it does not use.
 
         Args:
-            start: Number of tokens with which the decoder begins.
+            begun: Ids with which the decoder begins.
             end: Id of the end.
             longest: Largest number of tokens that the model can write, or
                 `None`.
         """
-        options = self._lengths(start, longest)
+        start = len(begun)
+        options, ends = self._lengths(start, longest)
         options["no_repeat_ngram"] = self._pop("no_repeat_ngram_size") or 0
         options["repetition_penalty"] = self._pop("repetition_penalty") or 1.0
-        options["rules"] = self._rules(options["max_length"], end)
+        options["rules"] = self._rules(options["max_length"], begun, end, ends)
         beams, count = self._pop("num_beams") or 1, self._count()
         penalty = self._pop("length_penalty")
         early = self._pop("early_stopping") or False
-        notes = []
+        notes = self._notes(options, end in begun)
         if beams > 1:
-            notes += self._notes_on_beams(options, penalty)
+            notes += self._notes_on_beams(penalty)
             made: Search = BeamSearch(
                 beams,
                 num_hypotheses=min(count, beams),
@@ -134,6 +137,7 @@ class Generation:
         elif self._samples:
             given = {x: self._pop(x) for x in sorted(_OF_SAMPLING)}
             given = {x: y for x, y in given.items() if y is not None}
+            given = {"top_k": 50} | given  # their default
             made = Sampling(**given, num_hypotheses=count, **options)
         else:
             made = GreedySearch(**options)
@@ -147,7 +151,7 @@ class Generation:
         return self._pop("num_return_sequences") or 1
 
     def _lengths(self, start, longest):
-        """Returns the limits of an output, without its start tokens.
+        """Returns the limits of an output, and whether it may end.
 
         Theirs count the start tokens, or (`max_new_tokens`) all but the first.
         """
@@ -158,36 +162,53 @@ class Generation:
         if longest is not None:
             most = min(most, longest)
         most = max(1, most)
-        fewest = self._pop("min_length") or 0
-        fewest = max(fewest, (self._pop("min_new_tokens") or 0) + 1)
-        fewest = min(max(1, fewest - start + 1), most)
-        return {"max_length": most, "min_length": fewest}
+        fewest, new = self._pop("min_length") or 0, self._pop("min_new_tokens")
+        if new:  # it replaces the other
+            fewest = new + 1
+        fewest = max(1, fewest - start + 1)
+        return {
+            "max_length": most,
+            "min_length": min(fewest, most),
+        }, fewest <= most
 
-    def _rules(self, max_length, end):
+    def _rules(self, max_length, begun, end, ends):
         rules: list[Any] = []
         forced = self._pop("forced_eos_token_id")
         if isinstance(forced, list):
             (forced,) = forced[:1]
-        if forced == end:
-            rules.append(ForcedToken(max_length - 1, end))
-        sequences = list(self._pop("bad_words_ids") or ())
+        if forced is not None:
+            rules.append(ForcedToken(max_length - 1, forced))
+        # Theirs leaves out the end alone.
+        given = self._pop("bad_words_ids") or ()
+        sequences = [x for x in given if list(x) != [end]]
         sequences += [[x] for x in self._pop("suppress_tokens") or ()]
+        if not ends:
+            sequences.append([end])
         first = self._pop("begin_suppress_tokens") or ()
         if sequences or first:
-            rules.append(ForbiddenSequences(sequences, first))
+            rules.append(ForbiddenSequences(sequences, first, begun))
         return rules
 
-    def _notes_on_beams(self, options, penalty):
+    def _notes(self, options, begins_with_end):
+        """Names what counts start tokens there, and not here."""
+        notes = []
+        if options["repetition_penalty"] != 1:
+            notes.append(
+                "repetition_penalty, which there counts start tokens too, and "
+                "in beams does not renormalize"
+            )
+        if options["no_repeat_ngram"] == 1 and begins_with_end:
+            notes.append(
+                "no_repeat_ngram_size=1, which there counts start tokens too"
+            )
+        return notes
+
+    def _notes_on_beams(self, penalty):
         notes = []
         if self._samples:
             notes.append("do_sample=True, since beams are not drawn here")
         if penalty is not None and penalty < 0:
             notes.append(f"length_penalty={penalty}, which must not be below 0")
-        if options["repetition_penalty"] != 1:
-            notes.append(
-                "repetition_penalty, which is used, but renormalizes here and "
-                "does not there"
-            )
         return notes
 
     def _warn(self, notes):

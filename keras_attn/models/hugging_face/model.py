@@ -82,18 +82,21 @@ class _Builder:
     def _embeddings(self):
         """Returns the layers of source and target; the second makes logits."""
         is_, table = self._is, self._table
+        own = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+        shares = is_.one_vocabulary
+        if not is_.tied and all(map(table.has, own)):
+            shares = False
+            table.skip("shared.weight")
         output = layers.ReversibleEmbedding(
             is_.target_size,
             is_.width,
             tie_weights=is_.tied,
             embeddings_initializer="zeros",
-            name="embedding" if is_.one_vocabulary else "target_embedding",
+            name="embedding" if shares else "target_embedding",
         )
         output.build()
         size = is_.target_size, is_.width
-        names = ["decoder.embed_tokens.weight"]
-        if is_.one_vocabulary:
-            names = ["shared.weight", *names, "encoder.embed_tokens.weight"]
+        names = ["shared.weight", *own] if shares else own[1:]
         if is_.tied:
             names.append("lm_head.weight")
         else:
@@ -101,7 +104,7 @@ class _Builder:
                 "lm_head.weight", output.reverse_embeddings, size, np.transpose
             )
         table.add_one_of(names, output.embeddings, size)
-        if is_.one_vocabulary:
+        if shares:
             return output, output
         source = layers.Embedding(
             is_.source_size,
@@ -111,7 +114,9 @@ class _Builder:
         )
         source.build()
         table.add_one_of(
-            ["encoder.embed_tokens.weight", "shared.weight"],
+            own[:1]
+            if not is_.tied and not shares
+            else [*own[:1], "shared.weight"],
             source.embeddings,
             (is_.source_size, is_.width),
         )

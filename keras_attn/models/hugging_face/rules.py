@@ -38,11 +38,13 @@ class ForbiddenSequences(Rule):
     Args:
         sequences: Lists of ids; one of a single id forbids this token.
         first: Ids that are forbidden as the first token alone.
+        begun: Ids before the first token, in which a sequence may begin.
     """
 
-    def __init__(self, sequences=(), first=()):
+    def __init__(self, sequences=(), first=(), begun=()):
         self.sequences = [[int(x) for x in one] for one in sequences]
         self.first = [int(x) for x in first]
+        self.begun = [int(x) for x in begun]
         self.needs_tokens = any(len(x) > 1 for x in self.sequences)
 
     def penalties(self, time):
@@ -51,18 +53,27 @@ class ForbiddenSequences(Rule):
         return [*always, *((x, NEVER * begins) for x in self.first)]
 
     def apply(self, logits, written, state):
-        size = logits.shape[-1] or tf.shape(logits)[-1]
+        size, more = logits.shape[-1] or tf.shape(logits)[-1], len(self.begun)
+        tokens = tf.pad(written.tokens, [[0, 0], [0, 0], [more, 0]])
+        if more:
+            numbers = tf.range(tf.shape(tokens)[-1])
+            start = tf.pad(self.begun, [[0, tf.size(numbers) - more]])
+            tokens = tf.where(numbers < more, start, tokens)
+        time = written.time + more
         for *before, last in self.sequences:
             count = len(before)
-            if not count or count > written.tokens.shape[-1]:
+            if not count:
                 continue
-            places = tf.maximum(written.time - count + tf.range(count), 0)
-            recent = tf.gather(written.tokens, places, axis=2)
-            come = tf.reduce_all(recent == before, axis=-1)
-            come &= written.time >= count
+            places = tf.maximum(time - count + tf.range(count), 0)
+            recent = tf.gather(tokens, places, axis=2)
+            come = tf.reduce_all(recent == before, axis=-1) & (time >= count)
             cost = tf.where(come, NEVER, 0.0)[..., None]
             logits += cost * tf.one_hot(last, size)
         return logits
 
     def get_config(self):
-        return {"sequences": self.sequences, "first": self.first}
+        return {
+            "sequences": self.sequences,
+            "first": self.first,
+            "begun": self.begun,
+        }

@@ -35,6 +35,10 @@ class Table:
         """Whether the checkpoint has a weight."""
         return name in self._checkpoint
 
+    def skip(self, name: str) -> None:
+        """Marks a weight that has no effect as used."""
+        self._checkpoint.skip(name)
+
     def add(self, name, variable, shape, convert=lambda x: x) -> None:
         """Notes the variable of a weight.
 

@@ -134,14 +134,15 @@ class Framing:
     """
 
     def __init__(self, directory: Directory, family: str, sides):
-        self._settings = directory.json("tokenizer_config.json") or {}
+        self._settings = tokenizer_files.settings_of(directory)
         self._family, self._sides = family, sides
 
-    def frame(self, pad, start, end, forced, source, target) -> Frame:
+    def frame(self, pad, start, end, begin, forced, source, target) -> Frame:
         """Returns the ids around texts.
 
         Args:
             pad, start, end: Ids of the configuration; `start` may be `None`.
+            begin: Id with which a text begins, in BART.
             forced: Id that follows the start in every output, or `None`.
             source, target: Names of the languages, or `None`.
 
@@ -157,7 +158,7 @@ class Framing:
         first, last = self._around(codes["source"], codes["target"], end)
         begins = () if start is None else (start,)
         if self._family == "bart":
-            first, forced = (self._begin(forced),), self._begin(forced)
+            first, forced = (begin,), begin if forced is None else forced
         elif codes["target"] is not None and self._family != "marian":
             forced = codes["target"]
             if not self._has_start:
@@ -177,9 +178,6 @@ class Framing:
         return self._family != "mbart" or tokenizer_files.is_mbart_50(
             self._settings
         )
-
-    def _begin(self, forced):
-        return 0 if forced is None else forced
 
     def _around(self, source, target, end):
         """Returns the ids with which a source begins and ends."""

@@ -21,7 +21,9 @@ def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
         family: Hugging Face's `model_type`.
     """
     if family == "marian":
-        return _of_marian(directory)
+        found = _of_marian(directory)
+        _require_added(directory, found[0].names)
+        return found
     whole = directory.json("tokenizer.json")
     if whole is not None:  # the ids of added tokens are in it
         found = read_tokenizer(whole)
@@ -31,27 +33,32 @@ def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
     return found, found
 
 
+def settings_of(directory: Directory) -> dict:
+    """Returns what `tokenizer_config.json` and `config.json` say of it."""
+    found = directory.json("tokenizer_config.json") or {}
+    kind = directory.configuration.get("tokenizer_class")
+    return {"tokenizer_class": kind} | found
+
+
 def _require_added(directory, names):
-    """Refuses files that have other ids for some tokens."""
-    settings = directory.json("tokenizer_config.json") or {}
+    """Refuses tokens that were added to a vocabulary, or with other ids."""
+    settings = settings_of(directory)
     added = directory.json("added_tokens.json") or {}
     ids = {int(i): x for x, i in added.items()}
     for i, x in (settings.get("added_tokens_decoder") or {}).items():
         ids[int(i)] = x["content"]
     for i, x in sorted(ids.items()):
-        if i == len(names):
-            names.append(x)
-        if i > len(names) or names[i] != x:
+        if i >= len(names) or names[i] != x:
             raise ValueError(
-                "The files of a tokenizer must agree on the id of a token. "
-                f"Received: {x!r} with the id {i} among the added ones, and "
-                f"{len(names)} tokens with others. `AutoTokenizer` of "
-                "transformers writes a `tokenizer.json`, which has all ids."
+                "The tokens that were added to a vocabulary must be those that "
+                f"its model has anyway. Received: {x!r} with the id {i}, and "
+                f"{len(names)} tokens of the files. `ids=True` reads and "
+                "writes ids."
             )
 
 
 def _of_marian(directory):
-    settings = directory.json("tokenizer_config.json") or {}
+    settings = settings_of(directory)
     source = target = _vocabulary(directory, "vocab.json")
     if settings.get("separate_vocabs"):
         target = _vocabulary(directory, "target_vocab.json")
@@ -67,6 +74,12 @@ def _of_bart(directory):
     if ids is None:
         directory.needed("vocab.json", "The tokenizer of BART")
     merges = directory.needed("merges.txt", "The tokenizer of BART")
+    if settings_of(directory).get("add_prefix_space"):
+        raise ValueError(
+            "BART's tokenizer is read as it was trained. Received: "
+            "`add_prefix_space` in `tokenizer_config.json`. Let texts begin "
+            "with a space instead, and set it to false."
+        )
     names = _in_order("vocab.json", ids)
     return Tokens(
         names,
@@ -78,7 +91,7 @@ def _of_bart(directory):
 
 
 def _of_m2m_100(directory):
-    settings = directory.json("tokenizer_config.json") or {}
+    settings = settings_of(directory)
     if directory.file("vocab.json") is None:
         return _of_fairseq(directory, languages.NLLB, settings)
     codes = [f"__{x}__" for x in languages.M2M_100]
@@ -89,7 +102,7 @@ def _of_m2m_100(directory):
 
 
 def _of_mbart(directory):
-    settings = directory.json("tokenizer_config.json") or {}
+    settings = settings_of(directory)
     codes = languages.MBART_50 if is_mbart_50(settings) else languages.MBART
     return _of_fairseq(directory, codes, settings)
 
@@ -108,7 +121,7 @@ def _of_fairseq(directory, codes, settings):
 
 def _of_pegasus(directory):
     content = _content(directory, "spiece.model")
-    settings = directory.json("tokenizer_config.json") or {}
+    settings = settings_of(directory)
     offset = settings.get("offset", _OFFSET)
     first = ["<pad>", "</s>", "<mask_1>", "<mask_2>"]
     if not offset:

@@ -44,6 +44,9 @@ class _Tokenizer:
     def __init__(self, found):
         self._model = found["model"]
         self._added = {x["content"]: x["id"] for x in found["added_tokens"]}
+        self._require_special(found["added_tokens"])
+        if found["post_processor"] is None:
+            _refuse("post_processor", None)
         self._normalizers = _listed(found["normalizer"], "normalizers")
         self._before = _listed(found["pre_tokenizer"], "pretokenizers")
         kinds = {x["type"] for x in self._before}
@@ -61,10 +64,25 @@ class _Tokenizer:
             return self._merged_pieces()
         return _refuse("model", kind)
 
+    def _require_special(self, added):
+        """Refuses words that were added, at which a text is split first."""
+        known = {x["content"] for x in added if x["special"]}
+        words = [x for x in self._added if x not in known | {"<mask>"}]
+        if words:
+            raise ValueError(
+                f"`{_FILE}` must have no words that were added to its "
+                f"vocabulary. Received: {words[:5]}, which are not special. "
+                "Pass `ids=True` to read and write ids."
+            )
+
     def _byte_pairs(self):
         self._require_no_rules()
-        if any(x.get("add_prefix_space") for x in self._before):
-            _refuse("pre_tokenizer", "add_prefix_space=true")
+        self._require_usual_model()
+        for one in self._before:
+            if one.get("add_prefix_space"):
+                _refuse("pre_tokenizer", "add_prefix_space=true")
+            if not one.get("use_regex", True):
+                _refuse("pre_tokenizer", "use_regex=false")
         merges = [tuple(x) for x in map(_pair, self._model["merges"])]
         return Tokens(
             self._names(self._model["vocab"]),
@@ -100,6 +118,7 @@ class _Tokenizer:
             [self._added[x] for x in self._added if x not in codes],
             [self._added[x] for x in codes],
             self._rules(),
+            joins_blanks=self._joins_blanks,
         )
         return Tokens.of_pieces(content, names, codes)
 
@@ -121,9 +140,18 @@ class _Tokenizer:
             kind, pattern = one["type"], one.get("pattern")
             if kind == "Precompiled" and not rules:
                 rules = _decoded(one["precompiled_charsmap"])
+            elif kind == "Strip" and not one["strip_left"]:
+                continue
             elif kind != "Replace" or not _is_blank(pattern, one["content"]):
                 _refuse("normalizer", kind)
         return rules
+
+    @property
+    def _joins_blanks(self):
+        """Whether several blanks are as one, as usual in SentencePiece."""
+        return any(x["type"] == "Replace" for x in self._normalizers) or any(
+            x["type"] == "WhitespaceSplit" for x in self._before
+        )
 
     def _require_no_rules(self):
         if self._normalizers:
@@ -143,6 +171,9 @@ class _Tokenizer:
                 one.get(x, y) != y for x, y in usual.items()
             ):
                 _refuse("pre_tokenizer", one)
+        self._require_usual_model()
+
+    def _require_usual_model(self):
         for name in ("dropout", "byte_fallback", "ignore_merges"):
             if self._model.get(name):
                 _refuse("model", f"{name}={self._model[name]}")

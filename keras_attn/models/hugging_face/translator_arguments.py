@@ -35,10 +35,10 @@ def arguments_of(
     texts = _texts(files, configuration, generation, source, target, ids)
     checkpoint = Checkpoint(files)
     model = build(configuration, checkpoint, dtype)
-    begun = len(texts.special.start)
+    begun = texts.special.start
     longest = configuration.longest
     if search is None:
-        can_write = None if longest is None else longest - begun + 1
+        can_write = None if longest is None else longest - len(begun) + 1
         search = generation.search(begun, configuration.end, can_write)
     return {
         "model": model,
@@ -60,6 +60,7 @@ def _texts(files, configuration, generation, source, target, ids):
         configuration.pad,
         configuration.start,
         configuration.end,
+        configuration.begin,
         generation.forced_start,
         source,
         target,

@@ -97,6 +97,11 @@ class Checkpoint:
                 "file complete, and is it that of the `config.json` beside it?"
             )
         weights, given = self._where[name]
+        if not weights.dtype(given).startswith(("float", "bfloat")):
+            raise ValueError(
+                "Weights must be numbers with a point, of 16, 32 or 64 bits. "
+                f"Received: '{name}' of dtype {weights.dtype(given)}."
+            )
         found = weights.shape(given)
         if shape is not None and found != shape:
             raise ValueError(
@@ -110,10 +115,9 @@ class Checkpoint:
         """Returns the names of the weights that nothing has taken."""
         return sorted(self._left)
 
-    def dtype(self, name: str) -> str:
-        """Returns the name of a weight's dtype."""
-        weights, given = self._where[name]
-        return weights.dtype(given)
+    def skip(self, name: str) -> None:
+        """Marks a weight that has no effect as used."""
+        self._left.discard(name)
 
     def _some(self):
         names = sorted(self._where)
@@ -130,10 +134,14 @@ def _files(directory):
         index = directory.json(f"{name}.index.json")
         if index is not None:
             places = index.get("weight_map")
-            if not isinstance(places, dict) or not places:
+            if not (
+                isinstance(places, dict)
+                and places
+                and all(isinstance(x, str) for x in places.values())
+            ):
                 raise ValueError(
                     f"`{name}.index.json` must tell the file of each weight. "
-                    "Received: no `weight_map`."
+                    f"Received: weight_map={places!r:.80}."
                 )
             return [
                 (x, directory.needed(x, f"`{name}.index.json`"), kind)

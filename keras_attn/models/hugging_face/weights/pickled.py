@@ -6,10 +6,12 @@ knows tensors and their storages, and refuses every other name.
 """
 
 import collections
+import math
 import pathlib
 import pickle
 import zipfile
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 
 import ml_dtypes
@@ -80,15 +82,18 @@ class PickledWeights:
         """Returns a weight, or some of its rows."""
         storage, offset, shape, strides = self._tensors[name]
         place = f"{self._folder}data/{storage.key}"
+        if last is not None and strides != _row_by_row(shape):
+            return self.read(name)[first:last]
         size = storage.dtype.itemsize
-        begin, count = 0, -1
+        begin, count = offset * size, -1
         if last is not None:
-            begin, count = strides[0] * first, strides[0] * (last - first)
             shape = last - first, *shape[1:]
+            begin, count = begin + strides[0] * first * size, strides[0] * size
+            count *= last - first
         try:
             with self._archive.open(place) as file:
-                file.seek((begin + offset) * size)
-                content = file.read(count * size if count >= 0 else None)
+                file.seek(begin)
+                content = file.read(count)
         except (KeyError, zipfile.BadZipFile, OSError) as error:
             raise ValueError(
                 f"The numbers of the weight '{name}' must be in "
@@ -147,6 +152,11 @@ class PickledWeights:
         return dict(found)
 
 
+def _row_by_row(shape):
+    """Returns the strides of a tensor whose rows lie one after another."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
 class _Storage(NamedTuple):
     key: str
     dtype: np.dtype
@@ -181,12 +191,25 @@ _KNOWN: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,
-    **{("torch", name): dtype for name, dtype in _STORAGES.items()},
+    # By name, as a pickle could change an object for the whole process.
+    **{("torch", name): name for name in _STORAGES},
 }
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows tensors, their storages and dictionaries of them alone."""
+class _Unpickler(pickle._Unpickler):
+    """Knows tensors, their storages and dictionaries of them alone.
+
+    It is Python's own in place of the one in C, whose way of giving an object
+    a state cannot be replaced.
+    """
+
+    def _without_state(self):
+        self.stack.pop()
+
+    dispatch: ClassVar[Any] = {
+        **pickle._Unpickler.dispatch,
+        pickle.BUILD[0]: _without_state,
+    }
 
     def find_class(self, module, name):
         """Returns what stands for a name of PyTorch; refuses all others."""
@@ -206,11 +229,12 @@ class _Unpickler(pickle.Unpickler):
             isinstance(pid, tuple)
             and len(pid) == 5
             and pid[0] == "storage"
-            and isinstance(pid[1], np.dtype)
+            and isinstance(pid[1], str)
+            and pid[1] in _STORAGES
             and isinstance(pid[2], str)
         ):
             raise ValueError(
                 "A tensor of PyTorch must name a storage of numbers. "
                 f"Received: {pid!r:.200}"
             )
-        return _Storage(pid[2], pid[1])
+        return _Storage(pid[2], _STORAGES[pid[1]])

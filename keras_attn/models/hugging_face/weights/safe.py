@@ -4,7 +4,12 @@ import pathlib
 
 import numpy as np
 
-_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+_DTYPES = {
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
 
 
 class SafeWeights:
