@@ -406,7 +406,6 @@ def made_of(
     without_text: Iterable[int],
     never_read: Iterable[int],
     rules: bytes = b"",
-    joins_blanks: bool = True,
 ) -> bytes:
     """Returns the content of a model that was not trained here.
 
@@ -418,7 +417,6 @@ def made_of(
             not written.
         never_read: Ids of those that no text is split into.
         rules: SentencePiece's precompiled rules of normalization.
-        joins_blanks: Whether several blanks are read as one.
     """
     model, types = _proto(b""), dict.fromkeys(without_text, "CONTROL")
     types |= dict.fromkeys(never_read, "UNUSED") | {unknown: "UNKNOWN"}
@@ -432,7 +430,6 @@ def made_of(
     spec.unk_piece = pieces[unknown][0]
     model.normalizer_spec.name = "precompiled" if rules else _AS_IT_IS
     model.normalizer_spec.precompiled_charsmap = rules
-    model.normalizer_spec.remove_extra_whitespaces = joins_blanks
     return model.SerializeToString(deterministic=True)
 
 

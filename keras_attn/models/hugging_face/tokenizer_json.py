@@ -118,7 +118,6 @@ class _Tokenizer:
             [self._added[x] for x in self._added if x not in codes],
             [self._added[x] for x in codes],
             self._rules(),
-            joins_blanks=self._joins_blanks,
         )
         return Tokens.of_pieces(content, names, codes)
 
@@ -145,13 +144,6 @@ class _Tokenizer:
             elif kind != "Replace" or not _is_blank(pattern, one["content"]):
                 _refuse("normalizer", kind)
         return rules
-
-    @property
-    def _joins_blanks(self):
-        """Whether several blanks are as one, as usual in SentencePiece."""
-        return any(x["type"] == "Replace" for x in self._normalizers) or any(
-            x["type"] == "WhitespaceSplit" for x in self._before
-        )
 
     def _require_no_rules(self):
         if self._normalizers:
