@@ -81,6 +81,7 @@ def test_lines_become_their_ids(family, said, translators):
         assert text.source_ids([line]).numpy().tolist() == [expected], line
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", ["bart", "mbart_50", "pegasus"])
 def test_a_tokenizer_json_says_the_same(family, said, translators, tmp_path):
     shutil.copytree(FOLDER / family, tmp_path / "model")
@@ -182,7 +183,8 @@ def test_an_export_answers_alike(family, said, translators, tmp_path):
         ]
 
 
-@each_family
+@pytest.mark.full
+@pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_trained_and_saved(family, said, translators, tmp_path):
     translator = keras_attn.Translator.from_hugging_face(
         FOLDER / family, **LANGUAGES.get(family, {})
