@@ -403,6 +403,16 @@ def test_a_sequence_may_begin_in_the_start_tokens():
     assert forbidden.tolist() == [[0, 0, 6]]
 
 
+def test_tokens_alone_are_forbidden_without_what_is_written(folder):
+    # As opus-mt's files: nothing else asks for the tokens so far.
+    name = "generation_config.json"
+    forbidden = {"bad_words_ids": [[111]], "num_beams": 2, "max_length": 8}
+    change(folder, name, ["no_repeat_ngram_size"], **forbidden)
+    translator = Translator.from_hugging_face(folder)
+    assert not any(x.needs_tokens for x in translator.search.rules)
+    assert len(translator(["the cat"]).text) == 1
+
+
 def test_several_ends_are_refused():
     with pytest.raises(ValueError, match="one id that ends a text"):
         Generation({"eos_token_id": [1, 2]}).end(0)
@@ -609,6 +619,16 @@ def test_positions_of_m2m_100_must_be_known(fields, tmp_path):
     change(tmp_path / "model", **fields)
     with pytest.raises(ValueError, match="must have an even `d_model`"):
         read(tmp_path / "model")
+
+
+def test_a_start_of_generation_must_have_a_position_too(tmp_path):
+    shutil.copytree(FIXTURES / "hugging_face/m2m_100", tmp_path / "model")
+    name = "generation_config.json"
+    change(tmp_path / "model", name, decoder_start_token_id=1)
+    with pytest.raises(ValueError, match="must have an even `d_model`"):
+        Translator.from_hugging_face(
+            tmp_path / "model", source="en", target="fr"
+        )
 
 
 def test_a_blank_before_texts_of_bart_is_refused(tmp_path):

@@ -186,6 +186,25 @@ class Configuration:
     end: int
     begin: int
 
+    def __post_init__(self):
+        if self.positions == SINES_TO_THE_END and (
+            self.width % 2 or self.start == self.pad
+        ):
+            raise ValueError(
+                "A model of M2M-100 or NLLB must have an even `d_model`, and "
+                "another `decoder_start_token_id` than padding, which has no "
+                f"position there. Received: d_model={self.width}, "
+                f"decoder_start_token_id={self.start}, "
+                f"pad_token_id={self.pad}."
+            )
+        for name in ("encoder", "decoder"):
+            heads = getattr(self, name).heads
+            if self.width % heads:
+                raise ValueError(
+                    f"`{name}_attention_heads` must divide `d_model`. "
+                    f"Received: {heads} heads and {self.width} units."
+                )
+
     @classmethod
     def of(cls, fields: dict) -> "Configuration":
         """Reads the fields of a `config.json`.
@@ -256,28 +275,6 @@ class Configuration:
             quantization_config=None,
         )
         read.require_none_left(family)
-        if kind.positions == SINES_TO_THE_END and (
-            width % 2 or found.start == found.pad
-        ):
-            raise ValueError(
-                "A model of M2M-100 or NLLB must have an even `d_model`, and "
-                "another `decoder_start_token_id` than padding, which has no "
-                f"position there. Received: d_model={width}, "
-                f"decoder_start_token_id={found.start}, "
-                f"pad_token_id={found.pad}."
-            )
-        for name, stack in (
-            ("encoder", found.encoder),
-            (
-                "decoder",
-                found.decoder,
-            ),
-        ):
-            if width % stack.heads:
-                raise ValueError(
-                    f"`{name}_attention_heads` must divide `d_model`. "
-                    f"Received: {stack.heads} heads and {width} units."
-                )
         return found
 
 

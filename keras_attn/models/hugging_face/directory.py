@@ -7,7 +7,7 @@ _CONFIGURATION = "config.json"
 
 
 class Directory:
-    """What `save_pretrained` wrote, or a download of the same files.
+    """The files that `save_pretrained` wrote, or a download of the same.
 
     Args:
         path: The directory.

@@ -114,11 +114,7 @@ class _Builder:
         )
         source.build()
         table.add_one_of(
-            own[:1]
-            if not is_.tied and not shares
-            else [*own[:1], "shared.weight"],
-            source.embeddings,
-            (is_.source_size, is_.width),
+            own[:1], source.embeddings, (is_.source_size, is_.width)
         )
         return source, output
 

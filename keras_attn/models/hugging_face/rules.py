@@ -53,6 +53,8 @@ class ForbiddenSequences(Rule):
         return [*always, *((x, NEVER * begins) for x in self.first)]
 
     def apply(self, logits, written, state):
+        if not self.needs_tokens:
+            return logits
         size, more = logits.shape[-1] or tf.shape(logits)[-1], len(self.begun)
         tokens = tf.pad(written.tokens, [[0, 0], [0, 0], [more, 0]])
         if more:

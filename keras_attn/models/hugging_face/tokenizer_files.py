@@ -5,7 +5,7 @@ from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.tokenizer_json import read_tokenizer
 from keras_attn.models.hugging_face.tokens import UNKNOWN
 from keras_attn.models.hugging_face.tokens import Tokens
-from keras_attn.text.byte_pair import BytePair
+from keras_attn.models.hugging_face.tokens import in_order
 from keras_attn.text.subwords import pieces_of
 
 _PIECES = "sentencepiece.bpe.model"
@@ -70,9 +70,6 @@ def _of_marian(directory):
 
 
 def _of_bart(directory):
-    ids = directory.json("vocab.json")
-    if ids is None:
-        directory.needed("vocab.json", "The tokenizer of BART")
     merges = directory.needed("merges.txt", "The tokenizer of BART")
     if settings_of(directory).get("add_prefix_space"):
         raise ValueError(
@@ -80,20 +77,12 @@ def _of_bart(directory):
             "`add_prefix_space` in `tokenizer_config.json`. Let texts begin "
             "with a space instead, and set it to false."
         )
-    names = _in_order("vocab.json", ids)
-    return Tokens(
-        names,
-        [],
-        lambda special, names: BytePair(
-            {x: i for i, x in enumerate(names)}, merges, special
-        ),
-    )
+    return Tokens.of_bytes(_vocabulary(directory, "vocab.json"), merges)
 
 
 def _of_m2m_100(directory):
-    settings = settings_of(directory)
     if directory.file("vocab.json") is None:
-        return _of_fairseq(directory, languages.NLLB, settings)
+        return _of_fairseq(directory, languages.NLLB)
     codes = [f"__{x}__" for x in languages.M2M_100]
     names = _vocabulary(directory, "vocab.json")
     return Tokens.of_pieces(
@@ -104,7 +93,7 @@ def _of_m2m_100(directory):
 def _of_mbart(directory):
     settings = settings_of(directory)
     codes = languages.MBART_50 if is_mbart_50(settings) else languages.MBART
-    return _of_fairseq(directory, codes, settings)
+    return _of_fairseq(directory, codes)
 
 
 def is_mbart_50(settings: dict) -> bool:
@@ -112,7 +101,7 @@ def is_mbart_50(settings: dict) -> bool:
     return str(settings.get("tokenizer_class")).startswith("MBart50")
 
 
-def _of_fairseq(directory, codes, settings):
+def _of_fairseq(directory, codes):
     """Tokens of FairSeq, whose ids are one more than the model's."""
     content = _content(directory, _PIECES)
     names = [*_FAIRSEQ, *pieces_of(content)[3:], *codes, "<mask>"]
@@ -147,15 +136,4 @@ def _content(directory, name):
 def _vocabulary(directory, name):
     """Returns the tokens in a file, in the order of their ids."""
     directory.needed(name, "A tokenizer")
-    return _in_order(name, directory.json(name))
-
-
-def _in_order(name, ids):
-    whole = all(isinstance(x, int) for x in ids.values())
-    tokens = sorted(ids, key=ids.get) if whole else []
-    if [ids[x] for x in tokens] != [*range(len(ids))]:
-        raise ValueError(
-            f"`{name}` must give its tokens the ids from 0 on, each once. "
-            f"Received: {len(ids)} tokens with other ids."
-        )
-    return tokens
+    return in_order(name, directory.json(name))

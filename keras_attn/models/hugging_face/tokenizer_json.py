@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from keras_attn.models.hugging_face.tokens import Tokens
-from keras_attn.text.byte_pair import BytePair
+from keras_attn.models.hugging_face.tokens import in_order
 from keras_attn.text.subwords import made_of
 
 _FILE = "tokenizer.json"
@@ -84,13 +84,7 @@ class _Tokenizer:
             if not one.get("use_regex", True):
                 _refuse("pre_tokenizer", "use_regex=false")
         merges = [tuple(x) for x in map(_pair, self._model["merges"])]
-        return Tokens(
-            self._names(self._model["vocab"]),
-            [],
-            lambda special, names: BytePair(
-                {x: i for i, x in enumerate(names)}, merges, special
-            ),
-        )
+        return Tokens.of_bytes(self._names(self._model["vocab"]), merges)
 
     def _unigram(self):
         scores = dict(map(tuple, self._model["vocab"]))
@@ -123,14 +117,7 @@ class _Tokenizer:
 
     def _names(self, ids):
         """Returns all tokens in the order of their ids."""
-        ids = dict(ids) | self._added
-        names = sorted(ids, key=ids.__getitem__)
-        if [ids[x] for x in names] != [*range(len(names))]:
-            raise ValueError(
-                f"`{_FILE}` must give its tokens the ids from 0 on, each once. "
-                f"Received: {len(names)} tokens with other ids."
-            )
-        return names
+        return in_order(_FILE, dict(ids) | self._added)
 
     def _rules(self):
         """Returns SentencePiece's rules of normalization."""

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+from keras_attn.text.byte_pair import BytePair
 from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 from keras_attn.text.subwords import SentencePiece
@@ -46,6 +47,22 @@ class Tokens:
             ),
         )
 
+    @classmethod
+    def of_bytes(cls, names, merges) -> "Tokens":
+        """Returns tokens of byte pairs.
+
+        Args:
+            names: All tokens in the order of their ids.
+            merges: As for `BytePair`.
+        """
+        return cls(
+            names,
+            [],
+            lambda special, names: BytePair(
+                {x: i for i, x in enumerate(names)}, merges, special
+            ),
+        )
+
     @property
     def ids(self) -> dict[str, int]:
         """The ids of the tokens."""
@@ -66,3 +83,23 @@ class Tokens:
             )
         names = [*self.names, *(f"<unused {i}>" for i in more)]
         return dataclasses.replace(self, names=names)
+
+
+def in_order(file: str, ids: dict) -> list[str]:
+    """Returns tokens in the order of their ids.
+
+    Args:
+        file: Name of the file that has them, for the error message.
+        ids: The ids by token.
+
+    Raises:
+        ValueError: If the ids are not those from 0 on, each once.
+    """
+    whole = all(isinstance(x, int) for x in ids.values())
+    names = sorted(ids, key=ids.__getitem__) if whole else []
+    if [ids[x] for x in names] != [*range(len(ids))]:
+        raise ValueError(
+            f"`{file}` must give its tokens the ids from 0 on, each once. "
+            f"Received: {len(ids)} tokens with other ids."
+        )
+    return names
