@@ -61,6 +61,11 @@ def parser() -> argparse.ArgumentParser:
         "--dtype", help="dtype policy of the model's layers, such as bfloat16"
     )
     result.add_argument(
+        "--special_tokens",
+        action="store_true",
+        help="let sources spell special tokens, such as </s>",
+    )
+    result.add_argument(
         "--signatures",
         nargs="+",
         default=[],
@@ -83,10 +88,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _translator(flags):
-    given = {
-        name: getattr(flags, name) for name in ("source", "target", "dtype")
-    }
-    given = {name: x for name, x in given.items() if x is not None}
+    names = "source", "target", "dtype", "special_tokens"
+    given = {name: getattr(flags, name) for name in names}
+    given = {name: x for name, x in given.items() if x not in (None, False)}
     path = pathlib.Path(flags.directory)
     if path.is_dir() and not (path / "config.json").is_file():
         if given:

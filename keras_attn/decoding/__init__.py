@@ -72,6 +72,10 @@ from keras_attn.decoding.search import Search as Search
 from keras_attn.decoding.search_input import SearchInput as SearchInput
 from keras_attn.decoding.step import Step as Step
 from keras_attn.decoding.step_model import StepModel as StepModel
+from keras_attn.decoding.token_rules import (
+    ForbiddenSequences as ForbiddenSequences,
+)
+from keras_attn.decoding.token_rules import ForcedToken as ForcedToken
 
 
 def __getattr__(name):

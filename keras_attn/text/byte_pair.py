@@ -416,4 +416,6 @@ def _bytes_of_letters() -> dict[str, int]:
 
 
 _BYTE_OF = _bytes_of_letters()
+# How the files of such a network write the bytes 0 to 255
+BYTES = sorted(_BYTE_OF, key=_BYTE_OF.__getitem__)
 _SINGLE = [bytes([i]) for i in range(256)]

@@ -55,23 +55,25 @@ class ByOwnIds:
     def __init__(self, splitter, vocabulary):
         self._splitter = splitter
         self._vocabulary = vocabulary
-        self._prompt_tokens = vocabulary.special.prompt_tokens
-        self._names = [vocabulary.tokens[i] for i in self._prompt_tokens]
+        special = vocabulary.special
+        self._in_text = special.spelled_tokens
+        self._whole_ids = [*special.prompt_tokens, *self._in_text]
+        self._names = [vocabulary.tokens[i] for i in self._whole_ids]
         self._whole = WholeTokens(self._names)
 
     def read(self, strings) -> tf.RaggedTensor:
         """Returns the ids of strings `(batch,)`.
 
         Special tokens are unknown in a text, or left out, but for those that
-        a prefix writes.
+        a prefix writes or a text may spell.
         """
         special = self._vocabulary.special
-        ids = self._whole.split(
-            strings, self._splitter.ids, self._prompt_tokens
-        )
+        ids = self._whole.split(strings, self._splitter.ids, self._whole_ids)
         ids = tf.cast(ids, tf.int32)
         flat = self._known(ids.flat_values)
-        silent = is_one_of(flat, special.non_text_ids)
+        silent = is_one_of(
+            flat, [x for x in special.non_text_ids if x not in self._in_text]
+        )
         if special.unknown < 0:
             return tf.ragged.boolean_mask(
                 ids.with_flat_values(flat), ids.with_flat_values(~silent)

@@ -38,10 +38,12 @@ class SpecialTokens:
         prompt_tokens: Ids that stand for no text and that only a prefix writes,
             such as those of Whisper for a language and a task. A text is
             split around their tokens.
+        spelled_tokens: Ids of tokens that a text may spell: `"<mask>"` in a
+            text is then this token, and not split like any text.
 
     Raises:
-        ValueError: If an id is negative, or two of padding, end and unknown
-            are the same.
+        ValueError: If an id is negative, two of padding, end and unknown
+            are the same, or a text may spell padding.
 
     Example:
         >>> t5 = keras_attn.SpecialTokens(pad=0, start=(0,), end=1, unknown=2)
@@ -58,13 +60,20 @@ class SpecialTokens:
     source_start: tuple[int, ...] = ()
     source_end: tuple[int, ...] | None = None
     prompt_tokens: tuple[int, ...] = ()
+    spelled_tokens: tuple[int, ...] = ()
 
     def __new__(cls, *args, **kwargs):
         arguments.refuse_old_names(kwargs, **_NEW_NAMES)
         return super().__new__(cls)
 
     def __post_init__(self):
-        several = ("start", "source_start", "source_end", "prompt_tokens")
+        several = (
+            "start",
+            "source_start",
+            "source_end",
+            "prompt_tokens",
+            "spelled_tokens",
+        )
         for name, given in vars(self).copy().items():
             if given is None:
                 continue
@@ -72,21 +81,22 @@ class SpecialTokens:
             object.__setattr__(self, name, found)
         apart = [self.pad, self.end, self.unknown]
         ids = [self.pad, *self.framing, *self.prompt_tokens]
+        given = [*ids, *self.spelled_tokens]
         whole = all(
             isinstance(x, int) and not isinstance(x, bool)
-            for x in (*apart, *ids)
+            for x in (*apart, *given)
         )
         if (
             not whole
-            or min(ids) < 0
+            or min(given) < 0
             or min(self.end, self.unknown) < -1
             or not self.start
         ):
             raise ValueError(
-                "`pad`, `start`, `end`, `source_start`, `source_end` and "
-                "`prompt_tokens` must be ids, integers of at least 0, with one "
-                f"`start` at least; `unknown` and `end` may be -1. Received: "
-                f"{self}"
+                "`pad`, `start`, `end`, `source_start`, `source_end`, "
+                "`prompt_tokens` and `spelled_tokens` must be ids, integers "
+                "of at least 0, with one `start` at least; `unknown` and "
+                f"`end` may be -1. Received: {self}"
             )
         apart = [x for x in apart if x >= 0]
         if len(set(apart)) < len(apart) or self.unknown in ids:
@@ -99,6 +109,11 @@ class SpecialTokens:
                 "`prompt_tokens` has tokens that only a prefix writes, so none "
                 "of them may be padding, start, end or around a source. "
                 f"Received: {self}"
+            )
+        if self.pad in self.spelled_tokens:
+            raise ValueError(
+                "`spelled_tokens` must be without padding, which is no part "
+                f"of a text. Received: {self}"
             )
 
     @classmethod

@@ -15,14 +15,14 @@ import tensorflow as tf
 
 import keras_attn
 from keras_attn import Translator
+from keras_attn.decoding import ForbiddenSequences
+from keras_attn.decoding import ForcedToken
 from keras_attn.decoding import Written
-from keras_attn.models.hugging_face.configuration import Configuration
+from keras_attn.models.hugging_face.architecture import build
+from keras_attn.models.hugging_face.architecture import configuration_of
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.generation import Generation
-from keras_attn.models.hugging_face.model import build
-from keras_attn.models.hugging_face.rules import ForbiddenSequences
-from keras_attn.models.hugging_face.rules import ForcedToken
-from keras_attn.models.hugging_face.tokenizer_json import read_tokenizer
+from keras_attn.models.hugging_face.tokenizer.whole_file import read_tokenizer
 from keras_attn.models.hugging_face.weights import Checkpoint
 from keras_attn.models.hugging_face.weights import pickled
 from keras_attn.models.hugging_face.weights.h5 import H5Weights
@@ -46,7 +46,7 @@ def folder(tmp_path):
 def read(path, dtype=None):
     """Returns the model in a directory."""
     files = Directory(path)
-    configuration = Configuration.of(files.configuration)
+    configuration = configuration_of(files.configuration)
     return build(configuration, Checkpoint(files), dtype)
 
 
@@ -171,7 +171,7 @@ FIELDS = {
     "no family": ({"model_type": None}, "model_type=None"),
     "not known": ({"rotary_dim": 4}, "rotary_dim=4"),
     "another order": ({"normalize_before": True}, "`normalize_before`"),
-    "activation": ({"activation_function": "gelu_new"}, "activation_function"),
+    "activation": ({"activation_function": "snake"}, "activation_function"),
     "text for a number": ({"d_model": "16"}, "`d_model` in `config.json`"),
     "heads": ({"encoder_attention_heads": 3}, "must divide `d_model`"),
     "rate": ({"dropout": 2}, "a rate from 0 to 1"),

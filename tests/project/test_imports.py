@@ -35,6 +35,7 @@ GENERAL = {
 ROOMS = {
     "layers.parts": set(),
     "layers.loops": set(),
+    "layers.gelu_tanh": set(),
     "layers.logit_bias": set(),
     "layers.positions": set(),
     "layers.scores": {"layers.parts"},
@@ -60,7 +61,7 @@ ROOMS = {
     "export": {"incremental", "decoding", "text"},
     "command": {"decoding.translator"},
     "models.adopted": {"incremental", "graph", "text"},
-    "models.hugging_face": {"layers", "decoding", "text"},
+    "models.hugging_face": {"layers", "decoding", "text", "models.keras_hub"},
     "models.keras_hub": {"incremental", "decoding", "text"},
     "models.tf_addons": {"layers"},
     "diagnostics": {"graph", "text", "training.functional_model"},

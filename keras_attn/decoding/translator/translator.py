@@ -281,6 +281,7 @@ class Translator:
         target: str | None = None,
         ids: bool = False,
         dtype: Any = None,
+        special_tokens: bool = False,
         **options: Any,
     ) -> "Translator":
         """Makes a translator from an encoder-decoder of Hugging Face.
@@ -305,6 +306,10 @@ class Translator:
                 the tokenizer's files say; see `IntegerIds`.
             dtype: Dtype policy of the model's layers, such as `"bfloat16"`.
                 Defaults to Keras's, to which all weights are cast.
+            special_tokens: Whether a source that spells a special token, such
+                as `"<mask>"`, `"</s>"` or T5's `"<extra_id_0>"`, means this
+                token, as for the tokenizers of Hugging Face. Otherwise it is
+                plain text, so that no user of a server writes one.
             **options: Further arguments of `Translator`.
 
         Raises:
@@ -317,7 +322,9 @@ class Translator:
             arguments_of,
         )
 
-        found = arguments_of(directory, search, source, target, ids, dtype)
+        found = arguments_of(
+            directory, search, source, target, ids, dtype, special_tokens
+        )
         _refuse_twice("from_hugging_face", found, options)
         return cls(**found, **options)
 

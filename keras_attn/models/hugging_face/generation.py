@@ -4,12 +4,12 @@ from typing import Any
 
 from keras_attn.caller import warn
 from keras_attn.decoding import BeamSearch
+from keras_attn.decoding import ForbiddenSequences
+from keras_attn.decoding import ForcedToken
 from keras_attn.decoding import GreedySearch
 from keras_attn.decoding import Sampling
 from keras_attn.decoding import Search
-from keras_attn.models.hugging_face.configuration import GENERATION
-from keras_attn.models.hugging_face.rules import ForbiddenSequences
-from keras_attn.models.hugging_face.rules import ForcedToken
+from keras_attn.models.hugging_face.architecture.fields import GENERATION
 
 _FILE = "generation_config.json"
 # Fields that change no result of a search

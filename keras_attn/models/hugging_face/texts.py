@@ -3,16 +3,17 @@
 import dataclasses
 from typing import Any
 
-from keras_attn.models.hugging_face import tokenizer_files
-from keras_attn.models.hugging_face import tokens
 from keras_attn.models.hugging_face.directory import Directory
-from keras_attn.models.hugging_face.tokens import Tokens
+from keras_attn.models.hugging_face.tokenizer import files
+from keras_attn.models.hugging_face.tokenizer import tokens
+from keras_attn.models.hugging_face.tokenizer.tokens import Tokens
 from keras_attn.text.integer_ids import IntegerIds
 from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 from keras_attn.text.text import Text
 
-_UNKNOWN_IDS = {"marian": 1, "pegasus": 105}  # of other families 3
+_UNKNOWN_IDS = {"marian": 1, "mt5": 2, "pegasus": 105, "t5": 2}
+_UNKNOWN_ID = 3  # of other families
 _LONGEST = 1000  # of a `Text`, if nothing else limits it
 
 
@@ -32,12 +33,15 @@ class Frame:
     source_start: tuple[int, ...]
     source_end: tuple[int, ...]
 
-    def special(self, unknown: int = -1, prompts=()) -> SpecialTokens:
+    def special(
+        self, unknown: int = -1, prompts=(), spelled=()
+    ) -> SpecialTokens:
         """Returns the special tokens of a text.
 
         Args:
             unknown: Id of unknown tokens.
-            prompts: Ids that a text writes by the names of their tokens.
+            prompts: Ids of languages that a text names.
+            spelled: Ids of tokens that a text may spell.
         """
         around = {self.pad, self.end, *self.start}
         around |= {*self.source_start, *self.source_end}
@@ -49,6 +53,7 @@ class Frame:
             source_start=self.source_start,
             source_end=self.source_end,
             prompt_tokens=tuple(x for x in prompts if x not in around),
+            spelled_tokens=tuple(x for x in spelled if x not in prompts),
         )
 
 
@@ -69,14 +74,16 @@ class Texts:
             sizes: Numbers of ids of source and target.
         """
         used = frame.special().non_text_ids
-        unknown = _UNKNOWN_IDS.get(family, 3)
+        unknown = _UNKNOWN_IDS.get(family, _UNKNOWN_ID)
         if unknown in used or unknown >= min(sizes):
             unknown = next(i for i in range(min(sizes)) if i not in used)
         special = frame.special(unknown)
         return cls(*(IntegerIds(n, special) for n in sizes))
 
     @classmethod
-    def of(cls, sides: tuple[Tokens, Tokens], frame: Frame, told) -> "Texts":
+    def of(
+        cls, sides: tuple[Tokens, Tokens], frame: Frame, told, spelled: bool
+    ) -> "Texts":
         """Returns texts split by a tokenizer's files.
 
         Args:
@@ -84,19 +91,19 @@ class Texts:
             frame: The `Frame`.
             told: Whether the language of the source and that of the target
                 are known. If not, texts name them.
+            spelled: Whether a source may spell special tokens.
         """
-        return cls(
-            *(
-                side.splitter(
-                    frame.special(
-                        side.ids.get(tokens.UNKNOWN, -1),
-                        () if known else [side.ids[x] for x in side.codes],
-                    ),
-                    side.names,
-                )
-                for side, known in zip(sides, told, strict=True)
+        found = []
+        for side, known, may in zip(sides, told, (spelled, False), strict=True):
+            unknown = side.ids.get(tokens.UNKNOWN, -1)
+            prompts = () if known else side.codes
+            special = frame.special(
+                unknown,
+                [side.ids[x] for x in prompts],
+                [side.ids[x] for x in side.special] if may else (),
             )
-        )
+            found.append(side.splitter(special, side.names))
+        return cls(*found)
 
     @property
     def special(self) -> SpecialTokens:
@@ -134,15 +141,14 @@ class Framing:
     """
 
     def __init__(self, directory: Directory, family: str, sides):
-        self._settings = tokenizer_files.settings_of(directory)
+        self._settings = files.settings_of(directory)
         self._family, self._sides = family, sides
 
-    def frame(self, pad, start, end, begin, forced, source, target) -> Frame:
+    def frame(self, configuration, forced, source, target) -> Frame:
         """Returns the ids around texts.
 
         Args:
-            pad, start, end: Ids of the configuration; `start` may be `None`.
-            begin: Id with which a text begins, in BART.
+            configuration: The configuration of the model.
             forced: Id that follows the start in every output, or `None`.
             source, target: Names of the languages, or `None`.
 
@@ -155,10 +161,12 @@ class Framing:
             name: None if x is None else self._code(name, x)
             for name, x in given.items()
         }
+        start, end = configuration.start, configuration.end
         first, last = self._around(codes["source"], codes["target"], end)
         begins = () if start is None else (start,)
         if self._family == "bart":
-            first, forced = (begin,), begin if forced is None else forced
+            first = (configuration.begin,)
+            forced = configuration.begin if forced is None else forced
         elif codes["target"] is not None and self._family != "marian":
             forced = codes["target"]
             if not self._has_start:
@@ -170,14 +178,12 @@ class Framing:
                 f"{self._shown()}."
             )
         after = () if forced is None else (forced,)
-        return Frame(pad, end, begins + after, first, last)
+        return Frame(configuration.pad, end, begins + after, first, last)
 
     @property
     def _has_start(self):
         """Whether the language follows a start token, as in most models."""
-        return self._family != "mbart" or tokenizer_files.is_mbart_50(
-            self._settings
-        )
+        return self._family != "mbart" or files.is_mbart_50(self._settings)
 
     def _around(self, source, target, end):
         """Returns the ids with which a source begins and ends."""

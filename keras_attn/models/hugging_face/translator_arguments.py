@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 from keras_attn.decoding import Search
-from keras_attn.models.hugging_face.configuration import Configuration
+from keras_attn.models.hugging_face.architecture import build
+from keras_attn.models.hugging_face.architecture import configuration_of
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.generation import Generation
-from keras_attn.models.hugging_face.model import build
 from keras_attn.models.hugging_face.texts import Framing
 from keras_attn.models.hugging_face.texts import Texts
-from keras_attn.models.hugging_face.tokenizer_files import read
+from keras_attn.models.hugging_face.tokenizer.files import read
 from keras_attn.models.hugging_face.weights import Checkpoint
 
 
@@ -21,10 +21,11 @@ def arguments_of(
     target: str | None,
     ids: bool,
     dtype: Any,
+    special_tokens: bool,
 ) -> dict[str, Any]:
     """Returns arguments of `Translator`; see `from_hugging_face`."""
     files = Directory(directory)
-    configuration = Configuration.of(files.configuration)
+    configuration = configuration_of(files.configuration)
     generation = Generation.of(files)
     start = generation.start
     configuration = dataclasses.replace(
@@ -32,7 +33,23 @@ def arguments_of(
         end=generation.end(configuration.end),
         start=configuration.start if start is None else start,
     )
-    texts = _texts(files, configuration, generation, source, target, ids)
+    if ids and special_tokens:
+        raise ValueError(
+            "`special_tokens` is for texts that the tokenizer splits. "
+            "Received: special_tokens=True and ids=True. Leave out one."
+        )
+    sides = None if ids else _sides(files, configuration)
+    framing = Framing(files, configuration.family, sides)
+    forced = generation.forced_start
+    frame = framing.frame(configuration, forced, source, target)
+    sizes = configuration.source_size, configuration.target_size
+    if sides is None:
+        texts = Texts.as_numbers(frame, configuration.family, sizes)
+    else:
+        # A source of Marian names the language of the target.
+        named = target if configuration.family == "marian" else source
+        told = named is not None, target is not None
+        texts = Texts.of(sides, frame, told, special_tokens)
     checkpoint = Checkpoint(files)
     model = build(configuration, checkpoint, dtype)
     begun = texts.special.start
@@ -48,26 +65,10 @@ def arguments_of(
     }
 
 
-def _texts(files, configuration, generation, source, target, ids):
-    family, sides = configuration.family, None
-    sizes = configuration.source_size, configuration.target_size
-    if not ids:
-        sides = tuple(
-            side.of_size(size)
-            for side, size in zip(read(files, family), sizes, strict=True)
-        )
-    frame = Framing(files, family, sides).frame(
-        configuration.pad,
-        configuration.start,
-        configuration.end,
-        configuration.begin,
-        generation.forced_start,
-        source,
-        target,
+def _sides(files, configuration):
+    """Returns the tokens of source and target, as many as the model has ids."""
+    source, target = read(files, configuration.family)
+    return (
+        source.of_size(configuration.source_size),
+        target.of_size(configuration.target_size),
     )
-    if sides is None:
-        return Texts.as_numbers(frame, family, sizes)
-    told = target is not None or family != "marian", target is not None
-    if family != "marian":
-        told = source is not None, target is not None
-    return Texts.of(sides, frame, told)

@@ -11,3 +11,4 @@ whenever `keras_attn` is imported; the other files need TensorFlow.
 from keras_attn.models.keras_hub.models import TiedModel as TiedModel
 from keras_attn.models.keras_hub.sound import SoundFeatures as SoundFeatures
 from keras_attn.models.keras_hub.sound import Waveform as Waveform
+from keras_attn.models.keras_hub.t5 import T5Model as T5Model

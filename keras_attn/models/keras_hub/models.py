@@ -5,6 +5,7 @@ import inspect
 import keras
 from keras import ops
 
+from keras_attn.models.keras_hub.library import import_keras_hub
 from keras_attn.models.keras_hub.sound import SoundFeatures
 from keras_attn.models.keras_hub.sound import Waveform
 
@@ -63,7 +64,7 @@ def task_of(model):
         ValueError: If it is neither, or not from a source to a text; or if it
             is a backbone that cannot make logits by itself.
     """
-    hub = _keras_hub().models
+    hub = import_keras_hub("from_keras_hub").models
     if isinstance(model, str):
         raise ValueError(
             "`from_keras_hub` takes a model, not a name. Received: "
@@ -121,24 +122,6 @@ def task_of(model):
             "`Translator(model, source_text, target_text)`."
         )
     return TiedModel(model)
-
-
-def _keras_hub():
-    """Imports KerasHub, of a version that has all that is needed."""
-    found = "none"
-    try:
-        import keras_hub
-    except ModuleNotFoundError as error:
-        if error.name != "keras_hub":
-            raise
-    else:
-        if hasattr(keras_hub.models, "T5Seq2SeqLMPreprocessor"):
-            return keras_hub
-        found = keras_hub.__version__
-    raise ImportError(
-        "`from_keras_hub` needs KerasHub 0.32 or later. Received: "
-        f'{found}. Install it with `pip install "keras-attn[keras-hub]"`.'
-    )
 
 
 def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:

@@ -37,8 +37,16 @@ class H5Weights:
         self._file.visititems(self._note)
 
     def _note(self, place, item):
-        if isinstance(item, h5py.Dataset):
-            self._places[_name(place)] = place
+        if not isinstance(item, h5py.Dataset):
+            return
+        name = _name(place)
+        if name in self._places:
+            raise ValueError(
+                "Each weight in a file of HDF5 must have a name of its own. "
+                f"Received: '{self._places[name]}' and '{place}', both of "
+                f"which are '{name}' in PyTorch."
+            )
+        self._places[name] = place
 
     def names(self) -> list[str]:
         """Returns the names of the weights, as PyTorch has them."""
@@ -71,17 +79,20 @@ def _name(place):
     """Returns PyTorch's name of what lies at a place in the file.
 
     `model/tf_bart/model/encoder/layers.0/fc1/kernel:0` is
-    `encoder.layers.0.fc1.weight`.
+    `encoder.layers.0.fc1.weight`. T5 writes `block_._0` for `block.0`.
     """
-    *parents, _ = place.split("/")
+    *parents, _ = place.replace("_._", ".").split("/")
     end = _ENDS.get(_end(place), _end(place))
     return ".".join([*_from_stack(parents), end])
 
 
 def _from_stack(parents):
     """Leaves out the names of the models around encoder and decoder."""
-    for i, name in enumerate(parents):
-        if name in ("encoder", "decoder"):
-            return parents[i:]
+    stacks = "encoder", "decoder"
+    places = [i for i, x in enumerate(parents) if x in stacks]
+    if places:
+        side, *rest = parents[places[-1] :]
+        # T5 saves the embedding at each place where it is used.
+        return [side, "embed_tokens"] if "shared" in rest else [side, *rest]
     last = [x.rpartition(".")[2] for x in parents[-1:]]
     return [x for x in last if x != "final_logits_bias"]

@@ -1,10 +1,10 @@
-"""Rules on the next token that Hugging Face's generation has."""
+"""Rules that force a token or forbid sequences of them."""
 
 import keras
 import tensorflow as tf
 
-from keras_attn.decoding import NEVER
-from keras_attn.decoding import Rule
+from keras_attn.decoding.hypotheses import NEVER
+from keras_attn.decoding.rules import Rule
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -14,6 +14,10 @@ class ForcedToken(Rule):
     Args:
         place: Number of tokens before it.
         token: Its id.
+
+    Example:
+        >>> rule = keras_attn.decoding.ForcedToken(place=0, token=7)
+        >>> search = keras_attn.GreedySearch(rules=[rule])
     """
 
     before_softmax = True
@@ -24,8 +28,9 @@ class ForcedToken(Rule):
     def apply(self, logits, written, state):
         size = logits.shape[-1] or tf.shape(logits)[-1]
         others = tf.one_hot(self.token, size, 0.0, NEVER)
-        here = written.time == self.place
-        return tf.cond(here, lambda: logits + others, lambda: logits)
+        # Not `tf.cond`, behind which ONNX knows no shapes.
+        here = tf.cast(written.time == self.place, logits.dtype)
+        return logits + here * tf.cast(others, logits.dtype)
 
     def get_config(self):
         return {"place": self.place, "token": self.token}
@@ -39,6 +44,10 @@ class ForbiddenSequences(Rule):
         sequences: Lists of ids; one of a single id forbids this token.
         first: Ids that are forbidden as the first token alone.
         begun: Ids before the first token, in which a sequence may begin.
+
+    Example:
+        >>> rule = keras_attn.decoding.ForbiddenSequences([[5], [8, 9]])
+        >>> search = keras_attn.BeamSearch(4, rules=[rule])
     """
 
     def __init__(self, sequences=(), first=(), begun=()):

@@ -1,4 +1,4 @@
-"""`build`: a functional Keras model of BART's family, with its weights.
+"""`BartBuilder`: a functional Keras model like BART.
 
 Its layers are Keras's and ours, so that all of `fit`, `save`, LoRA and
 `Translator` works with it as with any other. Hugging Face's names are used in
@@ -13,52 +13,30 @@ from keras import ops
 from keras_attn.layers.logit_bias import LogitBias
 from keras_attn.layers.positions import PositionEmbedding
 from keras_attn.layers.positions import SinePositionEncoding
-from keras_attn.models.hugging_face.configuration import LEARNED
-from keras_attn.models.hugging_face.configuration import SINES_TO_THE_END
-from keras_attn.models.hugging_face.configuration import Configuration
-from keras_attn.models.hugging_face.table import Table
+from keras_attn.models.hugging_face.architecture.bart_configuration import (
+    LEARNED,
+)
+from keras_attn.models.hugging_face.architecture.bart_configuration import (
+    SINES_TO_THE_END,
+)
+from keras_attn.models.hugging_face.architecture.bart_configuration import (
+    BartConfiguration,
+)
+from keras_attn.models.hugging_face.architecture.table import Table
 
 _EPSILON = 1e-5  # PyTorch's
 _SKIPPED = 2  # Rows of a table of positions that BART does not use
 
 
-def build(configuration: Configuration, checkpoint, dtype) -> keras.Model:
-    """Returns the model, with the inputs `source` and `target`, ids.
+class BartBuilder:
+    """Makes the layers of a model, and notes where their weights are.
 
     Args:
-        configuration: The `Configuration`.
-        checkpoint: The `Checkpoint`.
-        dtype: Dtype policy of the layers, or `None` for Keras's.
-
-    Raises:
-        ValueError: If a weight is missing, has another shape or is left.
+        configuration: The `BartConfiguration`.
+        table: The `Table` of weights.
     """
-    table = Table(checkpoint)
-    with _Policy(dtype):
-        model = _Builder(configuration, table).model()
-    table.fill()
-    return model
 
-
-class _Policy:
-    """Makes layers with a dtype policy, within a `with`."""
-
-    def __init__(self, dtype):
-        self._given = dtype
-
-    def __enter__(self):
-        self._before = keras.config.dtype_policy()
-        if self._given is not None:
-            keras.config.set_dtype_policy(self._given)
-
-    def __exit__(self, *error):
-        keras.config.set_dtype_policy(self._before)
-
-
-class _Builder:
-    """Makes the layers of a model, and notes where their weights are."""
-
-    def __init__(self, configuration, table):
+    def __init__(self, configuration: BartConfiguration, table: Table):
         self._is, self._table = configuration, table
 
     def model(self):

@@ -9,6 +9,7 @@ from keras_attn.text.splitter import Splitter
 from keras_attn.text.subwords import SentencePiece
 
 UNKNOWN = "<unk>"
+_USUAL = "<s>", "</s>", UNKNOWN, "<mask>"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,21 +19,25 @@ class Tokens:
     Attributes:
         names: The tokens.
         codes: Those that name languages.
+        special: Those that no text is split into, the codes among them.
         splitter: Function from `SpecialTokens` and names to a `Splitter`.
     """
 
     names: list[str]
     codes: list[str]
+    special: list[str]
     splitter: Callable[[SpecialTokens, list[str]], Splitter]
 
     @classmethod
-    def of_pieces(cls, content: bytes, names, codes=()) -> "Tokens":
+    def of_pieces(cls, content: bytes, names, codes=(), special=()) -> "Tokens":
         """Returns tokens of a model of SentencePiece.
 
         Args:
             content: The model.
             names: All tokens in the order of their ids.
             codes: Those that name languages.
+            special: Those that no text is split into, beside the codes and
+                the usual ones.
         """
         if UNKNOWN not in names:
             raise ValueError(
@@ -42,22 +47,25 @@ class Tokens:
         return cls(
             names,
             list(codes),
+            _special(names, [*codes, *special]),
             lambda special, names: SentencePiece(
                 content, special=special, vocabulary=names
             ),
         )
 
     @classmethod
-    def of_bytes(cls, names, merges) -> "Tokens":
+    def of_bytes(cls, names, merges, special=()) -> "Tokens":
         """Returns tokens of byte pairs.
 
         Args:
             names: All tokens in the order of their ids.
             merges: As for `BytePair`.
+            special: As in `of_pieces`.
         """
         return cls(
             names,
             [],
+            _special(names, special),
             lambda special, names: BytePair(
                 {x: i for i, x in enumerate(names)}, merges, special
             ),
@@ -83,6 +91,11 @@ class Tokens:
             )
         names = [*self.names, *(f"<unused {i}>" for i in more)]
         return dataclasses.replace(self, names=names)
+
+
+def _special(names, more) -> list[str]:
+    """Returns the tokens that no text is split into, but for padding."""
+    return list(dict.fromkeys([*more, *(x for x in _USUAL if x in names)]))
 
 
 def in_order(file: str, ids: dict) -> list[str]:

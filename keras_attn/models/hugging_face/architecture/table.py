@@ -35,6 +35,22 @@ class Table:
         """Whether the checkpoint has a weight."""
         return name in self._checkpoint
 
+    def same(self, names, other: str, shape: tuple) -> bool:
+        """Whether a weight is a copy of another.
+
+        Args:
+            names: Names that the other may have.
+            other: Name of the weight.
+            shape: Shape of both in PyTorch.
+        """
+        there = [x for x in names if self.has(x)] or names
+        pairs = zip(
+            self._checkpoint.parts(there[0], shape),
+            self._checkpoint.parts(other, shape),
+            strict=True,
+        )
+        return all(np.array_equal(x, y) for (_, x), (_, y) in pairs)
+
     def skip(self, name: str) -> None:
         """Marks a weight that has no effect as used."""
         self._checkpoint.skip(name)
@@ -64,7 +80,8 @@ class Table:
         """Notes the weights of a `Dense` layer."""
         size, units = layer.kernel.shape
         self.add(f"{name}.weight", layer.kernel, (units, size), np.transpose)
-        self.add(f"{name}.bias", layer.bias, (units,))
+        if layer.use_bias:
+            self.add(f"{name}.bias", layer.bias, (units,))
 
     def add_heads(self, name, layer) -> None:
         """Notes the weights of a `MultiHeadAttention`."""

@@ -10,12 +10,14 @@ import binascii
 import re
 from typing import Any
 
-from keras_attn.models.hugging_face.tokens import Tokens
-from keras_attn.models.hugging_face.tokens import in_order
+from keras_attn.models.hugging_face.tokenizer.tokens import Tokens
+from keras_attn.models.hugging_face.tokenizer.tokens import in_order
 from keras_attn.text.subwords import made_of
 
 _FILE = "tokenizer.json"
 _MARK = "▁"
+# What T5 writes for a span that was left out
+_SPAN = re.compile(r"<extra_id_\d+>")
 # `eng_Latn` of NLLB, `en_XX` of mBART, `__en__` of M2M-100
 _CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}|__[a-z]{2,3}__")
 
@@ -45,6 +47,7 @@ class _Tokenizer:
         self._model = found["model"]
         self._added = {x["content"]: x["id"] for x in found["added_tokens"]}
         self._require_special(found["added_tokens"])
+        self._special = [x for x in self._added if x != "<pad>"]
         if found["post_processor"] is None:
             _refuse("post_processor", None)
         self._normalizers = _listed(found["normalizer"], "normalizers")
@@ -84,7 +87,8 @@ class _Tokenizer:
             if not one.get("use_regex", True):
                 _refuse("pre_tokenizer", "use_regex=false")
         merges = [tuple(x) for x in map(_pair, self._model["merges"])]
-        return Tokens.of_bytes(self._names(self._model["vocab"]), merges)
+        names = self._names(self._model["vocab"])
+        return Tokens.of_bytes(names, merges, self._special)
 
     def _unigram(self):
         scores = dict(map(tuple, self._model["vocab"]))
@@ -105,15 +109,17 @@ class _Tokenizer:
         self._require_usual_pieces()
         names = self._names(ids)
         codes = [x for x in self._added if _CODE.fullmatch(x)]
+        spans = [x for x in self._added if _SPAN.fullmatch(x)]
+        written = [*codes, *spans]
         content = made_of(
             [(x, scores.get(x, 0.0)) for x in names],
             kind,
             unknown,
-            [self._added[x] for x in self._added if x not in codes],
-            [self._added[x] for x in codes],
+            [self._added[x] for x in self._added if x not in written],
+            [self._added[x] for x in written],
             self._rules(),
         )
-        return Tokens.of_pieces(content, names, codes)
+        return Tokens.of_pieces(content, names, codes, self._special)
 
     def _names(self, ids):
         """Returns all tokens in the order of their ids."""

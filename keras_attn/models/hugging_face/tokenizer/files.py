@@ -1,16 +1,18 @@
 """`read`: the tokens of source and target, from the files of a tokenizer."""
 
-from keras_attn.models.hugging_face import languages
 from keras_attn.models.hugging_face.directory import Directory
-from keras_attn.models.hugging_face.tokenizer_json import read_tokenizer
-from keras_attn.models.hugging_face.tokens import UNKNOWN
-from keras_attn.models.hugging_face.tokens import Tokens
-from keras_attn.models.hugging_face.tokens import in_order
+from keras_attn.models.hugging_face.tokenizer import languages
+from keras_attn.models.hugging_face.tokenizer.tokens import UNKNOWN
+from keras_attn.models.hugging_face.tokenizer.tokens import Tokens
+from keras_attn.models.hugging_face.tokenizer.tokens import in_order
+from keras_attn.models.hugging_face.tokenizer.whole_file import read_tokenizer
+from keras_attn.text.byte_pair import BYTES
 from keras_attn.text.subwords import pieces_of
 
 _PIECES = "sentencepiece.bpe.model"
 _FAIRSEQ = ["<s>", "<pad>", "</s>", UNKNOWN]
 _OFFSET = 103  # of Pegasus: tokens before those of its model
+_SPANS, _SPANS_OF_BYTES = 100, 125  # of T5 and ByT5
 
 
 def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
@@ -118,14 +120,35 @@ def _of_pegasus(directory):
     pieces = pieces_of(content)
     unused = [f"<unk_{i}>" for i in range(2, offset)]
     # The model's own first pieces are padding, end and unknown.
-    return Tokens.of_pieces(content, [*first, *unused, *pieces[2:]])
+    names = [*first, *unused, *pieces[2:]]
+    return Tokens.of_pieces(content, names, special=[*first[1:], *unused])
+
+
+def _of_t5(directory):
+    settings = settings_of(directory)
+    own = 0 if directory.configuration["model_type"] == "mt5" else _SPANS
+    if str(settings.get("tokenizer_class")).startswith("ByT5"):
+        spans = _spans(settings.get("extra_ids") or _SPANS_OF_BYTES)
+        names = ["<pad>", "</s>", UNKNOWN, *BYTES, *spans]
+        return Tokens.of_bytes(names, [], spans)
+    content = _content(directory, "spiece.model")
+    spans = _spans(settings.get("extra_ids", own))
+    names = [*pieces_of(content), *reversed(spans)]
+    return Tokens.of_pieces(content, names, special=spans)
+
+
+def _spans(count):
+    """Returns the tokens of T5 for spans that were left out."""
+    return [f"<extra_id_{i}>" for i in range(count)]
 
 
 _READERS = {
     "bart": _of_bart,
     "m2m_100": _of_m2m_100,
     "mbart": _of_mbart,
+    "mt5": _of_t5,
     "pegasus": _of_pegasus,
+    "t5": _of_t5,
 }
 
 

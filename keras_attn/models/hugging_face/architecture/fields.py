@@ -1,0 +1,196 @@
+"""`Fields`: the fields of a `config.json`, each of which is read or refused."""
+
+from typing import Any
+
+from keras_attn.layers.gelu_tanh import gelu_tanh
+
+# Keras's activations, by their names in Hugging Face
+ACTIVATIONS: dict[str, Any] = {
+    "gelu": "gelu",
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "linear": "linear",
+}
+# Fields of generation, which older files have among the others.
+GENERATION = {
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "force_bos_token_to_be_generated",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "suppress_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+}
+# Fields that change no result.
+_WITHOUT_EFFECT = {
+    "_name_or_path",
+    "_num_labels",
+    "architectures",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "chunk_size_feed_forward",
+    "classif_dropout",
+    "classifier_dropout",
+    "cross_attention_hidden_size",
+    "dense_act_fn",  # says `feed_forward_proj` again
+    "dtype",
+    "extra_pos_embeddings",
+    "finetuning_task",
+    "gradient_checkpointing",
+    "id2label",
+    "is_gated_act",
+    "init_std",
+    "initializer_factor",
+    "label2id",
+    "max_source_positions",
+    "max_target_positions",
+    "model_type",
+    "n_positions",
+    "num_labels",
+    "num_hidden_layers",  # says `encoder_layers` again
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
+    "output_scores",
+    "prefix",
+    "problem_type",
+    "return_dict",
+    "return_dict_in_generate",
+    "save_step",
+    "sep_token_id",
+    "task_specific_params",
+    "tf_legacy_loss",
+    "tokenizer_class",
+    "torch_dtype",
+    "torchscript",
+    "transformers_version",
+    "use_bfloat16",
+    "use_cache",
+}
+# Drops whole layers at random in training, which is not done here. It
+# changes no prediction.
+_TRAINING_ALONE = {"encoder_layerdrop", "decoder_layerdrop"}
+# Values with which a field says that there is nothing of its kind
+_NOTHING: tuple = (None, False, 0, "", [], {})
+
+
+class Fields:
+    """Fields of a `config.json`, of which each is read or refused."""
+
+    def __init__(self, fields: dict):
+        self._fields = fields
+        known = _WITHOUT_EFFECT | _TRAINING_ALONE | GENERATION
+        self._left = {x: y for x, y in fields.items() if x not in known}
+
+    def _value(self, name, default, valid, kind) -> Any:
+        value = self._left.pop(name, self._fields.get(name))
+        if value is None:
+            return default
+        if not valid(value):
+            raise ValueError(
+                f"`{name}` in `config.json` must be {kind}. Received: "
+                f"{value!r:.200}"
+            )
+        return value
+
+    def whole(self, name, default):
+        return self._value(
+            name,
+            default,
+            lambda x: _is_whole(x) and x > 0,
+            "a positive integer",
+        )
+
+    def id(self, name, default):
+        return self._value(
+            name, default, lambda x: _is_whole(x) and x >= 0, "an id"
+        )
+
+    def end(self, default):
+        value = self._left.get("eos_token_id")
+        if isinstance(value, list) and len(value) == 1:
+            self._left["eos_token_id"] = value[0]
+        return self.id("eos_token_id", default)
+
+    def truth(self, name, default):
+        return self._value(
+            name, default, lambda x: isinstance(x, bool), "true or false"
+        )
+
+    def rate(self, name, default):
+        return float(
+            self._value(
+                name,
+                default,
+                lambda x: isinstance(x, (int, float)) and 0 <= x < 1,
+                "a rate from 0 to 1",
+            )
+        )
+
+    def number(self, name, default):
+        return float(
+            self._value(
+                name,
+                default,
+                lambda x: isinstance(x, (int, float)) and x > 0,
+                "a number above 0",
+            )
+        )
+
+    def one_of(self, name, known, default):
+        """Returns what `known` has for a field's value."""
+        found = self._value(
+            name,
+            default,
+            lambda x: x in known,
+            f"one of {', '.join(sorted(known))}",
+        )
+        return known[found]
+
+    def require_usual(self, **usual):
+        """Refuses fields that have another value than in all such models."""
+        for name, value in usual.items():
+            given = self._left.pop(name, None)
+            if given is not None and given != value:
+                raise ValueError(
+                    f"`{name}` in `config.json` must be {value!r} for this "
+                    f"family of models. Received: {given!r:.200}. Such a model "
+                    "computes something else."
+                )
+
+    def require_none_left(self, family):
+        left = {x: y for x, y in self._left.items() if y not in _NOTHING}
+        if left:
+            shown = ", ".join(f"{x}={y!r:.60}" for x, y in sorted(left.items()))
+            raise ValueError(
+                "A field of `config.json` may change what a model computes, "
+                f"so all must be known. Received: {shown} in a model of "
+                f"{family}. If a field has no effect, delete it."
+            )
+
+
+def _is_whole(x):
+    return isinstance(x, int) and not isinstance(x, bool)

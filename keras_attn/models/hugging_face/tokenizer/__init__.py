@@ -1,0 +1,1 @@
+"""The tokenizers: their files as vocabularies and splitters."""

@@ -1,0 +1,51 @@
+"""Special tokens that a text may spell."""
+
+import pytest
+
+import keras_attn
+
+TOKENS = ["<pad>", "</s>", "<unk>", "<mask>", "<x>", *"abc", "Ġ"]
+IDS = {x: i for i, x in enumerate(TOKENS)}
+
+
+def text(*spelled):
+    special = keras_attn.SpecialTokens(
+        pad=0, start=(0,), end=1, unknown=2, spelled_tokens=spelled
+    )
+    return keras_attn.Text(
+        split=keras_attn.BytePair(IDS, [], special), normalization=None
+    )
+
+
+def test_a_text_may_spell_some_tokens():
+    given = text(IDS["<mask>"], IDS["</s>"])
+    (found,) = given.source_ids(["a<mask>b</s><mask>c"]).numpy().tolist()
+    assert found == [5, 3, 6, 1, 3, 7, 1]
+    (back,) = given.strings([found]).numpy()
+    assert back == b"a<mask>b<mask>c"
+
+
+def test_other_tokens_are_split_like_any_text():
+    given = text(IDS["<mask>"])
+    (found,) = given.source_ids(["<x></s>"]).numpy().tolist()
+    assert found == [2] * 7 + [1]
+
+
+def test_a_search_may_write_what_a_text_may_spell():
+    assert IDS["<mask>"] not in text(IDS["<mask>"]).special.never_written
+
+
+@pytest.mark.parametrize("spelled", [0, -1, 1.5], ids=str)
+def test_padding_and_what_is_no_id_are_refused(spelled):
+    with pytest.raises(ValueError, match="spelled_tokens"):
+        text(spelled)
+
+
+def test_a_saved_text_has_them(tmp_path):
+    given = text(IDS["<mask>"])
+    given.save(tmp_path / "text")
+    again = keras_attn.Text.load(tmp_path / "text")
+    assert again.special == given.special
+    line = ["a<mask>"]
+    found = again.source_ids(line).numpy().tolist()
+    assert found == given.source_ids(line).numpy().tolist()
