@@ -1,5 +1,6 @@
 """How far two computations of one result may be apart by rounding alone."""
 
+import math
 from typing import NamedTuple
 
 import keras
@@ -10,6 +11,8 @@ from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import set_keras_mask
 
 _OUTLYING = 10  # the spread is at most so many usual distances to the median
+_SAMPLE = 2**18  # numbers of which a spread is taken
+_PART = 2**20  # numbers that are compared at once
 
 
 class _Precision(NamedTuple):
@@ -101,11 +104,14 @@ class Rounding:
                 tensors of small numbers are compared as strictly.
             noise: Further tolerance, a result of `noise()` or `growth()`.
         """
+        return self._apart(found, expected, noise, _spread(expected))
+
+    def _apart(self, found, expected, noise, spread):
         found, expected = _wide(found), _wide(expected)
         # Masked scores may be infinite.
         finite = np.isfinite(expected)
         with np.errstate(invalid="ignore"):
-            allowed = self._precision.share * _spread(expected[finite])
+            allowed = self._precision.share * spread
             allowed = allowed + self._precision.size * np.abs(expected)
             allowed = allowed + _along(noise, found)
             apart = ~(np.abs(found - expected) <= allowed)
@@ -125,7 +131,11 @@ class Rounding:
         """Whether arrays are equal up to rounding; see `apart`."""
         if found.shape != expected.shape:
             return False
-        return not self.apart(found, expected, noise).any()
+        spread = _spread(expected)
+        return not any(
+            self._apart(found[part], expected[part], some, spread).any()
+            for part, some in _parts(expected.shape, noise)
+        )
 
     def disturb(self, x, seed=0):
         """Returns a tensor with errors about as large as rounding.
@@ -197,11 +207,32 @@ def _along(noise, x):
     return np.reshape(noise, (-1, *(1,) * (x.ndim - 2)))
 
 
+def _parts(shape, noise):
+    """Yields indices of parts of an array, and the noise of each part.
+
+    Float64 takes twice the memory, and logits of a large vocabulary are many.
+    """
+    size = math.prod(shape)
+    if size <= _PART or len(shape) < 2:
+        yield ..., noise
+        return
+    count = max(1, _PART * shape[0] * shape[1] // size)
+    for row in range(shape[0]):
+        for first in range(0, shape[1], count):
+            places = slice(first, first + count)
+            some = noise[places] if np.ndim(noise) else noise
+            yield (slice(row, row + 1), places), some
+
+
 def _spread(values):
     """Returns the standard deviation, limited for tensors with outliers.
 
     A score of -1e9 must not make the other scores' differences look small.
+    Of many numbers some are taken.
     """
+    values = np.ravel(values)
+    values = _wide(values[:: 1 + values.size // _SAMPLE])
+    values = values[np.isfinite(values)]
     if not values.size:
         return 0.0
     distance = np.abs(values - np.median(values))

@@ -309,6 +309,25 @@ def test_another_process_loads_what_was_saved(
     assert found.stdout.strip() == str(translators[family]([line]).text)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("family", ["marian", "mbart_50", "mt5"])
+def test_adapters_are_trained_alone(family, said):
+    translator, lines = read(family), said[family].sources[:6]
+    model = translator.model
+    before = translator(lines).text
+    weights = len(model.trainable_weights)
+    for layer in model._flatten_layers():
+        if hasattr(layer, "enable_lora"):
+            layer.enable_lora(2)
+    kernels = [x for x in model.weights if x.path.endswith("kernel")]
+    values = [keras.ops.convert_to_numpy(x) for x in kernels]
+    train(translator, lines)
+    for kernel, value in zip(kernels, values, strict=True):
+        np.testing.assert_array_equal(kernel, value)
+    assert len(model.trainable_weights) > weights
+    assert translator(lines).text != before
+
+
 def train(translator, lines):
     """Trains a translator's model a little, and returns the model."""
     model = translator.model

@@ -108,6 +108,14 @@ def test_half_precision_is_cast_or_kept(dtype, folder):
         )
 
 
+def test_no_variable_is_copied_when_it_is_read(marian):
+    """TensorFlow does so for good if a part of a variable was written."""
+    for x in marian.weights:
+        read = [x.value.read_value() for _ in range(2)]
+        arrays = [np.asarray(memoryview(one)) for one in read]
+        assert np.shares_memory(*arrays), x.path
+
+
 def test_the_policy_of_keras_stays():
     before = keras.config.dtype_policy()
     read(MARIAN, "bfloat16")

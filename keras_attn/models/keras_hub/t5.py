@@ -31,6 +31,7 @@ class T5Model(keras.Model):
         scale_output: Whether the decoder's output is divided by the square
             root of `hidden_dim` before the logits.
         pad: Id of padding.
+        embeddings: Initializer of the embedding, which is not saved.
         dtype: Dtype policy of the layers. Defaults to Keras's.
 
     Raises:
@@ -53,6 +54,7 @@ class T5Model(keras.Model):
         tie_weights,
         scale_output,
         pad,
+        embeddings="zeros",
         dtype=None,
         **kwargs,
     ):
@@ -80,10 +82,11 @@ class T5Model(keras.Model):
             vocabulary_size,
             hidden_dim,
             tie_weights=tie_weights,
-            embeddings_initializer="zeros",
+            embeddings_initializer=embeddings,
             dtype=policy,
             name="embedding",
         )
+        self.embedding.build()
         sides = {"encoder": encoder_layers, "decoder": decoder_layers}
         self.encoder, self.decoder = (
             _Stack(name, count, of_blocks, policy)

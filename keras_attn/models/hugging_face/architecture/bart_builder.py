@@ -72,16 +72,15 @@ class BartBuilder:
             embeddings_initializer="zeros",
             name="embedding" if shares else "target_embedding",
         )
-        output.build()
         size = is_.target_size, is_.width
         names = ["shared.weight", *own] if shares else own[1:]
         if is_.tied:
             names.append("lm_head.weight")
-        else:
+        self._build(output, names, size)
+        if not is_.tied:
             table.add(
                 "lm_head.weight", output.reverse_embeddings, size, np.transpose
             )
-        table.add_one_of(names, output.embeddings, size)
         if shares:
             return output, output
         source = layers.Embedding(
@@ -90,11 +89,14 @@ class BartBuilder:
             embeddings_initializer="zeros",
             name="source_embedding",
         )
-        source.build()
-        table.add_one_of(
-            own[:1], source.embeddings, (is_.source_size, is_.width)
-        )
+        size = is_.source_size, is_.width
+        self._build(source, own[:1], size)
         return source, output
+
+    def _build(self, layer, names, size):
+        layer.embeddings_initializer = self._table.initializer(names, size)
+        layer.build()
+        layer.embeddings_initializer = keras.initializers.Zeros()
 
     def _encoder(self, x, real):
         x = self._begun(x, "encoder")

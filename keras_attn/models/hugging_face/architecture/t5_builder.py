@@ -59,6 +59,7 @@ class T5Builder:
             tie_weights=tied,
             scale_output=is_.scaled,
             pad=is_.pad,
+            embeddings=table.initializer(_EMBEDDING, self._size),
         )
         self._add_embedding(model.embedding, tied)
         for side in ("encoder", "decoder"):
@@ -76,7 +77,6 @@ class T5Builder:
         else:
             logits = layer.reverse_embeddings
             table.add(_LOGITS, logits, self._size, np.transpose)
-        table.add_one_of(_EMBEDDING, layer.embeddings, self._size)
 
     def _add_block(self, theirs, block):
         table, attention = self._table, block.self_attention

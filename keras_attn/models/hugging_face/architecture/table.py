@@ -66,15 +66,18 @@ class Table:
         """
         self._entries.append(_Entry(name, variable, shape, convert))
 
-    def add_one_of(self, names, variable, shape) -> None:
-        """Copies a weight that has several names, of which one suffices.
+    def initializer(self, names, shape) -> keras.initializers.Initializer:
+        """Returns what begins a variable with a weight of several names.
 
-        The others, if they are there, must be equal. It is copied at once,
-        so that what this takes is free again for the next layers: TensorFlow
-        copies a variable before it first writes a part of it.
+        One suffices, and the others must be equal. It is for a large matrix,
+        which then is in memory once, and for one variable.
+
+        Args:
+            names: The names.
+            shape: Shape of the weight in PyTorch.
         """
         there = [x for x in names if x in self._checkpoint] or names[:1]
-        self._fill_by_rows(there, variable, shape)
+        return _Value(self._whole(there, shape))
 
     def add_dense(self, name, layer) -> None:
         """Notes the weights of a `Dense` layer."""
@@ -136,22 +139,19 @@ class Table:
                     _require_equal(name, found, expected, _SINGLE)
         self._require_none_left()
 
-    def _fill_by_rows(self, names, variable, shape):
-        """Copies a large weight in parts, and compares its copies."""
+    def _whole(self, names, shape):
+        """Reads a large weight in parts, and compares its copies."""
         parts = [self._checkpoint.parts(x, shape) for x in names]
         whole = None
         for (first, rows), *others in zip(*parts, strict=True):
             for name, (_, copy) in zip(names[1:], others, strict=True):
                 _require_equal(name, copy, rows)
-            last = first + len(rows)
-            if keras.backend.backend() == "tensorflow":
-                value = ops.convert_to_tensor(rows, variable.dtype)
-                variable.value[first:last].assign(value)
-            else:
-                whole = np.empty(shape, rows.dtype) if whole is None else whole
-                whole[first:last] = rows
-        if whole is not None:
-            variable.assign(whole)
+            if whole is None:
+                whole = np.empty(shape, rows.dtype)
+            whole[first : first + len(rows)] = rows
+        # Not by assigning parts: TensorFlow copies a variable at each later
+        # reading if a part of it was ever written.
+        return whole
 
     def _require_none_left(self):
         left = self._checkpoint.left()
@@ -163,6 +163,19 @@ class Table:
                 f"{', '.join(left[:5])}{more}. Both files must be of the same "
                 "model, from text to text."
             )
+
+
+class _Value(keras.initializers.Initializer):
+    """Begins a variable with an array, and any further one with zeros."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __call__(self, shape, dtype=None):
+        array, self._array = self._array, None
+        if array is None:  # an embedding may have a second matrix
+            return ops.zeros(shape, dtype)
+        return ops.convert_to_tensor(array, dtype)
 
 
 def _require_equal(name, found, expected, tolerance=0.0):

@@ -1,0 +1,53 @@
+"""Large arrays, which are compared in parts, as small ones are."""
+
+import numpy as np
+import pytest
+from keras import layers
+
+from keras_attn.graph.rounding import Rounding
+
+SHAPE = 3, 5, 90_000  # more than is compared at once
+
+
+@pytest.fixture(scope="module")
+def array():
+    return np.random.default_rng(0).normal(size=SHAPE).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def rounding():
+    return Rounding([layers.Dense(1)])
+
+
+def test_large_arrays_are_equal_up_to_rounding(array, rounding):
+    assert rounding.is_close(array, array)
+    assert rounding.is_close(array * (1 + 1e-5), array)
+    assert not rounding.is_close(array[:, :4], array)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0), (1, 3, 44_444), (2, 4, -1)])
+def test_one_number_that_differs_is_found(place, array, rounding):
+    other = array.copy()
+    other[place] += 0.01
+    assert not rounding.is_close(other, array)
+    other[place] = np.nan
+    assert not rounding.is_close(other, array)
+
+
+def test_a_noise_is_that_of_its_position(array, rounding):
+    other = array.copy()
+    other[:, 3] += 0.01
+    noise = np.zeros(SHAPE[1])
+    noise[2] = 0.1
+    assert not rounding.is_close(other, array, noise)
+    noise[3] = 0.1
+    assert rounding.is_close(other, array, noise)
+
+
+def test_what_is_infinite_is_the_same_in_both(array, rounding):
+    masked = array.copy()
+    masked[..., 1::2] = -np.inf
+    assert rounding.is_close(masked * (1 + 1e-5), masked)
+    other = masked.copy()
+    other[1, 1, 1] = 0
+    assert not rounding.is_close(other, masked)
