@@ -1,5 +1,8 @@
 """Rules that force a token or forbid sequences of them."""
 
+from collections.abc import Iterable
+from numbers import Integral
+
 import keras
 import tensorflow as tf
 
@@ -15,6 +18,9 @@ class ForcedToken(Rule):
         place: Number of tokens before it.
         token: Its id.
 
+    Raises:
+        ValueError: If one is no integer of at least 0.
+
     Example:
         >>> rule = keras_attn.decoding.ForcedToken(place=0, token=7)
         >>> search = keras_attn.GreedySearch(rules=[rule])
@@ -23,10 +29,12 @@ class ForcedToken(Rule):
     before_softmax = True
 
     def __init__(self, place, token):
+        _require_whole("ForcedToken", {"place": place, "token": token})
         self.place, self.token = int(place), int(token)
 
     def apply(self, logits, written, state):
         size = logits.shape[-1] or tf.shape(logits)[-1]
+        _require_below(size, [self.token], self)
         others = tf.one_hot(self.token, size, 0.0, NEVER)
         # Not `tf.cond`, behind which ONNX knows no shapes.
         here = tf.cast(written.time == self.place, logits.dtype)
@@ -45,15 +53,23 @@ class ForbiddenSequences(Rule):
         first: Ids that are forbidden as the first token alone.
         begun: Ids before the first token, in which a sequence may begin.
 
+    Raises:
+        ValueError: If an id is no integer of at least 0, or a sequence is
+            empty.
+
     Example:
         >>> rule = keras_attn.decoding.ForbiddenSequences([[5], [8, 9]])
         >>> search = keras_attn.BeamSearch(4, rules=[rule])
     """
 
     def __init__(self, sequences=(), first=(), begun=()):
-        self.sequences = [[int(x) for x in one] for one in sequences]
-        self.first = [int(x) for x in first]
-        self.begun = [int(x) for x in begun]
+        self.sequences = _several(sequences, _ids)
+        self.first, self.begun = _ids(first), _ids(begun)
+        if not all(self.sequences):
+            raise ValueError(
+                "A sequence that `ForbiddenSequences` forbids must have an id "
+                f"at least. Received: {self.sequences!r:.200}"
+            )
         self.needs_tokens = any(len(x) > 1 for x in self.sequences)
 
     def penalties(self, time):
@@ -65,6 +81,7 @@ class ForbiddenSequences(Rule):
         if not self.needs_tokens:
             return logits
         size, more = logits.shape[-1] or tf.shape(logits)[-1], len(self.begun)
+        _require_below(size, sum(self.sequences, []), self)
         tokens = tf.pad(written.tokens, [[0, 0], [0, 0], [more, 0]])
         if more:
             numbers = tf.range(tf.shape(tokens)[-1])
@@ -88,3 +105,40 @@ class ForbiddenSequences(Rule):
             "first": self.first,
             "begun": self.begun,
         }
+
+
+def _several(given, read):
+    """Reads each of several, or refuses what are not several."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise ValueError(
+            "`ForbiddenSequences` takes a list of sequences, each a list of "
+            f"ids, and lists of ids. Received: {given!r:.200}. Write "
+            "`[[5]]` to forbid the token 5."
+        )
+    return [read(x) for x in given]
+
+
+def _ids(given):
+    found = _several(given, lambda x: x)
+    for x in found:
+        _require_whole("ForbiddenSequences", {"an id": x})
+    return [int(x) for x in found]
+
+
+def _require_whole(rule, given):
+    for name, x in given.items():
+        whole = isinstance(x, Integral) and not isinstance(x, bool)
+        if not whole or x < 0:
+            raise ValueError(
+                f"In `{rule}` {name} must be an integer of at least 0. "
+                f"Received: {x!r:.100}"
+            )
+
+
+def _require_below(size, ids, rule):
+    """Refuses ids that are none of a vocabulary."""
+    if isinstance(size, int) and max(ids, default=0) >= size:
+        raise ValueError(
+            f"`{type(rule).__name__}` must name ids of the vocabulary. "
+            f"Received: {max(ids)}, and {size} ids."
+        )

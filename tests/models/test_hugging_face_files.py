@@ -14,6 +14,10 @@ import safetensors.numpy
 import tensorflow as tf
 
 import keras_attn
+from keras_attn import GreedySearch
+from keras_attn import IntegerIds
+from keras_attn import SpecialTokens
+from keras_attn import Text
 from keras_attn import Translator
 from keras_attn.decoding import ForbiddenSequences
 from keras_attn.decoding import ForcedToken
@@ -186,7 +190,7 @@ FIELDS = {
     "an encoder": ({"is_encoder_decoder": False}, "`is_encoder_decoder`"),
     "another width": ({"d_model": 32}, "must have the shape"),
     "no numbers": ({"bos_token_id": "0"}, "`bos_token_id`"),
-    "too few tokens": ({"vocab_size": 100}, "must have no more tokens"),
+    "too few tokens": ({"vocab_size": 100}, "must be below `vocab_size`"),
 }
 
 
@@ -419,6 +423,40 @@ def test_tokens_alone_are_forbidden_without_what_is_written(folder):
     translator = Translator.from_hugging_face(folder)
     assert not any(x.needs_tokens for x in translator.search.rules)
     assert len(translator(["the cat"]).text) == 1
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: ForcedToken(-1, 7), "place must be an integer"),
+        (lambda: ForcedToken(0.5, 7), "place must be an integer"),
+        (lambda: ForcedToken(0, True), "token must be an integer"),
+        (lambda: ForbiddenSequences([4, 5]), "a list of sequences"),
+        (lambda: ForbiddenSequences("ab"), "a list of sequences"),
+        (lambda: ForbiddenSequences([[1.7]]), "an id must be an integer"),
+        (lambda: ForbiddenSequences([[]]), "an id at least"),
+        (lambda: ForbiddenSequences(first=5), "a list of sequences"),
+    ],
+)
+def test_rules_take_ids(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ForcedToken(0, 9999),
+        ForbiddenSequences([[5, 9999]]),
+        ForbiddenSequences([[9999, 5]]),
+        ForbiddenSequences([[9999]]),
+    ],
+)
+def test_rules_name_ids_of_the_vocabulary(rule, marian):
+    special = SpecialTokens(pad=111, start=(111,), end=0, unknown=1)
+    text = Text(split=IntegerIds(112, special))
+    with pytest.raises(ValueError, match="must name ids of the vocabulary"):
+        Translator(marian, text, text, GreedySearch(rules=[rule]))(["5"])
 
 
 def test_several_ends_are_refused():

@@ -74,6 +74,10 @@ SCALED = {
     ),
     "no field": ({}, True),
     "mT5": ({"model_type": "mt5", "tie_word_embeddings": True}, False),
+    "mT5 by a field": (
+        {"model_type": "mt5", "scale_decoder_outputs": True},
+        False,
+    ),
 }
 
 
@@ -132,6 +136,7 @@ REFUSED = {
     ),
     "distances": ({"relative_attention_max_distance": 64}, "max_distance"),
     "activation": ({"feed_forward_proj": "gated-snake"}, "one of gated-gelu"),
+    "a list": ({"feed_forward_proj": ["relu"]}, "one of gated-gelu"),
     "epsilon": ({"layer_norm_epsilon": 0}, "a number above 0"),
     "sizes of heads": ({"d_kv": 5}, "must have the shape"),
     "too few weights": ({"num_decoder_layers": 2}, "decoder.block.1"),
@@ -174,6 +179,62 @@ def test_tokens_for_spans_are_written(folder):
 def test_ids_have_no_special_tokens_to_spell(folder):
     with pytest.raises(ValueError, match="special_tokens=True and ids=True"):
         Translator.from_hugging_face(folder, ids=True, special_tokens=True)
+
+
+def test_float16_is_refused(folder):
+    with pytest.raises(ValueError, match="cannot compute in float16"):
+        read(folder, "mixed_float16")
+
+
+def settings(path, **fields):
+    file = path / "tokenizer_config.json"
+    found = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(found | fields))
+
+
+def test_bytes_need_no_file_and_no_spans(tmp_path):
+    folder = copied("byt5", tmp_path)
+    other = FIXTURES / "hugging_face/t5/said/tokenizer.json"
+    shutil.copy(other, folder)  # left by another model
+    settings(folder, extra_ids=0)
+    translator = Translator.from_hugging_face(folder, special_tokens=True)
+    text = translator.source_text
+    assert text.tokens[259].startswith("<unused")
+    (ids,) = text.source_ids(["a<extra_id_0>"]).numpy().tolist()
+    assert ids == [x + 3 for x in b"a<extra_id_0>"] + [1]
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"additional_special_tokens": ["<sep>"]}, "'<sep>' with the id 200"),
+        ({"extra_ids": "100"}, "`extra_ids` in `tokenizer_config.json`"),
+        ({"extra_ids": 101}, "must have no more tokens"),
+    ],
+    ids=["another token", "no number", "too many"],
+)
+def test_settings_of_other_tokenizers_are_refused(fields, message, folder):
+    settings(folder, **fields)
+    with pytest.raises(ValueError, match=message):
+        Translator.from_hugging_face(folder)
+
+
+def test_settings_that_say_nothing_are_left_out(tmp_path):
+    folder = copied("byt5", tmp_path)
+    change(folder, tokenizer_class="ByT5Tokenizer", bos_token_id=5)
+    settings(folder, tokenizer_class=None, extra_ids=None)
+    text = Translator.from_hugging_face(folder).source_text
+    assert text.tokens[259] == "<extra_id_0>"
+
+
+@pytest.mark.parametrize(
+    "field", ["pad_token_id", "eos_token_id", "decoder_start_token_id"]
+)
+def test_special_tokens_must_be_of_the_vocabulary(field, folder):
+    (folder / "generation_config.json").unlink()
+    change(folder, **{field: 999})
+    with pytest.raises(ValueError, match="Received: 999 for"):
+        Translator.from_hugging_face(folder)
 
 
 def test_it_needs_keras_hub(folder, monkeypatch):

@@ -178,9 +178,11 @@ class Generation:
             (forced,) = forced[:1]
         if forced is not None:
             rules.append(ForcedToken(max_length - 1, forced))
-        # Theirs leaves out the end alone.
+        # Theirs leaves out the end alone. A start token is never written here,
+        # so that opus-mt, which forbids it, needs no rule for it.
         given = self._pop("bad_words_ids") or ()
-        sequences = [x for x in given if list(x) != [end]]
+        left_out = [[x] for x in (end, *begun)]
+        sequences = [x for x in given if list(x) not in left_out]
         sequences += [[x] for x in self._pop("suppress_tokens") or ()]
         if not ends:
             sequences.append([end])

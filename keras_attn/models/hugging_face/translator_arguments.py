@@ -33,6 +33,7 @@ def arguments_of(
         end=generation.end(configuration.end),
         start=configuration.start if start is None else start,
     )
+    _require_ids(configuration)
     if ids and special_tokens:
         raise ValueError(
             "`special_tokens` is for texts that the tokenizer splits. "
@@ -63,6 +64,19 @@ def arguments_of(
         "target_text": texts.target_text(longest),
         "search": search,
     }
+
+
+def _require_ids(configuration):
+    """Refuses ids of special tokens that are none of the model's."""
+    size = configuration.target_size
+    for name in ("pad", "start", "end"):
+        found = getattr(configuration, name)
+        if found is not None and found >= size:
+            raise ValueError(
+                f"The ids of padding, start and end in `config.json` must be "
+                f"below `vocab_size`. Received: {found} for {name}, and {size} "
+                "ids."
+            )
 
 
 def _sides(files, configuration):

@@ -165,7 +165,7 @@ class Fields:
         found = self._value(
             name,
             default,
-            lambda x: x in known,
+            lambda x: isinstance(x, str) and x in known,
             f"one of {', '.join(sorted(known))}",
         )
         return known[found]

@@ -1,5 +1,6 @@
 """`T5Builder`: a `T5Model`, and where its weights are."""
 
+import keras
 import numpy as np
 
 from keras_attn.models.hugging_face.architecture.t5_configuration import (
@@ -39,6 +40,12 @@ class T5Builder:
             ImportError: If KerasHub is missing.
         """
         is_, table = self._is, self._table
+        if keras.config.dtype_policy().compute_dtype == "float16":
+            raise ValueError(
+                "KerasHub's T5 cannot compute in float16: it adds -1e9, which "
+                "is no number there. Received: a policy of float16. Pass "
+                '`dtype="bfloat16"`, or leave it out.'
+            )
         # As transformers 5 has it: two matrices are two, whatever
         # `tie_word_embeddings` says.
         tied = not table.has(_LOGITS) or table.same(

@@ -89,7 +89,8 @@ class T5Configuration:
         # Models with a matrix of their own for the logits do not scale, and
         # those of mT5 never do. transformers 5 says it in a field.
         tied = read.truth("tie_word_embeddings", True)
-        scaled = read.truth("scale_decoder_outputs", tied and family == "t5")
+        scaled = read.truth("scale_decoder_outputs", tied)
+        read.id("bos_token_id", 0)  # no text begins with it
         found = cls(
             family=family,
             source_size=size,
@@ -105,7 +106,7 @@ class T5Configuration:
             gated=gated,
             epsilon=read.number("layer_norm_epsilon", 1e-6),
             dropout=read.rate("dropout_rate", 0.1),
-            scaled=scaled,
+            scaled=scaled and family == "t5",
             pad=read.id("pad_token_id", 0),
             start=read.id("decoder_start_token_id", 0),
             end=read.end(1),

@@ -27,6 +27,8 @@ def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
         _require_added(directory, found[0].names)
         return found
     whole = directory.json("tokenizer.json")
+    if _is_of_bytes(settings_of(directory)):
+        whole = None  # no file says what a byte is
     if whole is not None:  # the ids of added tokens are in it
         found = read_tokenizer(whole)
     else:
@@ -38,8 +40,13 @@ def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
 def settings_of(directory: Directory) -> dict:
     """Returns what `tokenizer_config.json` and `config.json` say of it."""
     found = directory.json("tokenizer_config.json") or {}
+    found = {x: y for x, y in found.items() if y is not None}
     kind = directory.configuration.get("tokenizer_class")
     return {"tokenizer_class": kind} | found
+
+
+def _is_of_bytes(settings):
+    return str(settings.get("tokenizer_class")).startswith("ByT5")
 
 
 def _require_added(directory, names):
@@ -49,6 +56,9 @@ def _require_added(directory, names):
     ids = {int(i): x for x, i in added.items()}
     for i, x in (settings.get("added_tokens_decoder") or {}).items():
         ids[int(i)] = x["content"]
+    special = settings.get("additional_special_tokens") or []
+    special = [x["content"] if isinstance(x, dict) else x for x in special]
+    ids |= {len(names): x for x in special if x not in names}
     for i, x in sorted(ids.items()):
         if i >= len(names) or names[i] != x:
             raise ValueError(
@@ -127,8 +137,8 @@ def _of_pegasus(directory):
 def _of_t5(directory):
     settings = settings_of(directory)
     own = 0 if directory.configuration["model_type"] == "mt5" else _SPANS
-    if str(settings.get("tokenizer_class")).startswith("ByT5"):
-        spans = _spans(settings.get("extra_ids") or _SPANS_OF_BYTES)
+    if _is_of_bytes(settings):
+        spans = _spans(settings.get("extra_ids", _SPANS_OF_BYTES))
         names = ["<pad>", "</s>", UNKNOWN, *BYTES, *spans]
         return Tokens.of_bytes(names, [], spans)
     content = _content(directory, "spiece.model")
@@ -139,6 +149,11 @@ def _of_t5(directory):
 
 def _spans(count):
     """Returns the tokens of T5 for spans that were left out."""
+    if not isinstance(count, int):
+        raise ValueError(
+            "`extra_ids` in `tokenizer_config.json` must be an integer. "
+            f"Received: {count!r:.100}"
+        )
     return [f"<extra_id_{i}>" for i in range(count)]
 
 
