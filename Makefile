@@ -56,7 +56,8 @@ test-part: $(VENV)/test
 	$(if $(PART_$(PART)),,$(error Give a part by PART=n, one of $(PARTS)))
 	$(RUN) -m pytest $(SPREAD) $(PART_$(PART)) $(if $(MARKS),-m "$(MARKS)")
 
-# What needs more than Python and make: a browser, Spark with Java, promtool.
+# What needs more than Python and make: a browser, Spark with Java, promtool,
+# transformers on PyTorch.
 # Skips what is missing, and says so.
 test-system: $(VENV)/test
 	$(RUN) -m pytest -m system -rs
@@ -79,6 +80,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/decoding.py
 	$(RUN) tests/benchmarks/transformer.py
 	$(RUN) tests/benchmarks/keras_hub_generate.py
+	$(RUN) tests/benchmarks/hugging_face.py
 	$(RUN) tests/benchmarks/additive.py
 	$(RUN) tests/benchmarks/local.py
 	$(RUN) tests/benchmarks/marginal.py

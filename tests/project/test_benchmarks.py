@@ -90,6 +90,15 @@ def test_models_of_keras_hub_are_timed_beside_generate(tmp_path):
 
 
 @pytest.mark.full
+def test_a_model_of_hugging_face_is_timed(tmp_path):
+    """Its peers stand beside it where KERAS_ATTN_BENCH_HF names a Python."""
+    printed = smoke("hugging_face.py", tmp_path)
+    rows = "| keras_attn | 1 of 1 | 3 of 3 |", "| keras_attn | bfloat16 |"
+    for row in (*rows, "| keras_attn, XLA |", "| keras_attn, shortlist |"):
+        assert row in printed
+
+
+@pytest.mark.full
 def test_the_memory_of_every_signature_is_measured(tmp_path):
     printed = smoke("memory.py", tmp_path)
     rows = [x for x in printed.splitlines() if x.startswith("| `")]
