@@ -29,7 +29,8 @@ class ForcedToken(Rule):
     before_softmax = True
 
     def __init__(self, place, token):
-        _require_whole("ForcedToken", {"place": place, "token": token})
+        _require_whole("ForcedToken", "place", place)
+        _require_whole("ForcedToken", "token", token)
         self.place, self.token = int(place), int(token)
 
     def apply(self, logits, written, state):
@@ -81,7 +82,7 @@ class ForbiddenSequences(Rule):
         if not self.needs_tokens:
             return logits
         size, more = logits.shape[-1] or tf.shape(logits)[-1], len(self.begun)
-        _require_below(size, sum(self.sequences, []), self)
+        _require_below(size, [x for one in self.sequences for x in one], self)
         tokens = tf.pad(written.tokens, [[0, 0], [0, 0], [more, 0]])
         if more:
             numbers = tf.range(tf.shape(tokens)[-1])
@@ -121,18 +122,17 @@ def _several(given, read):
 def _ids(given):
     found = _several(given, lambda x: x)
     for x in found:
-        _require_whole("ForbiddenSequences", {"an id": x})
+        _require_whole("ForbiddenSequences", "an id", x)
     return [int(x) for x in found]
 
 
-def _require_whole(rule, given):
-    for name, x in given.items():
-        whole = isinstance(x, Integral) and not isinstance(x, bool)
-        if not whole or x < 0:
-            raise ValueError(
-                f"In `{rule}` {name} must be an integer of at least 0. "
-                f"Received: {x!r:.100}"
-            )
+def _require_whole(rule, name, x):
+    whole = isinstance(x, Integral) and not isinstance(x, bool)
+    if not whole or x < 0:
+        raise ValueError(
+            f"In `{rule}` {name} must be an integer of at least 0. Received: "
+            f"{x!r:.100}"
+        )
 
 
 def _require_below(size, ids, rule):

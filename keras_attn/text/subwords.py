@@ -53,7 +53,9 @@ class SentencePiece(Splitter):
             Defaults to `None`: ids 0 to 3 are those of a `Text`.
         vocabulary: Tokens of a pretrained network whose ids are not those of
             the model, in their order. It needs `special`. A subword that is
-            not among them is unknown.
+            not among them is unknown; what the model does not know has an id
+            if it is among them, as the target's letters in a source of
+            Marian.
 
     Raises:
         ImportError: If the package `sentencepiece` is not installed.
@@ -104,8 +106,13 @@ class SentencePiece(Splitter):
         if self.vocabulary is not None:
             unknown = _unknown_of(self.special, self.vocabulary)
             ids = {x: i for i, x in enumerate(self.vocabulary)}
-            names = map(processor.id_to_piece, pieces)
-            self._from_model = [ids.get(x, unknown) for x in names]
+            with tf.init_scope():
+                self._ids_of = tf.lookup.StaticHashTable(
+                    tf.lookup.KeyValueTensorInitializer(
+                        [*ids], [*ids.values()], tf.string, tf.int32
+                    ),
+                    unknown,
+                )
             self.tokens = self.vocabulary
             return
         if self.special is None:
@@ -156,8 +163,12 @@ class SentencePiece(Splitter):
 
     @tf.function(input_signature=[_STRINGS], autograph=False)
     def _ids(self, strings):
+        if self.vocabulary is not None:
+            found = self._split(strings)
+            ids = self._ids_of.lookup(found.flat_values)
+            return found.with_flat_values(ids)
         found = self._tokenizer(tf.int32).tokenize(strings)
-        if self.special is not None and self.vocabulary is None:
+        if self.special is not None:
             return found
         table = tf.constant(self._from_model)
         return found.with_flat_values(tf.gather(table, found.flat_values))

@@ -11,54 +11,28 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
+from support.hugging_face import FIXTURES
+from support.hugging_face import MODELS
+from support.hugging_face import SAFE
+from support.hugging_face import change
+from support.hugging_face import copied
+from support.hugging_face import read
 
-import keras_attn
-from keras_attn import GreedySearch
-from keras_attn import IntegerIds
-from keras_attn import SpecialTokens
-from keras_attn import Text
 from keras_attn import Translator
-from keras_attn.decoding import ForbiddenSequences
-from keras_attn.decoding import ForcedToken
-from keras_attn.decoding import Written
-from keras_attn.models.hugging_face.architecture import build
-from keras_attn.models.hugging_face.architecture import configuration_of
-from keras_attn.models.hugging_face.directory import Directory
-from keras_attn.models.hugging_face.generation import Generation
-from keras_attn.models.hugging_face.tokenizer.whole_file import read_tokenizer
-from keras_attn.models.hugging_face.weights import Checkpoint
 from keras_attn.models.hugging_face.weights import pickled
 from keras_attn.models.hugging_face.weights.h5 import H5Weights
 from keras_attn.models.hugging_face.weights.pickled import PickledWeights
 from keras_attn.models.hugging_face.weights.safe import SafeWeights
 
-FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
-MARIAN = FIXTURES / "hugging_face" / "marian"
+MARIAN = MODELS / "marian"
 PICKLED = FIXTURES / "hugging_face_files/pickled/pytorch_model.bin"
-SAFE = "model.safetensors"
 READERS = {SafeWeights: SAFE, H5Weights: "*.h5", PickledWeights: "*.bin"}
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A copy of a model, to change."""
-    shutil.copytree(MARIAN, tmp_path / "model")
-    return tmp_path / "model"
-
-
-def read(path, dtype=None):
-    """Returns the model in a directory."""
-    files = Directory(path)
-    configuration = configuration_of(files.configuration)
-    return build(configuration, Checkpoint(files), dtype)
-
-
-def change(path, name="config.json", without=(), **fields):
-    """Sets fields of a file of JSON."""
-    found = json.loads((path / name).read_text())
-    found = {x: y for x, y in found.items() if x not in without} | fields
-    (path / name).write_text(json.dumps(found))
+    return copied("marian", tmp_path)
 
 
 def arrays():
@@ -340,214 +314,9 @@ def test_a_tensor_without_its_numbers_is_refused(kept, message, folder):
         read(folder)
 
 
-def test_fields_without_counterpart_are_named():
-    fields = {"num_beams": 4, "max_length": 20, "guidance_scale": 2.0}
-    with pytest.warns(UserWarning, match=r"guidance_scale=2.0. `search=`"):
-        search = Generation(fields).search((1,), 2, None)
-    assert (search.num_beams, search.max_length) == (4, 19)
-
-
-@pytest.mark.parametrize(
-    "fields, expected",
-    [
-        ({}, keras_attn.GreedySearch(max_length=60)),
-        ({"max_new_tokens": 20}, keras_attn.GreedySearch(max_length=20)),
-        (
-            {"max_length": 20, "min_length": 5},
-            keras_attn.GreedySearch(max_length=19, min_length=5),
-        ),
-        (
-            {"do_sample": True, "top_k": 5, "temperature": 0.7},
-            keras_attn.Sampling(0.7, top_k=5, max_length=60),
-        ),
-        (
-            {"do_sample": True},
-            keras_attn.Sampling(top_k=50, max_length=60),
-        ),
-        (
-            {"max_length": 20, "min_length": 9, "min_new_tokens": 2},
-            keras_attn.GreedySearch(max_length=19, min_length=3),
-        ),
-        (
-            {"max_length": 5, "min_length": 9, "bad_words_ids": [[2], [7]]},
-            keras_attn.GreedySearch(
-                max_length=4,
-                min_length=4,
-                rules=[ForbiddenSequences([[7], [2]], (), (1,))],
-            ),
-        ),
-        (
-            {"max_length": 5, "forced_eos_token_id": 7},
-            keras_attn.GreedySearch(max_length=4, rules=[ForcedToken(3, 7)]),
-        ),
-        (
-            {"num_beams": 3, "num_return_sequences": 2},
-            keras_attn.BeamSearch(
-                3,
-                num_hypotheses=2,
-                length_penalty=1.0,
-                penalty="power",
-                cut="by_score",
-                max_length=60,
-            ),
-        ),
-    ],
-)
-def test_a_search_is_made_of_the_fields(fields, expected):
-    assert Generation(fields).search((1,), 2, 60) == expected
-
-
-@pytest.mark.parametrize(
-    "fields", [{"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 1}]
-)
-def test_what_counts_start_tokens_there_is_named(fields):
-    with pytest.warns(UserWarning, match="counts start tokens too"):
-        Generation(fields).search((2,), 2, None)
-
-
-def test_a_sequence_may_begin_in_the_start_tokens():
-    # After the start 4 and the token 5, 6 is forbidden; after 5 alone not.
-    rule = ForbiddenSequences([[4, 5, 6], [5, 5, 1]], begun=(4,))
-    logits = tf.zeros([1, 2, 8])
-    tokens = tf.constant([[[5, 0, 0], [3, 0, 0]]])
-    found = rule.apply(logits, Written(tf.constant(1), tokens), None)
-    forbidden = np.argwhere(found.numpy() < -1e8)
-    assert forbidden.tolist() == [[0, 0, 6]]
-
-
-def test_tokens_alone_are_forbidden_without_what_is_written(folder):
-    # As opus-mt's files: nothing else asks for the tokens so far.
-    name = "generation_config.json"
-    forbidden = {"bad_words_ids": [[111]], "num_beams": 2, "max_length": 8}
-    change(folder, name, ["no_repeat_ngram_size"], **forbidden)
-    translator = Translator.from_hugging_face(folder)
-    assert not any(x.needs_tokens for x in translator.search.rules)
-    assert len(translator(["the cat"]).text) == 1
-
-
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: ForcedToken(-1, 7), "place must be an integer"),
-        (lambda: ForcedToken(0.5, 7), "place must be an integer"),
-        (lambda: ForcedToken(0, True), "token must be an integer"),
-        (lambda: ForbiddenSequences([4, 5]), "a list of sequences"),
-        (lambda: ForbiddenSequences("ab"), "a list of sequences"),
-        (lambda: ForbiddenSequences([[1.7]]), "an id must be an integer"),
-        (lambda: ForbiddenSequences([[]]), "an id at least"),
-        (lambda: ForbiddenSequences(first=5), "a list of sequences"),
-    ],
-)
-def test_rules_take_ids(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        ForcedToken(0, 9999),
-        ForbiddenSequences([[5, 9999]]),
-        ForbiddenSequences([[9999, 5]]),
-        ForbiddenSequences([[9999]]),
-    ],
-)
-def test_rules_name_ids_of_the_vocabulary(rule, marian):
-    special = SpecialTokens(pad=111, start=(111,), end=0, unknown=1)
-    text = Text(split=IntegerIds(112, special))
-    with pytest.raises(ValueError, match="must name ids of the vocabulary"):
-        Translator(marian, text, text, GreedySearch(rules=[rule]))(["5"])
-
-
-def test_several_ends_are_refused():
-    with pytest.raises(ValueError, match="one id that ends a text"):
-        Generation({"eos_token_id": [1, 2]}).end(0)
-    assert Generation({"eos_token_id": [1]}).end(0) == 1
-
-
-def test_a_language_that_has_no_use_is_refused():
-    with pytest.raises(ValueError, match="source='en' and a model of marian"):
-        Translator.from_hugging_face(MARIAN, source="en")
-    with pytest.raises(ValueError, match="must be a language of the model"):
-        Translator.from_hugging_face(MARIAN, target="xyz")
-
-
-def test_a_language_begins_the_source():
-    told = Translator.from_hugging_face(MARIAN, target="fra")
-    free = Translator.from_hugging_face(MARIAN)
-    ids = told.source_text.source_ids(["the cat"]).numpy()
-    written = free.source_text.source_ids([">>fra<< the cat"]).numpy()
-    np.testing.assert_array_equal(ids, written)
-    assert told(["the cat"]).text == free([">>fra<< the cat"]).text
-    # Where the language is told, its code is plain text.
-    code = told.source_text.source_ids([">>fra<<"]).numpy()[0, 1:]
-    assert ids[0, 0] not in code
-
-
-def test_ids_need_no_tokenizer(folder):
-    for name in ("source.spm", "target.spm", "vocab.json"):
-        (folder / name).unlink()
-    translator = Translator.from_hugging_face(folder, ids=True)
-    whole = Translator.from_hugging_face(MARIAN)
-    ids = whole.source_text.ids(["the cat"], end=False).numpy()[0]
-    line = " ".join(map(str, ids))
-    np.testing.assert_allclose(
-        translator([line])[0].score, whole(["the cat"])[0].score, rtol=1e-5
-    )
-
-
 def test_arguments_that_it_sets_itself_are_refused():
     with pytest.raises(ValueError, match="`from_hugging_face` makes the model"):
         Translator.from_hugging_face(MARIAN, source_text=None)
-
-
-BART = FIXTURES / "hugging_face" / "bart"
-TOKENIZERS = {
-    "words": ({"model": {"type": "WordPiece"}}, "`model` with 'WordPiece'"),
-    "lower case": ({"normalizer": {"type": "Lowercase"}}, "`normalizer`"),
-    "digits": ({"pre_tokenizer": {"type": "Digits"}}, "`pre_tokenizer`"),
-    "a blank before": (
-        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}},
-        "add_prefix_space=true",
-    ),
-    "no part": ({"model": {}}, "without the parts"),
-    "a gap": (
-        {"added_tokens": [{"id": 900, "content": "<a>", "special": True}]},
-        "the ids from 0 on",
-    ),
-    "a word": (
-        {"added_tokens": [{"id": 300, "content": "covid", "special": False}]},
-        r"Received: \['covid'\], which are not special",
-    ),
-    "nothing around": ({"post_processor": None}, "`post_processor` with None"),
-    "no words": (
-        {"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}},
-        "use_regex=false",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_tokenizers_without_counterpart_are_refused(name, tmp_path):
-    changed, message = TOKENIZERS[name]
-    whole = json.loads((BART / "said/tokenizer.json").read_text())
-    with pytest.raises(ValueError, match=message):
-        read_tokenizer(whole | changed)
-
-
-def test_bytes_for_strange_characters_are_refused():
-    pegasus = FIXTURES / "hugging_face/pegasus/said/tokenizer.json"
-    whole = json.loads(pegasus.read_text())
-    whole["model"]["byte_fallback"] = True
-    with pytest.raises(ValueError, match="byte_fallback=True"):
-        read_tokenizer(whole)
-
-
-def test_added_tokens_must_have_the_same_ids(tmp_path):
-    shutil.copytree(FIXTURES / "hugging_face/pegasus", tmp_path / "model")
-    (tmp_path / "model/added_tokens.json").write_text('{"<new>": 7}')
-    with pytest.raises(ValueError, match="added to a vocabulary must be those"):
-        Translator.from_hugging_face(tmp_path / "model")
 
 
 def test_rows_are_those_of_the_whole(folder):
@@ -641,22 +410,6 @@ def test_an_index_that_names_no_files_is_refused(folder):
         read(folder)
 
 
-def test_mbart_50_may_be_named_in_the_configuration(tmp_path):
-    shutil.copytree(FIXTURES / "hugging_face/mbart_50", tmp_path / "model")
-    (tmp_path / "model/tokenizer_config.json").unlink()
-    change(tmp_path / "model", tokenizer_class="MBart50Tokenizer")
-    languages = {"source": "en_XX", "target": "fr_XX"}
-    found = Translator.from_hugging_face(tmp_path / "model", **languages)
-    whole = Translator.from_hugging_face(
-        FIXTURES / "hugging_face/mbart_50", **languages
-    )
-    assert found.target_text.special == whole.target_text.special
-    ids = found.source_text.source_ids(["The cat"]).numpy()
-    np.testing.assert_array_equal(
-        ids, whole.source_text.source_ids(["The cat"])
-    )
-
-
 @pytest.mark.parametrize(
     "fields", [{"d_model": 15}, {"decoder_start_token_id": 1}]
 )
@@ -675,12 +428,3 @@ def test_a_start_of_generation_must_have_a_position_too(tmp_path):
         Translator.from_hugging_face(
             tmp_path / "model", source="en", target="fr"
         )
-
-
-def test_a_blank_before_texts_of_bart_is_refused(tmp_path):
-    shutil.copytree(BART, tmp_path / "model")
-    settings = {"add_prefix_space": True}
-    path = tmp_path / "model/tokenizer_config.json"
-    path.write_text(json.dumps(settings))
-    with pytest.raises(ValueError, match="`add_prefix_space`"):
-        Translator.from_hugging_face(tmp_path / "model")

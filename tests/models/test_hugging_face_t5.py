@@ -1,8 +1,6 @@
 """T5 of Hugging Face: what its files may say, and what they may not."""
 
 import gzip
-import json
-import pathlib
 import shutil
 import sys
 
@@ -10,16 +8,16 @@ import keras
 import numpy as np
 import pytest
 import safetensors.numpy
+from support.hugging_face import FIXTURES
+from support.hugging_face import SAFE
+from support.hugging_face import change
+from support.hugging_face import copied
+from support.hugging_face import read
 from support.lazily import some
 
 from keras_attn import Translator
-from keras_attn.models.hugging_face.architecture import build
-from keras_attn.models.hugging_face.architecture import configuration_of
-from keras_attn.models.hugging_face.directory import Directory
-from keras_attn.models.hugging_face.weights import Checkpoint
 
-FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
-SAFE, HEAD = "model.safetensors", "lm_head.weight"
+HEAD, SETTINGS = "lm_head.weight", "tokenizer_config.json"
 IDS = [
     np.array([[28, 21, 10, 6, 1], [7, 8, 1, 0, 0]], "int32"),
     np.array([[0, 4, 5], [0, 9, 9]], "int32"),
@@ -31,26 +29,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*input with a mask")
 def folder(tmp_path):
     """A copy of a T5 with one matrix, to change."""
     return copied("t5", tmp_path)
-
-
-def copied(name, path):
-    shutil.copytree(FIXTURES / "hugging_face" / name, path / "model")
-    return path / "model"
-
-
-def read(path, dtype=None):
-    """Returns the model in a directory."""
-    files = Directory(path)
-    configuration = configuration_of(files.configuration)
-    return build(configuration, Checkpoint(files), dtype)
-
-
-def change(path, without=(), **fields):
-    """Sets fields of the configuration."""
-    file = path / "config.json"
-    found = json.loads(file.read_text())
-    found = {x: y for x, y in found.items() if x not in without} | fields
-    file.write_text(json.dumps(found))
 
 
 def change_weights(path, **weights):
@@ -85,7 +63,8 @@ SCALED = {
 def test_outputs_are_scaled_as_the_fields_say(name, folder):
     fields, is_scaled = SCALED[name]
     before = logits(read(folder))
-    change(folder, ("tie_word_embeddings", "scale_decoder_outputs"), **fields)
+    without = "tie_word_embeddings", "scale_decoder_outputs"
+    change(folder, without=without, **fields)
     factor = 1 if is_scaled else 10**0.5
     found = logits(read(folder))
     np.testing.assert_allclose(found, before * factor, atol=1e-4)
@@ -186,17 +165,11 @@ def test_float16_is_refused(folder):
         read(folder, "mixed_float16")
 
 
-def settings(path, **fields):
-    file = path / "tokenizer_config.json"
-    found = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps(found | fields))
-
-
 def test_bytes_need_no_file_and_no_spans(tmp_path):
     folder = copied("byt5", tmp_path)
     other = FIXTURES / "hugging_face/t5/said/tokenizer.json"
     shutil.copy(other, folder)  # left by another model
-    settings(folder, extra_ids=0)
+    change(folder, SETTINGS, extra_ids=0)
     translator = Translator.from_hugging_face(folder, special_tokens=True)
     text = translator.source_text
     assert text.tokens[259].startswith("<unused")
@@ -214,7 +187,7 @@ def test_bytes_need_no_file_and_no_spans(tmp_path):
     ids=["another token", "no number", "too many"],
 )
 def test_settings_of_other_tokenizers_are_refused(fields, message, folder):
-    settings(folder, **fields)
+    change(folder, SETTINGS, **fields)
     with pytest.raises(ValueError, match=message):
         Translator.from_hugging_face(folder)
 
@@ -222,7 +195,7 @@ def test_settings_of_other_tokenizers_are_refused(fields, message, folder):
 def test_settings_that_say_nothing_are_left_out(tmp_path):
     folder = copied("byt5", tmp_path)
     change(folder, tokenizer_class="ByT5Tokenizer", bos_token_id=5)
-    settings(folder, tokenizer_class=None, extra_ids=None)
+    change(folder, SETTINGS, tokenizer_class=None, extra_ids=None)
     text = Translator.from_hugging_face(folder).source_text
     assert text.tokens[259] == "<extra_id_0>"
 

@@ -363,6 +363,19 @@ def test_a_network_may_number_the_pieces_itself(trained, tmp_path):
     assert again.ids([line]).numpy().tolist() == [expected]
 
 
+def test_what_the_model_does_not_know_may_be_a_token():
+    model = subwords.train(SMALL, 24, "unigram", False, {})
+    names = ["</s>", "<unk>", "▁to", "мир", "ж", "<pad>"]
+    special = keras_attn.SpecialTokens(pad=5, start=(5,), end=0, unknown=1)
+    text = Text(
+        split=subwords.SentencePiece(model, special=special, vocabulary=names)
+    )
+    # Neighbouring letters that the model does not know are one piece.
+    for line, token in {"to мир": 3, "to ж": 4, "to мж": 1}.items():
+        (*_, found, end) = text.ids([line]).numpy()[0].tolist()
+        assert (found, end) == (token, 0), line
+
+
 def test_a_vocabulary_needs_special_tokens(trained):
     model = trained.splitter.get_config()["model"]
     with pytest.raises(ValueError, match="needs `special`, with an unknown"):

@@ -11,7 +11,7 @@ LEARNED, SINES, SINES_TO_THE_END = "learned", "sines", "sines to the end"
 
 
 class _Kind(NamedTuple):
-    """What tells the models of the family apart, which no field says."""
+    """Traits of a family of models, which no field says."""
 
     norm_first: bool  # and one more at the end of each stack
     norm_embedding: bool
@@ -172,9 +172,6 @@ class BartConfiguration:
             begin=read.id("bos_token_id", 0),
         )
         read.require_usual(
-            is_encoder_decoder=True,
-            is_decoder=False,
-            add_cross_attention=False,
             normalize_before=kind.norm_first,
             add_final_layer_norm=kind.norm_first,
             normalize_embedding=kind.norm_embedding,
@@ -182,9 +179,6 @@ class BartConfiguration:
             static_position_embeddings=kind.positions != LEARNED,
             add_bias_logits=False,
             do_blenderbot_90_layernorm=False,
-            tie_encoder_decoder=False,
-            pruned_heads={},
-            quantization_config=None,
         )
         read.require_none_left(family)
         return found

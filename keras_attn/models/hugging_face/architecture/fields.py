@@ -93,6 +93,15 @@ _WITHOUT_EFFECT = {
 # Drops whole layers at random in training, which is not done here. It
 # changes no prediction.
 _TRAINING_ALONE = {"encoder_layerdrop", "decoder_layerdrop"}
+# Fields with one value in all models that are read
+_USUAL: dict[str, Any] = {
+    "add_cross_attention": False,
+    "is_decoder": False,
+    "is_encoder_decoder": True,
+    "pruned_heads": {},
+    "quantization_config": None,
+    "tie_encoder_decoder": False,
+}
 # Values with which a field says that there is nothing of its kind
 _NOTHING: tuple = (None, False, 0, "", [], {})
 
@@ -171,8 +180,12 @@ class Fields:
         return known[found]
 
     def require_usual(self, **usual):
-        """Refuses fields that have another value than in all such models."""
-        for name, value in usual.items():
+        """Refuses fields that have another value than in all such models.
+
+        Args:
+            **usual: Such fields of this family, beside those of all.
+        """
+        for name, value in (_USUAL | usual).items():
             given = self._left.pop(name, None)
             if given is not None and given != value:
                 raise ValueError(

@@ -8,7 +8,7 @@ from keras_attn.models.hugging_face.architecture.fields import Fields
 
 
 class _Kind(NamedTuple):
-    """What tells the models of the family apart, which no field says."""
+    """Traits of a family of models, which no field says."""
 
     size: int
     forward: str
@@ -112,14 +112,8 @@ class T5Configuration:
             end=read.end(1),
         )
         read.require_usual(
-            is_encoder_decoder=True,
-            is_decoder=False,
-            add_cross_attention=False,
             relative_attention_num_buckets=32,
             relative_attention_max_distance=128,
-            tie_encoder_decoder=False,
-            pruned_heads={},
-            quantization_config=None,
         )
         read.require_none_left(family)
         return found

@@ -43,9 +43,8 @@ class Table:
             other: Name of the weight.
             shape: Shape of both in PyTorch.
         """
-        there = [x for x in names if self.has(x)] or names
         pairs = zip(
-            self._checkpoint.parts(there[0], shape),
+            self._checkpoint.parts(self._there(names)[0], shape),
             self._checkpoint.parts(other, shape),
             strict=True,
         )
@@ -76,8 +75,7 @@ class Table:
             names: The names.
             shape: Shape of the weight in PyTorch.
         """
-        there = [x for x in names if x in self._checkpoint] or names[:1]
-        return _Value(self._whole(there, shape))
+        return _Value(self._whole(self._there(names), shape))
 
     def add_dense(self, name, layer) -> None:
         """Notes the weights of a `Dense` layer."""
@@ -138,6 +136,10 @@ class Table:
                     expected = value(len(found))
                     _require_equal(name, found, expected, _SINGLE)
         self._require_none_left()
+
+    def _there(self, names):
+        """Returns the names that there are, or one that is missed."""
+        return [x for x in names if self.has(x)] or names[:1]
 
     def _whole(self, names, shape):
         """Reads a large weight in parts, and compares its copies."""

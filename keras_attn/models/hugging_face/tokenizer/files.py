@@ -2,10 +2,10 @@
 
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.tokenizer import languages
+from keras_attn.models.hugging_face.tokenizer.json_file import read_tokenizer
 from keras_attn.models.hugging_face.tokenizer.tokens import UNKNOWN
 from keras_attn.models.hugging_face.tokenizer.tokens import Tokens
 from keras_attn.models.hugging_face.tokenizer.tokens import in_order
-from keras_attn.models.hugging_face.tokenizer.whole_file import read_tokenizer
 from keras_attn.text.byte_pair import BYTES
 from keras_attn.text.subwords import pieces_of
 

@@ -1,0 +1,54 @@
+"""Rules that force a token or forbid sequences of them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.spelling import random_automaton
+
+from keras_attn import GreedySearch
+from keras_attn.decoding import ForbiddenSequences
+from keras_attn.decoding import ForcedToken
+from keras_attn.decoding import Written
+
+
+def test_a_sequence_may_begin_in_the_start_tokens():
+    # After the start 4 and the token 5, 6 is forbidden; after 5 alone not.
+    rule = ForbiddenSequences([[4, 5, 6], [5, 5, 1]], begun=(4,))
+    logits = tf.zeros([1, 2, 8])
+    tokens = tf.constant([[[5, 0, 0], [3, 0, 0]]])
+    found = rule.apply(logits, Written(tf.constant(1), tokens), None)
+    forbidden = np.argwhere(found.numpy() < -1e8)
+    assert forbidden.tolist() == [[0, 0, 6]]
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: ForcedToken(-1, 7), "place must be an integer"),
+        (lambda: ForcedToken(0.5, 7), "place must be an integer"),
+        (lambda: ForcedToken(0, True), "token must be an integer"),
+        (lambda: ForbiddenSequences([4, 5]), "a list of sequences"),
+        (lambda: ForbiddenSequences("ab"), "a list of sequences"),
+        (lambda: ForbiddenSequences([[1.7]]), "an id must be an integer"),
+        (lambda: ForbiddenSequences([[]]), "an id at least"),
+        (lambda: ForbiddenSequences(first=5), "a list of sequences"),
+    ],
+)
+def test_rules_take_ids(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        ForcedToken(0, 9999),
+        ForbiddenSequences([[5, 9999]]),
+        ForbiddenSequences([[9999, 5]]),
+        ForbiddenSequences([[9999]]),
+    ],
+)
+def test_rules_name_ids_of_the_vocabulary(rule):
+    search = GreedySearch(max_length=3, rules=[rule])
+    with pytest.raises(ValueError, match="must name ids of the vocabulary"):
+        search(random_automaton(5).given())
