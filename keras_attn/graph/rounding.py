@@ -146,10 +146,21 @@ class Rounding:
             return x
         mask = get_keras_mask(x)
         random = np.random.default_rng(seed)
-        value = _wide(ops.convert_to_numpy(ops.cast(x, "float32")))
-        error = random.uniform(-1, 1, value.shape)
-        value = value * (1 + error * self._precision.disturbance)
-        value = ops.cast(value.astype("float32"), x.dtype)
+
+        def disturb(part):
+            value = _wide(ops.convert_to_numpy(ops.cast(part, "float32")))
+            error = random.uniform(-1, 1, value.shape)
+            value = value * (1 + error * self._precision.disturbance)
+            return ops.cast(value.astype("float32"), x.dtype)
+
+        size = math.prod(x.shape)
+        if size <= _PART:
+            value = disturb(x)
+        else:  # float64 takes much memory, and embeddings are large
+            rows = x.shape[0]
+            some = max(1, _PART * rows // size)
+            parts = [x[i : i + some] for i in range(0, rows, some)]
+            value = ops.concatenate([disturb(part) for part in parts])
         if mask is not None:
             set_keras_mask(value, mask)
         return value

@@ -335,7 +335,11 @@ def unmasked_model():
     return model
 
 
-def test_a_model_that_padding_confuses_is_warned_of():
+@pytest.mark.parametrize("large", [False, True])
+def test_a_model_that_padding_confuses_is_warned_of(large, monkeypatch):
+    if large:  # rows take turns
+        module = "keras_attn.decoding.translator.model_trial"
+        monkeypatch.setattr(f"{module}._LARGE", 0)
     said = (
         r"Padding changes .*mask_zero=True.*`keras_attn.check\(model\)` names"
     )

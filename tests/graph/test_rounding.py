@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from keras import layers
+from keras import ops
 
 from keras_attn.graph.rounding import Rounding
 
@@ -51,3 +52,11 @@ def test_what_is_infinite_is_the_same_in_both(array, rounding):
     other = masked.copy()
     other[1, 1, 1] = 0
     assert not rounding.is_close(other, masked)
+
+
+def test_a_large_tensor_is_disturbed_as_if_at_once(monkeypatch, rounding):
+    x = ops.convert_to_tensor(np.ones((7, 5, 3), "float32"))
+    at_once = rounding.disturb(x)
+    monkeypatch.setattr("keras_attn.graph.rounding._PART", 30)
+    np.testing.assert_array_equal(rounding.disturb(x), at_once)
+    assert 0 < np.abs(at_once - 1).max() < 1e-5

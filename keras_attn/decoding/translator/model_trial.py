@@ -8,6 +8,7 @@ import numpy as np
 from keras_attn.backend import as_graph
 from keras_attn.caller import warn
 from keras_attn.decoding.translator.sources import open_axes
+from keras_attn.graph.folding import folded
 from keras_attn.graph.probabilities import are_probabilities
 from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental.refuse import in_short
@@ -22,6 +23,8 @@ _FEW = 3  # target tokens, enough to look at the output
 _PADDING = 32, 8, 2, 1  # positions of padding, the first that a model takes
 _RANDOM = 24  # random lines, and as many of one token, that are padded
 _WEIGHT = 1e-3  # of padding, beyond rounding
+_LARGE = 10_000_000  # weights, of models that see few of these rows at once
+_AT_ONCE = 12
 
 
 class Examples(NamedTuple):
@@ -87,7 +90,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     for number, _ in sources.texts:
         many[number] = many[number][:, : min(room)]
     for model in models if sources.texts else ():
-        alone = _numbers(model([*many, targets], training=False))
+        alone = _scores(model, [*many, targets])
         for number, text in sources.texts:
             padded, beside = _with_padding(model, many, number, text, targets)
             if padded and _padding_changes(
@@ -200,8 +203,8 @@ def zeros_matter(models, axes, examples, size=None) -> bool:
         padded[i] = np.pad(padded[i], sizes)
     return not all(
         np.allclose(
-            _numbers(model([*arrays, target], training=False)),
-            _numbers(model([*padded, target], training=False)),
+            _logits(model, [*arrays, target]),
+            _logits(model, [*padded, target]),
             rtol=1e-2,
             atol=1e-3,
         )
@@ -308,13 +311,13 @@ def computes_alike(model, other, inputs, tolerance=1e-4) -> bool:
     for length in dict.fromkeys((1, _FEW, target.shape[1])):
         some = target[:, :length]
         try:
-            one = _numbers(model([*sources, some], training=False))
-            two = _numbers(other([*sources, some], training=False))
+            one = _logits(model, [*sources, some])
+            two = _logits(other, [*sources, some])
         except Exception:  # any layer may raise anything
             return False
         if one.shape != two.shape or not (
             np.allclose(one, two, rtol=tolerance, atol=tolerance)
-            or _is_rounding(model, list(sources), some, one, two)
+            or _is_rounding(model, [*sources, some], one, two, _logits)
         ):
             return False
     return True
@@ -389,7 +392,7 @@ def _misled(cut, padded, target):
 
 
 def _with_padding(model, inputs, number, text, target):
-    """Returns inputs of which one is padded, and what a model makes of them.
+    """Returns inputs of which one is padded, and a model's scores for them.
 
     None and None if it takes no padding.
     """
@@ -400,17 +403,16 @@ def _with_padding(model, inputs, number, text, target):
             [(0, 0), (0, more)],
             constant_values=text.special.pad,
         )
-        found = _tried(model, [*padded, target])
-        if found is not None:
-            return padded, _numbers(found)
+        try:
+            return padded, _scores(model, [*padded, target])
+        except Exception:  # any layer may raise anything
+            continue
     return None, None
 
 
 def _padding_changes(model, padded, target, alone, beside):
-    # Of what searches add up; a constant in all logits means nothing.
-    one, other = _log_softmax(alone), _log_softmax(beside)
-    return not np.allclose(one, other, rtol=1e-3, atol=5e-4) and not (
-        _is_rounding(model, padded, target, alone, beside)
+    return not np.allclose(alone, beside, rtol=1e-3, atol=5e-4) and not (
+        _is_rounding(model, [*padded, target], alone, beside, _scores)
     )
 
 
@@ -439,14 +441,40 @@ def _warn_of_padding(cut, padded, target):
     )
 
 
-def _is_rounding(model, padded, target, alone, beside):
-    """Whether outputs of a model differ by no more than 16 bits round."""
+def _is_rounding(model, inputs, one, other, ask):
+    """Whether results of a model differ by no more than 16 bits round.
+
+    Args:
+        model: The model.
+        inputs: All its inputs.
+        one, other: The results, the second for these inputs.
+        ask: Function from a model and inputs to the result.
+    """
     rounding = Rounding(layers_within(model))
     if rounding.half is None:
         return False
     with rounding.disturbed(model.variables):
-        disturbed = _numbers(model([*padded, target], training=False))
-    return rounding.is_close(alone, beside, rounding.noise(beside, disturbed))
+        disturbed = ask(model, inputs)
+    return rounding.is_close(one, other, rounding.noise(other, disturbed))
+
+
+def _scores(model, inputs):
+    """Returns what searches add up; a constant in all logits means nothing.
+
+    Rows of large models take turns, as Keras keeps what each layer returned.
+    """
+    rows = len(inputs[-1])
+    some = _AT_ONCE if model.count_params() > _LARGE else rows
+    found = []
+    for first in range(0, rows, some):
+        part = [x[first : first + some] for x in inputs]
+        logits = keras.ops.cast(model(part, training=False), "float32")
+        found.append(_numbers(folded(keras.ops.log_softmax(logits))))
+    return np.concatenate(found)
+
+
+def _logits(model, inputs):
+    return _numbers(model(inputs, training=False))
 
 
 def _numbers(x):

@@ -11,6 +11,7 @@ from keras import ops
 from keras_attn import structures
 from keras_attn.backend import as_array
 from keras_attn.backend import as_graph
+from keras_attn.graph.folding import folded
 from keras_attn.incremental.hoisting import hoist
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import set_keras_mask
@@ -18,7 +19,7 @@ from keras_attn.layers.loops import unroll
 
 
 class Results(NamedTuple):
-    """The results of both ways, float32 arrays."""
+    """The results of both ways, float32 arrays; wide ones are folded."""
 
     border: list  # the tensors that the path reads from the source's part
     whole: list  # each tensor of whole targets, (rows * beams, target, ...)
@@ -65,7 +66,12 @@ class PathRuns:
         """Returns `Results` of the sources from `first` to before `last`."""
         inputs = [*self._constants, *self._entries]
         found = self._run(*(x[first:last] for x in inputs))
-        return Results(*keras.tree.map_structure(as_array, tuple(found)))
+        results = Results(*map(list, found))
+        del found  # each tensor goes as its array comes
+        for tensors in (results.border, results.whole, *results.steps):
+            for i, x in enumerate(tensors):
+                tensors[i] = as_array(x)
+        return results
 
     def encoded(self):
         """Returns the encoder's tensors for the path, outside a graph."""
@@ -76,7 +82,10 @@ class PathRuns:
         ]
 
     def whole(self):
-        """Returns each tensor of whole targets, computed outside a graph."""
+        """Returns each tensor of whole targets, computed outside a graph.
+
+        Wide ones are folded, as in `in_graph`.
+        """
         border = self.path.encode(self._constants_repeated())
         return list(map(as_array, self._whole(border, self._entries)))
 
@@ -212,7 +221,10 @@ class PathRuns:
         )
 
     def _tensors_of(self, values):
-        return [ops.cast(values[id(x)], "float32") for x in self.path.tensors]
+        return [
+            folded(ops.cast(values[id(x)], "float32"))
+            for x in self.path.tensors
+        ]
 
     def _constants_repeated(self):
         return self._repeated(self._constants, self.path.constants)
