@@ -46,6 +46,7 @@ from keras_attn.layers.scores import LocationScore
 from keras_attn.layers.scores import LocationSensitiveScore
 from keras_attn.layers.scores import ScaledDotScore
 from keras_attn.layers.scores import Score
+from keras_attn.layers.tied_embedding import TiedEmbedding
 from keras_attn.models import keras_hub as _registers_its_layers  # noqa: F401
 from keras_attn.models.tf_addons.weights import load_tf_addons_weights
 from keras_attn.placement import on_device
@@ -143,6 +144,7 @@ __all__ = [
     "SparsemaxAlignment",
     "SpecialTokens",
     "Stepper",
+    "TiedEmbedding",
     "TokenAccuracy",
     "alignment_error_rate",
     "attention_html",

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
 from keras_attn.layers.logit_bias import LogitBias
+from keras_attn.layers.tied_embedding import TiedEmbedding
 
 
 def restrict_vocabulary(path, prepared, ids):
@@ -66,8 +67,9 @@ def _restricted_layer(stepper):
         return _DenseSubset if linear else None
     if type(layer) is LogitBias:
         return _BiasSubset
-    embedding = layers.ReversibleEmbedding  # KerasHub's is a subclass
-    own_call = getattr(type(layer), "call", None) is not embedding.call
+    # KerasHub's is a subclass of Keras's.
+    known = layers.ReversibleEmbedding.call, TiedEmbedding.call
+    own_call = getattr(type(layer), "call", None) not in known
     return None if own_call else _EmbeddingSubset
 
 

@@ -251,6 +251,7 @@ def biased(model):
 
 TIED = {
     "tied": keras.layers.ReversibleEmbedding,
+    "ours": keras_attn.TiedEmbedding,
     "capped": lambda *given: keras.layers.ReversibleEmbedding(
         *given, tie_weights=False, logit_soft_cap=3.0
     ),

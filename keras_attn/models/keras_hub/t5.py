@@ -4,6 +4,7 @@ import keras
 from keras import layers
 from keras import ops
 
+from keras_attn.layers.tied_embedding import TiedEmbedding
 from keras_attn.models.keras_hub.library import import_keras_hub
 
 
@@ -78,7 +79,7 @@ class T5Model(keras.Model):
             "pad": pad,
         }
         self._policy = policy
-        self.embedding = layers.ReversibleEmbedding(
+        self.embedding = TiedEmbedding(
             vocabulary_size,
             hidden_dim,
             tie_weights=tie_weights,

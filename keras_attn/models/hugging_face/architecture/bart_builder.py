@@ -13,6 +13,7 @@ from keras import ops
 from keras_attn.layers.logit_bias import LogitBias
 from keras_attn.layers.positions import PositionEmbedding
 from keras_attn.layers.positions import SinePositionEncoding
+from keras_attn.layers.tied_embedding import TiedEmbedding
 from keras_attn.models.hugging_face.architecture.bart_configuration import (
     LEARNED,
 )
@@ -65,7 +66,7 @@ class BartBuilder:
         if not is_.tied and all(map(table.has, own)):
             shares = False
             table.skip("shared.weight")
-        output = layers.ReversibleEmbedding(
+        output = TiedEmbedding(
             is_.target_size,
             is_.width,
             tie_weights=is_.tied,

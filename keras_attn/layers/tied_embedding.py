@@ -1,0 +1,44 @@
+"""`TiedEmbedding`: one matrix for the tokens that are read and written."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TiedEmbedding(keras.layers.ReversibleEmbedding):
+    """A `ReversibleEmbedding` that makes logits without a copy of its matrix.
+
+    Keras's layer transposes the matrix for that. Outside of a graph this takes
+    its memory again, and in a graph more time where TensorFlow runs without
+    oneDNN: 10 times for 128 rows of a vocabulary of 58,000. All else is as in
+    `keras.layers.ReversibleEmbedding`, such as its arguments.
+
+    Call arguments:
+        inputs: Ids `(batch, ...)`; with `reverse=True`, vectors
+            `(batch, ..., output_dim)`.
+        reverse: Whether to return logits.
+
+    Output:
+        Vectors `(batch, ..., output_dim)`, or logits `(batch, ..., input_dim)`.
+
+    Example:
+        >>> embedding = keras_attn.TiedEmbedding(9, 4)
+        >>> vectors = embedding(np.array([[1, 2, 3]]))
+        >>> embedding(vectors, reverse=True).shape
+        TensorShape([1, 3, 9])
+
+    References:
+        - [Press and Wolf, 2017](https://arxiv.org/abs/1608.05859), section 3
+    """
+
+    def call(self, inputs, reverse=False):
+        if not reverse or not self.tie_weights:
+            return super().call(inputs, reverse)
+        kernel = ops.convert_to_tensor(self.embeddings)
+        if self.reverse_dtype is not None:
+            inputs = ops.cast(inputs, self.reverse_dtype)
+            kernel = ops.cast(kernel, self.reverse_dtype)
+        logits = ops.einsum("...d,vd->...v", inputs, kernel)
+        if self.logit_soft_cap is None:
+            return logits
+        return ops.tanh(logits / self.logit_soft_cap) * self.logit_soft_cap
