@@ -130,6 +130,13 @@ class Rule:
         """
         return state
 
+    def require_beside(self, rules: list["Rule"]) -> None:
+        """Raises `ValueError` if no output obeys this rule beside others.
+
+        Args:
+            rules: All rules that a search is given, this one among them.
+        """
+
     def get_config(self) -> dict:
         """Returns the constructor's arguments by name."""
         return {}
@@ -180,6 +187,8 @@ class RuleList(Option):
                     )
                 )
             _require_config(x)
+        for x in rules:
+            x.require_beside(rules)
         return tuple(rules)
 
     def config(self, value):

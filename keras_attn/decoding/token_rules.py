@@ -41,6 +41,23 @@ class ForcedToken(Rule):
         here = tf.cast(written.time == self.place, logits.dtype)
         return logits + here * tf.cast(others, logits.dtype)
 
+    def require_beside(self, rules):
+        for other in rules:
+            if isinstance(other, ForcedToken):
+                against = other.place == self.place
+                against &= other.token != self.token
+            elif isinstance(other, ForbiddenSequences):
+                first = other.first if self.place == 0 else []
+                against = [self.token] in other.sequences
+                against |= self.token in first
+            else:
+                against = False
+            if against:
+                raise ValueError(
+                    "Rules must leave a token at each place. Received: "
+                    f"{self} and {other!r:.200}. Leave out one."
+                )
+
     def get_config(self):
         return {"place": self.place, "token": self.token}
 

@@ -40,6 +40,27 @@ def test_rules_take_ids(make, message):
 
 
 @pytest.mark.parametrize(
+    "other",
+    [
+        ForcedToken(2, 8),
+        ForbiddenSequences([[5], [7]]),
+    ],
+)
+def test_rules_that_leave_no_token_are_refused(other):
+    for rules in ([ForcedToken(2, 7), other], [other, ForcedToken(2, 7)]):
+        with pytest.raises(ValueError, match="a token at each place. Received"):
+            GreedySearch(rules=rules)
+
+
+def test_a_first_token_is_not_both_forced_and_forbidden():
+    never = ForbiddenSequences([[7, 8]], first=[7])
+    with pytest.raises(ValueError, match="a token at each place. Received"):
+        GreedySearch(rules=[ForcedToken(0, 7), never])
+    same = [ForcedToken(1, 7), ForcedToken(1, 7), ForcedToken(2, 8), never]
+    assert len(GreedySearch(rules=same).rules) == 4
+
+
+@pytest.mark.parametrize(
     "rule",
     [
         ForcedToken(0, 9999),

@@ -211,8 +211,9 @@ def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
             raise ValueError(
                 "A search needs finite logits from the model. Received: a "
                 "source for which it found no hypothesis. Did training "
-                "diverge? Weights that became NaN cause this, and so does a "
-                "shortlist with fewer tokens than the search needs."
+                "diverge? Weights that became NaN cause this, and so do a "
+                "shortlist with fewer tokens than the search needs, and rules "
+                "that together forbid every token."
             )
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)
