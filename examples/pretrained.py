@@ -24,7 +24,6 @@ keras-attn-serving with its extra `server`. What all examples share is in
 """
 
 import argparse
-import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -41,43 +40,16 @@ import keras_attn
 
 The directory says how to search: with how many beams, which length penalty,
 which tokens are forced or forbidden. `--beams` changes the first of these and
-keeps the others. Where the directory has no beams, those of `generate` have
-its length penalty of 1.
+keeps the others.
 """
 
 
 def load(options):
-    translator = keras_attn.Translator.from_hugging_face(
-        options.directory, source=options.source, target=options.target
-    )
-    if options.beams is None:
-        return translator
-    return keras_attn.Translator(
-        translator.model,
-        translator.source_text,
-        translator.target_text,
-        with_beams(translator, options.beams),
-    )
-
-
-def with_beams(translator, beams: int):
-    """Returns the translator's search with another number of beams."""
-    search = translator.search
-    if beams > 1 and isinstance(search, keras_attn.BeamSearch):
-        return dataclasses.replace(search, num_beams=beams, num_hypotheses=1)
-    shared = {
-        field.name: getattr(search, field.name)
-        for field in dataclasses.fields(keras_attn.GreedySearch)
-    }
-    if beams == 1:
-        return keras_attn.GreedySearch(**shared)
-    return keras_attn.BeamSearch(
-        beams,
-        length_penalty=1.0,
-        penalty="power",
-        cut="by_score",
-        length_offset=len(translator.target_text.special.start) - 1,
-        **shared,
+    search = None  # that of the directory
+    if options.beams is not None:
+        search = {"num_beams": options.beams, "num_return_sequences": 1}
+    return keras_attn.Translator.from_hugging_face(
+        options.directory, search, options.source, options.target
     )
 
 

@@ -5,6 +5,7 @@ entry point `keras_attn.commands`.
 """
 
 import argparse
+import json
 import pathlib
 import sys
 
@@ -61,6 +62,14 @@ def parser() -> argparse.ArgumentParser:
         "--dtype", help="dtype policy of the model's layers, such as bfloat16"
     )
     result.add_argument(
+        "--search",
+        nargs="+",
+        type=_field,
+        metavar="NAME=VALUE",
+        help="fields that replace those of generation_config.json, such as "
+        "num_beams=1",
+    )
+    result.add_argument(
         "--special_tokens",
         action="store_true",
         help="let sources spell special tokens, such as </s>",
@@ -87,10 +96,23 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def _field(text):
+    """Returns the name and the value of a field."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        raise argparse.ArgumentTypeError(
+            f"a field needs a value as in JSON, such as num_beams=1, got {text}"
+        ) from None
+
+
 def _translator(flags):
-    names = "source", "target", "dtype", "special_tokens"
+    names = "source", "target", "dtype", "special_tokens", "search"
     given = {name: getattr(flags, name) for name in names}
     given = {name: x for name, x in given.items() if x not in (None, False)}
+    if "search" in given:
+        given["search"] = dict(given["search"])
     path = pathlib.Path(flags.directory)
     if path.is_dir() and not (path / "config.json").is_file():
         if given:

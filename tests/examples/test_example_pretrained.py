@@ -22,24 +22,6 @@ def pretrained():
     return load(PRETRAINED)
 
 
-@pytest.fixture(scope="module")
-def nllb():
-    """A translator of two start tokens, whose directory says no beams."""
-    translator = keras_attn.Translator.from_hugging_face(
-        FOLDER / "nllb", source="eng_Latn", target="fra_Latn"
-    )
-    beams = translator.search
-    search = keras_attn.GreedySearch(
-        max_length=beams.max_length, rules=beams.rules
-    )
-    return keras_attn.Translator(
-        translator.model,
-        translator.source_text,
-        translator.target_text,
-        search,
-    )
-
-
 @pytest.mark.full
 def test_the_program_does_all_of_it(tmp_path):
     for name, lines in ("en", LINES), ("fr", reversed(LINES)):
@@ -80,18 +62,6 @@ def test_lines_come_from_the_standard_input_too(pretrained, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n"))
     assert pretrained.read(pretrained.Path("-")) == ["one", "two"]
     assert len(pretrained.read(None)) == 5
-
-
-def test_beams_change_and_the_rest_of_the_search_stays(pretrained, nllb):
-    beams = pretrained.with_beams(nllb, 3)
-    assert (beams.num_beams, beams.max_length) == (3, nllb.search.max_length)
-    assert beams.rules == nllb.search.rules and beams.length_offset == 1
-    again = keras_attn.Translator(
-        nllb.model, nllb.source_text, nllb.target_text, beams
-    )
-    assert pretrained.with_beams(again, 1) == nllb.search
-    more = pretrained.with_beams(again, 5)
-    assert more == dataclasses.replace(beams, num_beams=5)
 
 
 def test_lines_and_references_of_different_numbers_are_refused(

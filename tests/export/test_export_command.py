@@ -23,13 +23,24 @@ def run(capsys, *arguments):
 
 def test_a_directory_of_hugging_face_is_served(tmp_path, capsys):
     base = tmp_path / "models"
-    status, printed, _ = run(capsys, MARIAN, base, "--target", "fra")
+    given = "--target", "fra", "--search", "num_beams=2", "max_length=9"
+    status, printed, _ = run(capsys, MARIAN, base, *given)
     assert status == 0
     assert pathlib.Path(printed.strip()) == base / "1"
     given = {"text": np.array([b"the cat"], object)}
     (found,) = ask([(str(base / "1"), "serving_default", given, "c")])
-    told = keras_attn.Translator.from_hugging_face(MARIAN, target="fra")
+    told = keras_attn.Translator.from_hugging_face(
+        MARIAN, {"num_beams": 2, "max_length": 9}, target="fra"
+    )
+    assert told.search.num_beams == 2 and told.search.max_length == 8
     assert found["text"][0].decode() == told(["the cat"]).text[0]
+
+
+def test_a_field_of_the_search_needs_a_value(capsys):
+    for wrong in ("num_beams", "num_beams=many"):
+        with pytest.raises(SystemExit):
+            run(capsys, MARIAN, "models", "--search", wrong)
+        assert f"such as num_beams=1, got {wrong}" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -21,6 +21,8 @@ from support.lazily import ask
 from support.lazily import some
 
 import keras_attn
+from keras_attn.models.hugging_face.directory import Directory
+from keras_attn.models.hugging_face.generation import Generation
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "tests/fixtures/hugging_face"
@@ -214,7 +216,13 @@ def _plain(text):
 def test_greedy(family, said, translators):
     translator, theirs = translators[family], said[family]
     beams = translator.search
-    search = keras_attn.GreedySearch(
+    directory = Directory(FOLDER / family)
+    search = Generation.of(directory, {"num_beams": 1}).search(
+        translator.target_text.special.start,
+        translator.target_text.special.end,
+        longest=None,
+    )
+    assert search == keras_attn.GreedySearch(
         max_length=beams.max_length,
         min_length=beams.min_length,
         no_repeat_ngram=beams.no_repeat_ngram,

@@ -1,5 +1,6 @@
 """Files of Hugging Face: each format, and what is wrong with them."""
 
+import dataclasses
 import json
 import pathlib
 import pickle
@@ -18,7 +19,11 @@ from support.hugging_face import change
 from support.hugging_face import copied
 from support.hugging_face import read
 
+from keras_attn import GreedySearch
+from keras_attn import Sampling
 from keras_attn import Translator
+from keras_attn.models.hugging_face.directory import Directory
+from keras_attn.models.hugging_face.generation import Generation
 from keras_attn.models.hugging_face.weights import pickled
 from keras_attn.models.hugging_face.weights.h5 import H5Weights
 from keras_attn.models.hugging_face.weights.pickled import PickledWeights
@@ -428,3 +433,48 @@ def test_a_start_of_generation_must_have_a_position_too(tmp_path):
         Translator.from_hugging_face(
             tmp_path / "model", source="en", target="fr"
         )
+
+
+def searched(**given):
+    """Returns the search of the tiny Marian with other fields."""
+    generation = Generation.of(Directory(MODELS / "marian"), given)
+    return generation.search(begun=(111,), end=0, longest=None)
+
+
+def test_fields_of_the_search_are_replaced():
+    own = searched()
+    assert own.num_beams > 1
+    changed = searched(num_beams=2, num_return_sequences=1, length_penalty=0.6)
+    assert changed == dataclasses.replace(
+        own, num_beams=2, num_hypotheses=1, length_penalty=0.6
+    )
+    greedy = searched(num_beams=1)
+    assert greedy == GreedySearch(
+        **{
+            x.name: getattr(own, x.name)
+            for x in dataclasses.fields(GreedySearch)
+        }
+    )
+    assert searched(no_repeat_ngram_size=None).no_repeat_ngram == 0
+    whole = searched(min_length=40)  # longer than the maximum
+    assert whole.min_length == whole.max_length == 17
+    drawn = searched(num_beams=1, do_sample=True, top_p=0.9)
+    assert isinstance(drawn, Sampling) and drawn.top_p == 0.9
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"beams": 2}, "beams=2, without effect for num_beams="),
+        (
+            {"num_beams": 1, "length_penalty": 0.6},
+            "length_penalty=0.6, without",
+        ),
+        ({"num_beams": 1, "top_k": 5}, "top_k=5, without .*do_sample=False"),
+        ({"use_cache": False}, "use_cache=False, without"),
+        ({"num_beams": "4"}, "such as numbers. Received: num_beams='4'"),
+    ],
+)
+def test_a_field_without_effect_is_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        searched(**given)

@@ -276,7 +276,7 @@ class Translator:
     def from_hugging_face(
         cls,
         directory: str | os.PathLike,
-        search: Search | None = None,
+        search: Search | Mapping[str, Any] | None = None,
         source: str | None = None,
         target: str | None = None,
         ids: bool = False,
@@ -295,9 +295,10 @@ class Translator:
 
         Args:
             directory: The directory.
-            search: As for `Translator`. Defaults to what the directory's
-                `generation_config.json` says; fields without a counterpart
-                are named in a warning.
+            search: As for `Translator`, or a dictionary of fields that
+                replace those of the directory's `generation_config.json`,
+                such as `{"num_beams": 1}`. Defaults to what this file says;
+                fields without a counterpart are named in a warning.
             source, target: Names of the languages, as in the tokenizer's
                 files, for models of several: `"eng_Latn"`, `"fr"`. Without
                 `target` each source of Marian begins with its code,

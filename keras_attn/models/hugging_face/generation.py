@@ -1,5 +1,6 @@
 """`Generation`: what a `generation_config.json` says of the search."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from keras_attn.caller import warn
@@ -21,7 +22,6 @@ _WITHOUT_EFFECT = {
     "cache_implementation",
     "compile_config",
     "disable_compile",
-    "do_sample",
     "is_assistant",
     "low_memory",
     "max_matching_ngram_size",
@@ -40,6 +40,7 @@ _WITHOUT_EFFECT = {
     "transformers_version",
     "use_cache",
 }
+_OF_BEAMS = "length_penalty", "early_stopping"
 _OF_SAMPLING = {"temperature", "top_k", "top_p"}
 # Values with which a field does nothing
 _IDLE = {
@@ -57,15 +58,20 @@ class Generation:
     Args:
         fields: Of a `generation_config.json`, or the fields of generation in
             an older `config.json`.
+        given: Fields that a user gave, which replace these. `None` removes a
+            field.
 
     Attributes:
         start: Id with which the decoder begins, or `None`.
         forced_start: Id that comes after it in every output, or `None`.
     """
 
-    def __init__(self, fields: dict):
+    def __init__(self, fields: dict, given: Mapping | None = None):
+        self._given = given = dict(given or {})
+        _require_values(given)
+        fields = fields | given
         self._left = {x: y for x, y in fields.items() if y is not None}
-        self._samples = self._left.get("do_sample", False)
+        self._samples = self._left.pop("do_sample", False)
         self.start = self._pop("decoder_start_token_id")
         self.forced_start = self._pop("forced_bos_token_id")
         self._end = self._pop("eos_token_id")
@@ -74,14 +80,14 @@ class Generation:
                 self.forced_start = fields.get("bos_token_id")
 
     @classmethod
-    def of(cls, directory) -> "Generation":
+    def of(cls, directory, given: Mapping | None = None) -> "Generation":
         """Reads the files of a `Directory`."""
         fields = directory.json(_FILE)
         if fields is None:
             known = {*GENERATION, "bos_token_id"}
             old = directory.configuration
             fields = {x: y for x, y in old.items() if x in known}
-        return cls(fields)
+        return cls(fields, given)
 
     def end(self, default: int) -> int:
         """Returns the id of the end.
@@ -112,6 +118,9 @@ class Generation:
             end: Id of the end.
             longest: Largest number of tokens that the model can write, or
                 `None`.
+
+        Raises:
+            ValueError: If a field that was given has no effect.
         """
         start = len(begun)
         options, ends = self._lengths(start, longest)
@@ -141,6 +150,7 @@ class Generation:
             made = Sampling(**given, num_hypotheses=count, **options)
         else:
             made = GreedySearch(**options)
+        self._require_effect(beams)
         self._warn(notes)
         return made
 
@@ -184,7 +194,7 @@ class Generation:
         left_out = [[x] for x in (end, *begun)]
         sequences = [x for x in given if list(x) not in left_out]
         sequences += [[x] for x in self._pop("suppress_tokens") or ()]
-        if not ends:
+        if not ends and forced != end:
             sequences.append([end])
         first = self._pop("begin_suppress_tokens") or ()
         if sequences or first:
@@ -213,6 +223,17 @@ class Generation:
             notes.append(f"length_penalty={penalty}, which must not be below 0")
         return notes
 
+    def _require_effect(self, beams):
+        without = [x for x in self._given if x in self._left]
+        if beams == 1:
+            without += [x for x in _OF_BEAMS if self._given.get(x) is not None]
+        if without:
+            raise ValueError(
+                "Each field of `search` must be one that the search uses. "
+                f"Received: {_shown(self._given, without)}, without effect for "
+                f"num_beams={beams} and do_sample={bool(self._samples)}."
+            )
+
     def _warn(self, notes):
         known = _WITHOUT_EFFECT | _OF_SAMPLING
         notes = notes + [
@@ -226,3 +247,20 @@ class Generation:
                 "outputs may differ from those of Hugging Face's `generate`: "
                 f"{'; '.join(notes)}. `search=` sets a search of your own."
             )
+
+
+def _require_values(given):
+    wrong = [
+        name
+        for name, value in given.items()
+        if isinstance(value, str) and name != "early_stopping"
+    ]
+    if wrong:
+        raise ValueError(
+            f"Fields of `search` have the values that `{_FILE}` has, such as "
+            f"numbers. Received: {_shown(given, wrong)}"
+        )
+
+
+def _shown(fields, names):
+    return ", ".join(f"{x}={fields[x]!r}" for x in names)

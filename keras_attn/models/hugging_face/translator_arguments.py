@@ -1,6 +1,7 @@
 """`arguments_of`: what a `Translator` is made of, from a directory."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from keras_attn.decoding import Search
@@ -16,7 +17,7 @@ from keras_attn.models.hugging_face.weights import Checkpoint
 
 def arguments_of(
     directory,
-    search: Search | None,
+    search: Search | Mapping[str, Any] | None,
     source: str | None,
     target: str | None,
     ids: bool,
@@ -26,7 +27,8 @@ def arguments_of(
     """Returns arguments of `Translator`; see `from_hugging_face`."""
     files = Directory(directory)
     configuration = configuration_of(files.configuration)
-    generation = Generation.of(files)
+    given = search if isinstance(search, Mapping) else None
+    generation = Generation.of(files, given)
     start = generation.start
     configuration = dataclasses.replace(
         configuration,
@@ -55,7 +57,7 @@ def arguments_of(
     model = build(configuration, checkpoint, dtype)
     begun = texts.special.start
     longest = configuration.longest
-    if search is None:
+    if search is None or given is not None:
         can_write = None if longest is None else longest - len(begun) + 1
         search = generation.search(begun, configuration.end, can_write)
     return {
