@@ -472,6 +472,10 @@ def test_fields_of_the_search_are_replaced():
         ),
         ({"num_beams": 1, "top_k": 5}, "top_k=5, without .*do_sample=False"),
         ({"use_cache": False}, "use_cache=False, without"),
+        (
+            {"num_beams": 2, "num_return_sequences": 3},
+            "num_return_sequences=3, without effect for num_beams=2",
+        ),
         ({"num_beams": "4"}, "such as numbers. Received: num_beams='4'"),
     ],
 )

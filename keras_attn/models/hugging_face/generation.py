@@ -150,7 +150,7 @@ class Generation:
             made = Sampling(**given, num_hypotheses=count, **options)
         else:
             made = GreedySearch(**options)
-        self._require_effect(beams)
+        self._require_effect(beams, count)
         self._warn(notes)
         return made
 
@@ -223,8 +223,12 @@ class Generation:
             notes.append(f"length_penalty={penalty}, which must not be below 0")
         return notes
 
-    def _require_effect(self, beams):
+    def _require_effect(self, beams, count):
         without = [x for x in self._given if x in self._left]
+        drawn = self._samples and beams == 1
+        if count > beams and not drawn:
+            name = "num_return_sequences"
+            without += [x for x in self._given if x == name]
         if beams == 1:
             without += [x for x in _OF_BEAMS if self._given.get(x) is not None]
         if without:
