@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_attn.backend import times_transposed
+
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TiedEmbedding(keras.layers.ReversibleEmbedding):
@@ -38,7 +40,7 @@ class TiedEmbedding(keras.layers.ReversibleEmbedding):
         if self.reverse_dtype is not None:
             inputs = ops.cast(inputs, self.reverse_dtype)
             kernel = ops.cast(kernel, self.reverse_dtype)
-        logits = ops.einsum("...d,vd->...v", inputs, kernel)
+        logits = times_transposed(inputs, kernel)
         if self.logit_soft_cap is None:
             return logits
         return ops.tanh(logits / self.logit_soft_cap) * self.logit_soft_cap

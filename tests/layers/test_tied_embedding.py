@@ -36,7 +36,9 @@ def pair(options):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 1, 3, 4)])
+@pytest.mark.parametrize(
+    "shape", [(1, 4), (3, 4), (1, 1, 4), (2, 3, 4), (2, 1, 3, 4)]
+)
 def test_it_computes_what_keras_computes(name, shape):
     ours, theirs = pair(OPTIONS[name])
     one, two = ours(IDS), theirs(IDS)
