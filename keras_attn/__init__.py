@@ -32,6 +32,7 @@ from keras_attn.layers.cells import LayerNormLSTMCell
 from keras_attn.layers.cells import ResidualCell
 from keras_attn.layers.decoder import AttentionDecoder
 from keras_attn.layers.gelu_tanh import gelu_tanh as _registers_it  # noqa: F401
+from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.layers.logit_bias import LogitBias
 from keras_attn.layers.marginal import MarginalDecoder
 from keras_attn.layers.positions import PositionEmbedding
@@ -122,6 +123,7 @@ __all__ = [
     "LocalPredictiveAlignment",
     "LocationScore",
     "LocationSensitiveScore",
+    "LogMelSpectrogram",
     "LogitBias",
     "LuongAttention",
     "MarginalDecoder",

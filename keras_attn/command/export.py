@@ -64,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--search",
         nargs="+",
+        action="extend",
         type=_field,
         metavar="NAME=VALUE",
         help="fields that replace those of generation_config.json, such as "
@@ -107,12 +108,24 @@ def _field(text):
         ) from None
 
 
+def _each_once(fields):
+    found = dict(fields)
+    if len(found) < len(fields):
+        names = [x for x, _ in fields]
+        twice = sorted({x for x in names if names.count(x) > 1})
+        raise ValueError(
+            "--search takes each field once. Received: "
+            f"{', '.join(twice)} more than once. Leave one of its values."
+        )
+    return found
+
+
 def _translator(flags):
     names = "source", "target", "dtype", "special_tokens", "search"
     given = {name: getattr(flags, name) for name in names}
     given = {name: x for name, x in given.items() if x not in (None, False)}
     if "search" in given:
-        given["search"] = dict(given["search"])
+        given["search"] = _each_once(given["search"])
     path = pathlib.Path(flags.directory)
     if path.is_dir() and not (path / "config.json").is_file():
         if given:

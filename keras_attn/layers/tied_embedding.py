@@ -44,3 +44,8 @@ class TiedEmbedding(keras.layers.ReversibleEmbedding):
         if self.logit_soft_cap is None:
             return logits
         return ops.tanh(logits / self.logit_soft_cap) * self.logit_soft_cap
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras's own refuses classes that are derived from it.
+        type_check = type_check and type(self) is not TiedEmbedding
+        super().quantize(mode, type_check=type_check, config=config)

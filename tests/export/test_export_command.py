@@ -36,6 +36,13 @@ def test_a_directory_of_hugging_face_is_served(tmp_path, capsys):
     assert found["text"][0].decode() == told(["the cat"]).text[0]
 
 
+def test_a_field_of_the_search_is_given_once(capsys):
+    fields = ["--search", "num_beams=1", "--search", "max_length=5"]
+    again = [*fields, "--search", "num_beams=2"]
+    status, _, told = run(capsys, MARIAN, "models", *again)
+    assert status == 2 and "num_beams more than once" in told
+
+
 def test_a_field_of_the_search_needs_a_value(capsys):
     for wrong in ("num_beams", "num_beams=many"):
         with pytest.raises(SystemExit):

@@ -56,6 +56,23 @@ def test_it_computes_what_keras_computes(name, shape):
     np.testing.assert_allclose(one, two, atol=2e-2 if half else 1e-5)
 
 
+def test_it_is_quantized_as_keras_quantizes():
+    ours, theirs = pair({})
+    vectors = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    for layer in (ours, theirs):
+        layer.quantize("int8")
+    one, two = (as_array(x(vectors, reverse=True)) for x in (ours, theirs))
+    np.testing.assert_allclose(one, two, atol=1e-5)
+
+    class Derived(keras_attn.TiedEmbedding):
+        pass
+
+    derived = Derived(9, 4)
+    derived.build()
+    with pytest.raises(NotImplementedError):
+        derived.quantize("int8")
+
+
 @pytest.mark.parametrize("lora", [False, True])
 def test_it_is_saved_with_a_model(lora, tmp_path):
     ours, _ = pair({})

@@ -465,7 +465,8 @@ def test_fields_of_the_search_are_replaced():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"beams": 2}, "beams=2, without effect for num_beams="),
+        ({"beams": 2}, "must have fields that .* Received: beams=2"),
+        ({"beams": None}, "must have fields that .* Received: beams=None"),
         (
             {"num_beams": 1, "length_penalty": 0.6},
             "length_penalty=0.6, without",
@@ -476,9 +477,112 @@ def test_fields_of_the_search_are_replaced():
             {"num_beams": 2, "num_return_sequences": 3},
             "num_return_sequences=3, without effect for num_beams=2",
         ),
-        ({"num_beams": "4"}, "such as numbers. Received: num_beams='4'"),
+        ({"num_beams": "4"}, "integer of at least 1. Received: num_beams='4'"),
+        ({"num_beams": 0}, "at least 1. Received: num_beams=0"),
+        ({"num_beams": True}, "at least 1. Received: num_beams=True"),
+        ({"max_length": -5}, "at least 1. Received: max_length=-5"),
+        ({"max_length": 10.5}, "at least 1. Received: max_length=10.5"),
+        ({"length_penalty": float("nan")}, "a number. Received"),
+        ({"length_penalty": [1]}, "a number. Received"),
+        ({"repetition_penalty": 0}, "above 0. Received"),
+        ({"do_sample": 1}, "true or false. Received"),
+        ({"bad_words_ids": [5]}, "list of lists of ids. Received"),
+        ({"bad_words_ids": 5}, "list of lists of ids. Received"),
+        ({"suppress_tokens": 5}, "list of ids. Received"),
+        ({"forced_bos_token_id": [5]}, "an id, .*Received"),
+        ({"forced_eos_token_id": [5, 2]}, "forces one token .*Received"),
+        (
+            {"forced_eos_token_id": 7, "bad_words_ids": [[7]]},
+            "must come last must not be forbidden. Received: the id 7",
+        ),
     ],
 )
 def test_a_field_without_effect_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         searched(**given)
+
+
+def test_fields_may_be_arrays_and_tuples():
+    found = searched(
+        num_beams=np.int64(2),
+        num_return_sequences=1,
+        bad_words_ids=np.array([[5], [6]]),
+        suppress_tokens=(7,),
+    )
+    assert found.num_beams == 2
+    (rule,) = [x for x in found.rules if hasattr(x, "sequences")]
+    assert {5, 6, 7} <= {x[-1] for x in rule.sequences}
+
+
+def test_a_given_length_replaces_the_other_name_of_it(folder):
+    name = "generation_config.json"
+    change(folder, name, max_new_tokens=12, min_new_tokens=4)
+    directory = Directory(folder)
+    for given, most, fewest in (
+        ({}, 12, 5),
+        ({"max_length": 8}, 7, 5),
+        ({"min_length": 2}, 12, 2),
+    ):
+        found = Generation.of(directory, given).search((111,), 0, None)
+        assert (found.max_length, found.min_length) == (most, fewest)
+
+
+def test_sources_end_as_the_tokenizer_ends_them(folder):
+    change(folder, "generation_config.json", eos_token_id=9)
+    found = Translator.from_hugging_face(folder, ids=True)
+    assert found.target_text.special.end == 9
+    assert found.source_text.special.ends_source == (0,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"eos_token_id": 500}, "below `vocab_size`. Received: 500 for end"),
+        ({"forced_bos_token_id": 500}, "Received: 500 for first token"),
+        ({"eos_token_id": 111}, "must be different tokens. Received: the id"),
+        ({"num_beams": "4"}, "integer of at least 1. Received: num_beams='4'"),
+    ],
+)
+def test_ids_and_values_of_files_are_checked(changes, said, folder):
+    change(folder, "generation_config.json", **changes)
+    with pytest.raises(ValueError, match=said):
+        Translator.from_hugging_face(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        (
+            "tokenizer_config.json",
+            '{"added_tokens_decoder": {"5": "x"}}',
+            "must name added tokens as transformers writes",
+        ),
+        ("added_tokens.json", '{"x": "abc"}', "must name added tokens"),
+        ("source.spm", "", "`source.spm` must be a model of SentencePiece"),
+        ("source.spm", "any", "`source.spm` must be a model of SentencePiece"),
+    ],
+)
+def test_files_of_a_tokenizer_are_checked(file, content, said, folder):
+    (folder / file).write_text(content)
+    with pytest.raises(ValueError, match=said):
+        Translator.from_hugging_face(folder)
+
+
+def test_padding_has_one_id(folder):
+    ids = json.loads((folder / "vocab.json").read_text())
+    ids = {x: 111 - i for x, i in ids.items()}
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    with pytest.raises(ValueError, match="Padding must have one id"):
+        Translator.from_hugging_face(folder)
+
+
+def test_a_source_needs_its_language():
+    with pytest.raises(ValueError, match="Pass `source=`, one of af, am"):
+        Translator.from_hugging_face(MODELS / "m2m_100", target="fr")
+
+
+@pytest.mark.full
+def test_the_language_of_sources_may_stand_in_the_files():
+    found = Translator.from_hugging_face(MODELS / "nllb", target="fra_Latn")
+    ids = found.source_text.source_ids(["The cat"]).numpy()[0]
+    assert found.source_text.tokens[ids[0]] == "eng_Latn"

@@ -1,5 +1,6 @@
 """Tries models on random inputs before anything is decoded with them."""
 
+import dataclasses
 from typing import NamedTuple
 
 import keras
@@ -135,6 +136,9 @@ def xla_sizes(sizes, models, cut, search, sources, examples, padding_matters):
     longest = [text.longest_source for _, text in sources.texts]
     numbers = {number for number, _ in sources.texts}
     of_features = [x for x in axes if x[0] not in numbers]
+    if of_features and not sizes.source:
+        cut_sizes = getattr(sources, "cut_sizes", ())
+        sizes = dataclasses.replace(sizes, source=cut_sizes)
     found = sizes.for_model(
         # Several hypotheses are never alone.
         cut.slow_alone and search.streams,

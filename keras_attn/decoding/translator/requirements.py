@@ -10,8 +10,12 @@ from keras_attn.decoding.translator.sources import FeatureSource
 from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.graph.nodes import readers_of
 from keras_attn.keras_internals import layers_within
+from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.models.keras_hub import SoundFeatures
 from keras_attn.text.text import Text
+
+# Layers that read sound, and cut it
+_FRONT_ENDS = LogMelSpectrogram, SoundFeatures
 
 
 def require_texts(source_text, target_text) -> None:
@@ -97,7 +101,7 @@ def _cut_at(model, source):
     sizes = [
         getattr(layer, "cut_at", None)
         for layer in model.layers
-        if isinstance(layer, SoundFeatures) and layer.input is source
+        if isinstance(layer, _FRONT_ENDS) and layer.input is source
     ]
     return next((x for x in sizes if x is not None), None)
 

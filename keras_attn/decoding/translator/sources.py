@@ -162,6 +162,11 @@ class FeatureSource:
     def names(self) -> list[str]:
         return [spec.name for spec in self.specs]
 
+    @property
+    def cut_sizes(self) -> tuple:
+        """Sizes to which the model cuts all inputs, or none."""
+        return () if None in self._cut_at else tuple(self._cut_at)
+
     def collect(self, arrays) -> tuple[np.ndarray, ...]:
         """Checks a caller's arrays and returns rows for `take()`."""
         arrays = in_order(arrays, self.names)

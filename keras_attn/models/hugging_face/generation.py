@@ -1,5 +1,6 @@
 """`Generation`: what a `generation_config.json` says of the search."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,72 @@ _WITHOUT_EFFECT = {
 }
 _OF_BEAMS = "length_penalty", "early_stopping"
 _OF_SAMPLING = {"temperature", "top_k", "top_p"}
+# Fields of models of speech, which tell its prompts and its times
+_OF_SPEECH = (
+    "alignment_heads",
+    "forced_decoder_ids",
+    "is_multilingual",
+    "lang_to_id",
+    "max_initial_timestamp_index",
+    "no_timestamps_token_id",
+    "prev_sot_token_id",
+    "task_to_id",
+)
+# Two names of one limit, of which the second goes first
+_INSTEAD = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
+
+
+def _is_id(x):
+    return isinstance(x, int) and not isinstance(x, bool) and x >= 0
+
+
+def _is_number(x):
+    is_real = isinstance(x, (int, float)) and not isinstance(x, bool)
+    return is_real and math.isfinite(x)
+
+
+def _are_ids(x):
+    return isinstance(x, list) and all(map(_is_id, x))
+
+
+_COUNT = lambda x: _is_id(x) and x > 0, "an integer of at least 1"
+_SIZE = _is_id, "an integer of at least 0"
+_ID = _is_id, "an id, an integer of at least 0"
+_IDS = _are_ids, "a list of ids"
+_SOME = lambda x: _is_id(x) or _are_ids(x), "an id, or a list of ids"
+_TRUTH = lambda x: isinstance(x, bool), "true or false"
+_NUMBER = _is_number, "a number"
+_ABOVE = lambda x: _is_number(x) and x > 0, "a number above 0"
+_KINDS: dict[str, Any] = {
+    "bad_words_ids": (
+        lambda x: isinstance(x, list) and all(y and _are_ids(y) for y in x),
+        "a list of lists of ids",
+    ),
+    "begin_suppress_tokens": _IDS,
+    "decoder_start_token_id": _ID,
+    "do_sample": _TRUTH,
+    "early_stopping": (
+        lambda x: isinstance(x, bool) or x == "never",
+        'true, false or "never"',
+    ),
+    "eos_token_id": _SOME,
+    "force_bos_token_to_be_generated": _TRUTH,
+    "forced_bos_token_id": _ID,
+    "forced_eos_token_id": _SOME,
+    "length_penalty": _NUMBER,
+    "max_length": _COUNT,
+    "max_new_tokens": _COUNT,
+    "min_length": _SIZE,
+    "min_new_tokens": _SIZE,
+    "no_repeat_ngram_size": _SIZE,
+    "num_beams": _COUNT,
+    "num_return_sequences": _COUNT,
+    "repetition_penalty": _ABOVE,
+    "suppress_tokens": _IDS,
+    "temperature": _ABOVE,
+    "top_k": _SIZE,
+    "top_p": _ABOVE,
+}
 # Values with which a field does nothing
 _IDLE = {
     "diversity_penalty": 0.0,
@@ -67,9 +134,14 @@ class Generation:
     """
 
     def __init__(self, fields: dict, given: Mapping | None = None):
-        self._given = given = dict(given or {})
-        _require_values(given)
+        given = {x: _plain(y) for x, y in (given or {}).items()}
+        self._given = given
+        _require_known(given)
         fields = fields | given
+        for name, other in _INSTEAD.items():
+            if given.get(name) is not None and other not in given:
+                fields.pop(other, None)
+        _require_values(fields)
         self._left = {x: y for x, y in fields.items() if y is not None}
         self._samples = self._left.pop("do_sample", False)
         self.start = self._pop("decoder_start_token_id")
@@ -88,6 +160,10 @@ class Generation:
             old = directory.configuration
             fields = {x: y for x, y in old.items() if x in known}
         return cls(fields, given)
+
+    def of_speech(self) -> dict:
+        """Takes the fields that only models of speech have."""
+        return {x: self._pop(x) for x in _OF_SPEECH}
 
     def end(self, default: int) -> int:
         """Returns the id of the end.
@@ -109,7 +185,11 @@ class Generation:
         return default if found is None else found
 
     def search(
-        self, begun: tuple[int, ...], end: int, longest: int | None
+        self,
+        begun: tuple[int, ...],
+        end: int,
+        longest: int | None,
+        of_speech: bool = False,
     ) -> Search:
         """Returns the search, and warns of the fields that it does not use.
 
@@ -118,12 +198,15 @@ class Generation:
             end: Id of the end.
             longest: Largest number of tokens that the model can write, or
                 `None`.
+            of_speech: Whether lengths count no start tokens, as for models of
+                speech.
 
         Raises:
             ValueError: If a field that was given has no effect.
         """
         start = len(begun)
-        options, ends = self._lengths(start, longest)
+        counted = 0 if of_speech else start
+        options, ends = self._lengths(start, counted, longest)
         options["no_repeat_ngram"] = self._pop("no_repeat_ngram_size") or 0
         options["repetition_penalty"] = self._pop("repetition_penalty") or 1.0
         options["rules"] = self._rules(options["max_length"], begun, end, ends)
@@ -140,7 +223,7 @@ class Generation:
                 penalty="power",
                 early_stopping=early,
                 cut="by_score",
-                length_offset=start - 1,
+                length_offset=max(0, counted - 1),
                 **options,
             )
         elif self._samples:
@@ -160,15 +243,16 @@ class Generation:
     def _count(self):
         return self._pop("num_return_sequences") or 1
 
-    def _lengths(self, start, longest):
+    def _lengths(self, start, counted, longest):
         """Returns the limits of an output, and whether it may end.
 
         Theirs count the start tokens, or (`max_new_tokens`) all but the first.
+        The longest of speech counts none.
         """
         most, new = self._pop("max_length"), self._pop("max_new_tokens")
         if new is not None:
-            most = new + 1
-        most = BeamSearch().max_length if most is None else most - start
+            most = new + min(1, counted)
+        most = BeamSearch().max_length if most is None else most - counted
         if longest is not None:
             most = min(most, longest)
         most = max(1, most)
@@ -183,9 +267,7 @@ class Generation:
 
     def _rules(self, max_length, begun, end, ends):
         rules: list[Any] = []
-        forced = self._pop("forced_eos_token_id")
-        if isinstance(forced, list):
-            (forced,) = forced[:1]
+        forced = self._forced_end()
         if forced is not None:
             rules.append(ForcedToken(max_length - 1, forced))
         # Theirs leaves out the end alone. A start token is never written here,
@@ -196,10 +278,29 @@ class Generation:
         sequences += [[x] for x in self._pop("suppress_tokens") or ()]
         if not ends and forced != end:
             sequences.append([end])
+        if [forced] in sequences:
+            raise ValueError(
+                "A token that must come last must not be forbidden. Received: "
+                f"the id {forced}, by `{_FILE}` or `search` both in "
+                "`forced_eos_token_id` and in `bad_words_ids` or "
+                "`suppress_tokens`. Leave it out of one of them."
+            )
         first = self._pop("begin_suppress_tokens") or ()
         if sequences or first:
             rules.append(ForbiddenSequences(sequences, first, begun))
         return rules
+
+    def _forced_end(self):
+        found = self._pop("forced_eos_token_id")
+        if not isinstance(found, list):
+            return found
+        if len(found) > 1:
+            raise ValueError(
+                "A search forces one token at the end. Received: "
+                f"forced_eos_token_id={found!r}, by `{_FILE}` or `search`. "
+                "Leave one of them."
+            )
+        return found[0] if found else None
 
     def _notes(self, options, begins_with_end):
         """Names what counts start tokens there, and not here."""
@@ -253,17 +354,34 @@ class Generation:
             )
 
 
-def _require_values(given):
-    wrong = [
-        name
-        for name, value in given.items()
-        if isinstance(value, str) and name != "early_stopping"
-    ]
-    if wrong:
+def _plain(value):
+    """Returns numbers and arrays of numpy, and tuples, as JSON has them."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, (list, tuple)):
+        return [_plain(x) for x in value]
+    return value
+
+
+def _require_known(given):
+    known = {*_KINDS, *_WITHOUT_EFFECT, *_IDLE, *GENERATION, *_OF_SPEECH}
+    unknown = [x for x in given if x not in known]
+    if unknown:
         raise ValueError(
-            f"Fields of `search` have the values that `{_FILE}` has, such as "
-            f"numbers. Received: {_shown(given, wrong)}"
+            f"`search` must have fields that `{_FILE}` has. Received: "
+            f"{_shown(given, unknown)}. A search of your own is an object, "
+            "such as `keras_attn.BeamSearch()`."
         )
+
+
+def _require_values(fields):
+    """Refuses fields of another type, which would be read as something else."""
+    for name, (valid, kind) in _KINDS.items():
+        value = fields.get(name)
+        if value is not None and not valid(value):
+            raise ValueError(
+                f"`{name}`, in `{_FILE}` or `search`, must be {kind}. "
+                f"Received: {name}={value!r:.200}"
+            )
 
 
 def _shown(fields, names):

@@ -144,11 +144,12 @@ class Framing:
         self._settings = files.settings_of(directory)
         self._family, self._sides = family, sides
 
-    def frame(self, configuration, forced, source, target) -> Frame:
+    def frame(self, configuration, source_end, forced, source, target) -> Frame:
         """Returns the ids around texts.
 
         Args:
             configuration: The configuration of the model.
+            source_end: Id with which a source ends.
             forced: Id that follows the start in every output, or `None`.
             source, target: Names of the languages, or `None`.
 
@@ -156,13 +157,15 @@ class Framing:
             ValueError: If a language is not known, or has no use, or if one
                 is missing.
         """
+        if source is None:
+            source = self._usual_source()
         given = {"source": source, "target": target}
         codes = {
             name: None if x is None else self._code(name, x)
             for name, x in given.items()
         }
         start, end = configuration.start, configuration.end
-        first, last = self._around(codes["source"], codes["target"], end)
+        first, last = self._around(codes["source"], codes["target"], source_end)
         begins = () if start is None else (start,)
         if self._family == "bart":
             first = (configuration.begin,)
@@ -184,6 +187,24 @@ class Framing:
     def _has_start(self):
         """Whether the language follows a start token, as in most models."""
         return self._family != "mbart" or files.is_mbart_50(self._settings)
+
+    def _usual_source(self):
+        """Returns the source's language, which `source=` does not tell.
+
+        A model was trained with one in each source.
+        """
+        if self._family == "marian" or not (
+            self._sides and self._sides[0].codes
+        ):
+            return None
+        found = self._settings.get("src_lang")
+        if found is None:
+            raise ValueError(
+                "Each source of this model names its language. Received: "
+                "source=None, and no `src_lang` in `tokenizer_config.json`. "
+                f"Pass `source=`, one of {self._shown()}."
+            )
+        return found
 
     def _around(self, source, target, end):
         """Returns the ids with which a source begins and ends."""

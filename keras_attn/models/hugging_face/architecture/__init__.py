@@ -4,3 +4,6 @@ from keras_attn.models.hugging_face.architecture.families import build as build
 from keras_attn.models.hugging_face.architecture.families import (
     configuration_of as configuration_of,
 )
+from keras_attn.models.hugging_face.architecture.whisper_configuration import (
+    WhisperConfiguration as WhisperConfiguration,
+)

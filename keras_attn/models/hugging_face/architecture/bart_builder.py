@@ -35,7 +35,12 @@ class BartBuilder:
     Args:
         configuration: The `BartConfiguration`.
         table: The `Table` of weights.
+
+    Attributes:
+        has_key_bias: Whether keys of attention have a bias.
     """
+
+    has_key_bias = True
 
     def __init__(self, configuration: BartConfiguration, table: Table):
         self._is, self._table = configuration, table
@@ -180,7 +185,7 @@ class BartBuilder:
             name=name,
         )
         found = attend(self._before(x, name, theirs), layer)
-        self._table.add_heads(theirs, layer)
+        self._table.add_heads(theirs, layer, self.has_key_bias)
         return self._after(x, found, name, theirs)
 
     def _forward(self, x, inner, name, theirs):

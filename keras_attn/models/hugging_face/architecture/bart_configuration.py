@@ -56,6 +56,9 @@ class Stack(NamedTuple):
     inner: int  # width of the layer between
 
 
+_STACK = Stack(12, 16, 4096)
+
+
 @dataclasses.dataclass(frozen=True)
 class BartConfiguration:
     """A model of BART's family.
@@ -115,13 +118,7 @@ class BartConfiguration:
                 f"decoder_start_token_id={self.start}, "
                 f"pad_token_id={self.pad}."
             )
-        for name in ("encoder", "decoder"):
-            heads = getattr(self, name).heads
-            if self.width % heads:
-                raise ValueError(
-                    f"`{name}_attention_heads` must divide `d_model`. "
-                    f"Received: {heads} heads and {self.width} units."
-                )
+        require_heads(self)
 
     @classmethod
     def of(cls, fields: dict) -> "BartConfiguration":
@@ -149,8 +146,8 @@ class BartConfiguration:
             target_size=size if shared else target_size,
             width=width,
             longest=None if kind.positions == SINES_TO_THE_END else longest,
-            encoder=_stack(read, "encoder"),
-            decoder=_stack(read, "decoder"),
+            encoder=stack_of(read, "encoder", _STACK),
+            decoder=stack_of(read, "decoder", _STACK),
             norm_first=kind.norm_first,
             norm_embedding=kind.norm_embedding,
             positions=kind.positions,
@@ -184,9 +181,22 @@ class BartConfiguration:
         return found
 
 
-def _stack(read, side):
+def stack_of(read: Fields, side: str, usual: Stack) -> Stack:
+    """Reads the sizes of a side, `encoder` or `decoder`."""
     return Stack(
-        read.whole(f"{side}_layers", 12),
-        read.whole(f"{side}_attention_heads", 16),
-        read.whole(f"{side}_ffn_dim", 4096),
+        read.whole(f"{side}_layers", usual.blocks),
+        read.whole(f"{side}_attention_heads", usual.heads),
+        read.whole(f"{side}_ffn_dim", usual.inner),
     )
+
+
+def require_heads(configuration):
+    """Raises `ValueError` if the heads do not share the units evenly."""
+    width = configuration.width
+    for name in ("encoder", "decoder"):
+        heads = getattr(configuration, name).heads
+        if width % heads:
+            raise ValueError(
+                f"`{name}_attention_heads` must divide `d_model`. "
+                f"Received: {heads} heads and {width} units."
+            )

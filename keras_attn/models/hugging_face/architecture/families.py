@@ -8,6 +8,7 @@ import keras
 from keras_attn.caller import without_warnings_of_keras
 from keras_attn.models.hugging_face.architecture import bart_configuration
 from keras_attn.models.hugging_face.architecture import t5_configuration
+from keras_attn.models.hugging_face.architecture import whisper_configuration
 from keras_attn.models.hugging_face.architecture.bart_builder import BartBuilder
 from keras_attn.models.hugging_face.architecture.bart_configuration import (
     BartConfiguration,
@@ -17,18 +18,28 @@ from keras_attn.models.hugging_face.architecture.t5_configuration import (
     T5Configuration,
 )
 from keras_attn.models.hugging_face.architecture.table import Table
+from keras_attn.models.hugging_face.architecture.whisper_builder import (
+    WhisperBuilder,
+)
+from keras_attn.models.hugging_face.architecture.whisper_configuration import (
+    WhisperConfiguration,
+)
 
 _CONFIGURATIONS: dict[str, Any] = {
     **dict.fromkeys(bart_configuration.FAMILIES, BartConfiguration),
     **dict.fromkeys(t5_configuration.FAMILIES, T5Configuration),
+    **dict.fromkeys(whisper_configuration.FAMILIES, WhisperConfiguration),
 }
 _BUILDERS: dict[Any, Any] = {
     BartConfiguration: BartBuilder,
     T5Configuration: T5Builder,
+    WhisperConfiguration: WhisperBuilder,
 }
 
 
-def configuration_of(fields: dict) -> BartConfiguration | T5Configuration:
+def configuration_of(
+    fields: dict,
+) -> BartConfiguration | T5Configuration | WhisperConfiguration:
     """Reads the fields of a `config.json`.
 
     Raises:
@@ -39,7 +50,7 @@ def configuration_of(fields: dict) -> BartConfiguration | T5Configuration:
     family = fields.get("model_type")
     if family not in _CONFIGURATIONS:
         raise ValueError(
-            "`from_hugging_face` reads encoder-decoders from text to text. "
+            "`from_hugging_face` reads encoder-decoders to text. "
             f"Received: a `config.json` with model_type={family!r}. It reads "
             f"{', '.join(sorted(_CONFIGURATIONS))} (NLLB is of m2m_100, "
             "mBART-50 of mbart, Flan and ByT5 of t5)."
@@ -48,7 +59,9 @@ def configuration_of(fields: dict) -> BartConfiguration | T5Configuration:
 
 
 def build(configuration, checkpoint, dtype) -> keras.Model:
-    """Returns a model with its weights; inputs are `source` and `target`, ids.
+    """Returns a model with its weights, of a source and the target's ids.
+
+    The source is ids, or the features of sound.
 
     Args:
         configuration: What `configuration_of()` returned.

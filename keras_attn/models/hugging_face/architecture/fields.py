@@ -26,6 +26,7 @@ GENERATION = {
     "encoder_no_repeat_ngram_size",
     "exponential_decay_length_penalty",
     "force_bos_token_to_be_generated",
+    "forced_decoder_ids",
     "forced_bos_token_id",
     "forced_eos_token_id",
     "length_penalty",
@@ -54,6 +55,7 @@ _WITHOUT_EFFECT = {
     "chunk_size_feed_forward",
     "classif_dropout",
     "classifier_dropout",
+    "classifier_proj_size",
     "cross_attention_hidden_size",
     "dense_act_fn",  # says `feed_forward_proj` again
     "dtype",
@@ -67,6 +69,7 @@ _WITHOUT_EFFECT = {
     "label2id",
     "max_source_positions",
     "max_target_positions",
+    "median_filter_width",
     "model_type",
     "n_positions",
     "num_labels",
@@ -89,10 +92,21 @@ _WITHOUT_EFFECT = {
     "transformers_version",
     "use_bfloat16",
     "use_cache",
+    "use_weighted_layer_sum",  # of a classifier
 }
-# Drops whole layers at random in training, which is not done here. It
-# changes no prediction.
-_TRAINING_ALONE = {"encoder_layerdrop", "decoder_layerdrop"}
+# Drop whole layers, or parts of the features, at random in training, which is
+# not done here. They change no prediction.
+_TRAINING_ALONE = {
+    "apply_spec_augment",
+    "decoder_layerdrop",
+    "encoder_layerdrop",
+    "mask_feature_length",
+    "mask_feature_min_masks",
+    "mask_feature_prob",
+    "mask_time_length",
+    "mask_time_min_masks",
+    "mask_time_prob",
+}
 # Fields with one value in all models that are read
 _USUAL: dict[str, Any] = {
     "add_cross_attention": False,

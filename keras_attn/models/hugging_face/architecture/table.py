@@ -84,8 +84,22 @@ class Table:
         if layer.use_bias:
             self.add(f"{name}.bias", layer.bias, (units,))
 
-    def add_heads(self, name, layer) -> None:
-        """Notes the weights of a `MultiHeadAttention`."""
+    def add_convolution(self, name, layer) -> None:
+        """Notes the weights of a `Conv1D` layer."""
+        width, size, units = layer.kernel.shape
+        shape = (units, size, width)
+        self.add(f"{name}.weight", layer.kernel, shape, np.transpose)
+        self.add(f"{name}.bias", layer.bias, (units,))
+
+    def add_heads(self, name, layer, key_bias=True) -> None:
+        """Notes the weights of a `MultiHeadAttention`.
+
+        Args:
+            name: Name of the attention in PyTorch.
+            layer: The layer.
+            key_bias: Whether keys have a bias there. One of zeros, as the
+                layer has, changes nothing.
+        """
         parts = {
             "q_proj": layer.query_dense,
             "k_proj": layer.key_dense,
@@ -102,6 +116,8 @@ class Table:
                 (units, size),
                 lambda x, shape=shape: x.T.reshape(shape),
             )
+            if part == "k_proj" and not key_bias:
+                continue
             self.add(
                 f"{name}.{part}.bias",
                 dense.bias,

@@ -1,7 +1,10 @@
 """`read`: the tokens of source and target, from the files of a tokenizer."""
 
+import dataclasses
+
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.tokenizer import languages
+from keras_attn.models.hugging_face.tokenizer.json_file import MARKED
 from keras_attn.models.hugging_face.tokenizer.json_file import read_tokenizer
 from keras_attn.models.hugging_face.tokenizer.tokens import UNKNOWN
 from keras_attn.models.hugging_face.tokenizer.tokens import Tokens
@@ -29,7 +32,9 @@ def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
     whole = directory.json("tokenizer.json")
     if _is_of_bytes(settings_of(directory)):
         whole = None  # no file says what a byte is
-    if whole is not None:  # the ids of added tokens are in it
+    if family == "whisper":
+        found = _of_whisper(directory, whole)
+    elif whole is not None:  # the ids of added tokens are in it
         found = read_tokenizer(whole)
     else:
         found = _READERS[family](directory)
@@ -51,14 +56,14 @@ def _is_of_bytes(settings):
 
 def _require_added(directory, names):
     """Refuses tokens that were added to a vocabulary, or with other ids."""
-    settings = settings_of(directory)
-    added = directory.json("added_tokens.json") or {}
-    ids = {int(i): x for x, i in added.items()}
-    for i, x in (settings.get("added_tokens_decoder") or {}).items():
-        ids[int(i)] = x["content"]
-    special = settings.get("additional_special_tokens") or []
-    special = [x["content"] if isinstance(x, dict) else x for x in special]
-    ids |= {len(names): x for x in special if x not in names}
+    try:
+        ids = _added(directory, names)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            "`added_tokens.json` and `tokenizer_config.json` must name added "
+            "tokens as transformers writes them. Received: others in "
+            f"{directory.path}: {error!r:.200}"
+        ) from error
     for i, x in sorted(ids.items()):
         if i >= len(names) or names[i] != x:
             raise ValueError(
@@ -67,6 +72,18 @@ def _require_added(directory, names):
                 f"{len(names)} tokens of the files. `ids=True` reads and "
                 "writes ids."
             )
+
+
+def _added(directory, names) -> dict[int, str]:
+    """Returns the tokens that were added to a vocabulary, by their ids."""
+    settings = settings_of(directory)
+    added = directory.json("added_tokens.json") or {}
+    ids = {int(i): x for x, i in added.items()}
+    for i, x in (settings.get("added_tokens_decoder") or {}).items():
+        ids[int(i)] = x["content"]
+    special = settings.get("additional_special_tokens") or []
+    special = [x["content"] if isinstance(x, dict) else x for x in special]
+    return ids | {len(names): x for x in special if x not in names}
 
 
 def _of_marian(directory):
@@ -90,6 +107,20 @@ def _of_bart(directory):
             "with a space instead, and set it to false."
         )
     return Tokens.of_bytes(_vocabulary(directory, "vocab.json"), merges)
+
+
+def _of_whisper(directory, whole):
+    """Tokens of bytes, and those of Whisper for languages, tasks and times."""
+    if whole is not None:
+        found = read_tokenizer(whole)
+    else:
+        merges = directory.needed("merges.txt", "The tokenizer of Whisper")
+        ids = dict(directory.json("vocab.json") or {})
+        ids |= directory.json("added_tokens.json") or {}
+        directory.needed("vocab.json", "The tokenizer of Whisper")
+        found = Tokens.of_bytes(in_order("vocab.json", ids), merges)
+    codes = [x for x in found.names if MARKED.fullmatch(x)]
+    return dataclasses.replace(found, codes=codes)
 
 
 def _of_m2m_100(directory):
@@ -168,7 +199,19 @@ _READERS = {
 
 
 def _content(directory, name):
-    return directory.needed(name, "A tokenizer").read_bytes()
+    path = directory.needed(name, "A tokenizer")
+    content = path.read_bytes()
+    try:
+        found = pieces_of(content)
+    except ValueError:
+        found = []
+    if not found:
+        raise ValueError(
+            f"`{name}` must be a model of SentencePiece. Received: {path}, "
+            "which is none. Was it cut off, or is it a pointer of Git LFS? "
+            "Get it again."
+        )
+    return content
 
 
 def _vocabulary(directory, name):

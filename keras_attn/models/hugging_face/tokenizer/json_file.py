@@ -18,6 +18,8 @@ _FILE = "tokenizer.json"
 _MARK = "▁"
 # What T5 writes for a span that was left out
 _SPAN = re.compile(r"<extra_id_\d+>")
+# Whisper's tokens for languages, tasks and times
+MARKED = re.compile(r"<\|[^|]*\|>")
 # `eng_Latn` of NLLB, `en_XX` of mBART, `__en__` of M2M-100
 _CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}|__[a-z]{2,3}__")
 
@@ -71,6 +73,7 @@ class _Tokenizer:
         """Refuses words that were added, at which a text is split first."""
         known = {x["content"] for x in added if x["special"]}
         words = [x for x in self._added if x not in known | {"<mask>"}]
+        words = [x for x in words if not MARKED.fullmatch(x)]
         if words:
             raise ValueError(
                 f"`{_FILE}` must have no words that were added to its "

@@ -1,0 +1,93 @@
+"""`WhisperBuilder`: a functional Keras model like Whisper."""
+
+import keras
+import numpy as np
+from keras import layers
+
+from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
+from keras_attn.layers.positions import PositionEmbedding
+from keras_attn.layers.tied_embedding import TiedEmbedding
+from keras_attn.models.hugging_face.architecture.bart_builder import BartBuilder
+
+_WIDTH = 3  # frames that a convolution reads
+
+
+class WhisperBuilder(BartBuilder):
+    """Makes the layers of a model, and notes where their weights are.
+
+    The log-mel spectrogram of sound and two convolutions take the place of the
+    source's embedding, and no frame is padding.
+
+    Args:
+        configuration: The `WhisperConfiguration`.
+        table: The `Table` of weights.
+    """
+
+    has_key_bias = False
+
+    def model(self):
+        """Returns the model, without its weights.
+
+        Its inputs are `sound (batch, samples)` and `target`.
+        """
+        sound = keras.Input((None,), name="sound")
+        features = LogMelSpectrogram(name="features", **self._is.sound)(sound)
+        target = keras.Input((None,), dtype="int32", name="target")
+        embedding = self._embedding()
+        memory = self._encoder(self._convolved(features), None)
+        hidden = self._decoder(embedding(target), memory, None)
+        logits = embedding(hidden, reverse=True)
+        return keras.Model([sound, target], logits)
+
+    def _embedding(self):
+        is_, table = self._is, self._table
+        made = TiedEmbedding(
+            is_.target_size,
+            is_.width,
+            tie_weights=is_.tied,
+            embeddings_initializer="zeros",
+            name="embedding",
+        )
+        size = is_.target_size, is_.width
+        names = ["decoder.embed_tokens.weight"]
+        if is_.tied:
+            names.append("proj_out.weight")
+        self._build(made, names, size)
+        if not is_.tied:
+            table.add(
+                "proj_out.weight", made.reverse_embeddings, size, np.transpose
+            )
+        return made
+
+    def _convolved(self, x):
+        """Two convolutions, the second of which halves the frames."""
+        for i, strides in enumerate((1, 2), start=1):
+            x = layers.ZeroPadding1D(name=f"encoder_padding_{i}")(x)
+            layer = layers.Conv1D(
+                self._is.width,
+                _WIDTH,
+                strides,
+                activation="gelu",
+                kernel_initializer="zeros",
+                name=f"encoder_convolution_{i}",
+            )
+            x = layer(x)
+            self._table.add_convolution(f"encoder.conv{i}", layer)
+        return x
+
+    def _positions(self, side):
+        is_ = self._is
+        longest = is_.longest if side == "decoder" else is_.frames // 2
+        made = PositionEmbedding(
+            longest,
+            embeddings_initializer="zeros",
+            name=f"{side}_positions",
+            trainable=side == "decoder",  # those of the encoder are sines
+        )
+        made.build((None, None, is_.width))
+        self._table.add(
+            f"{side}.embed_positions.weight",
+            made.embeddings,
+            (longest, is_.width),
+        )
+        return made
