@@ -46,6 +46,13 @@ class TiedEmbedding(keras.layers.ReversibleEmbedding):
         return ops.tanh(logits / self.logit_soft_cap) * self.logit_soft_cap
 
     def quantize(self, mode=None, type_check=True, config=None):
+        """Quantizes the matrices, as `keras.layers.ReversibleEmbedding`.
+
+        Args:
+            mode: Such as `"int8"`.
+            type_check: Whether to refuse a class that is derived from this.
+            config: Keras's `QuantizationConfig`, or `None` for its default.
+        """
         # Keras's own refuses classes that are derived from it.
         type_check = type_check and type(self) is not TiedEmbedding
         super().quantize(mode, type_check=type_check, config=config)

@@ -36,6 +36,7 @@ ROOMS = {
     "layers.parts": set(),
     "layers.loops": set(),
     "layers.gelu_tanh": set(),
+    "layers.log_mel_spectrogram": set(),
     "layers.logit_bias": set(),
     "layers.positions": set(),
     "layers.scores": {"layers.parts"},

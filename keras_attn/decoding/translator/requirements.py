@@ -10,12 +10,7 @@ from keras_attn.decoding.translator.sources import FeatureSource
 from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.graph.nodes import readers_of
 from keras_attn.keras_internals import layers_within
-from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
-from keras_attn.models.keras_hub import SoundFeatures
 from keras_attn.text.text import Text
-
-# Layers that read sound, and cut it
-_FRONT_ENDS = LogMelSpectrogram, SoundFeatures
 
 
 def require_texts(source_text, target_text) -> None:
@@ -97,11 +92,14 @@ def sources_of(models, source_text) -> LineSource | FeatureSource | Several:
 
 
 def _cut_at(model, source):
-    """Returns the number of samples at which a model cuts an input, if any."""
+    """Returns the number of samples at which a model cuts an input, if any.
+
+    A layer that reads an input and cuts it says so by an attribute `cut_at`.
+    """
     sizes = [
         getattr(layer, "cut_at", None)
         for layer in model.layers
-        if isinstance(layer, _FRONT_ENDS) and layer.input is source
+        if hasattr(layer, "cut_at") and layer.input is source
     ]
     return next((x for x in sizes if x is not None), None)
 

@@ -93,7 +93,8 @@ class Texts:
                 are known. If not, texts name them.
             spelled: Whether a source may spell special tokens.
         """
-        found = []
+        found: list[Splitter] = []
+        made: dict[Any, Splitter] = {}  # a large one takes seconds
         for side, known, may in zip(sides, told, (spelled, False), strict=True):
             unknown = side.ids.get(tokens.UNKNOWN, -1)
             prompts = () if known else side.codes
@@ -102,7 +103,10 @@ class Texts:
                 [side.ids[x] for x in prompts],
                 [side.ids[x] for x in side.special] if may else (),
             )
-            found.append(side.splitter(special, side.names))
+            key = id(side), special
+            if key not in made:
+                made[key] = side.splitter(special, side.names)
+            found.append(made[key])
         return cls(*found)
 
     @property
