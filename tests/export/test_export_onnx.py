@@ -484,6 +484,7 @@ def test_vocabularies_have_all_tokens_in_the_order_of_their_ids(exports):
             "source_start": [],
             "source_end": [2],
             "prompt_tokens": [],
+            "spelled_tokens": [],
         }
         assert found["split"] == text.split
         assert found["max_length"] == text.max_length
