@@ -89,12 +89,18 @@ def times_transposed(x, matrix):
         return ops.einsum("...n,mn->...m", x, matrix)
     import tensorflow as tf
 
+    def of_few_rows():
+        # What a branch takes from outside has no shape in tf2onnx, which then
+        # forgets to transpose it.
+        known = tf.ensure_shape(matrix, matrix.shape)
+        return tf.matmul(flat, known, transpose_b=True)
+
     # oneDNN multiplies one row or two, as where a lone text is decoded, in
     # 0.7 of the einsum's time, and takes longer for more rows.
     flat = tf.reshape(x, [-1, x.shape[-1]])
     product = tf.cond(
         tf.shape(flat)[0] <= 2,
-        lambda: tf.matmul(flat, matrix, transpose_b=True),
+        of_few_rows,
         lambda: tf.einsum("rn,mn->rm", flat, matrix),
     )
     return reshape(product, [*ops.shape(x)[:-1], matrix.shape[0]])
