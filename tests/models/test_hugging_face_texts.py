@@ -33,6 +33,8 @@ def test_fields_without_counterpart_are_named():
     "fields, expected",
     [
         ({}, keras_attn.GreedySearch(max_length=60)),
+        # greedy, for those who sample only above 0
+        ({"temperature": 0}, keras_attn.GreedySearch(max_length=60)),
         ({"max_new_tokens": 20}, keras_attn.GreedySearch(max_length=20)),
         (
             {"max_length": 20, "min_length": 5},

@@ -252,6 +252,12 @@ REFUSED = {
         {"config.json": {"scale_embedding": True}},
         "scale_embedding",
     ),
+    "a forced token": (
+        "english",
+        {},
+        {"generation_config.json": {"forced_bos_token_id": 3}},
+        "forced_bos_token_id=3",
+    ),
     "heads that do not share": (
         "english",
         {},

@@ -141,7 +141,7 @@ class Generation:
         for name, other in _INSTEAD.items():
             if given.get(name) is not None and other not in given:
                 fields.pop(other, None)
-        _require_values(fields)
+        _require_values(_used(fields, given))
         self._left = {x: y for x, y in fields.items() if y is not None}
         self._samples = self._left.pop("do_sample", False)
         self.start = self._pop("decoder_start_token_id")
@@ -371,6 +371,14 @@ def _require_known(given):
             f"{_shown(given, unknown)}. A search of your own is an object, "
             "such as `keras_attn.BeamSearch()`."
         )
+
+
+def _used(fields, given):
+    """Returns the fields without those of drawing, if nothing is drawn."""
+    if fields.get("do_sample") is True:
+        return fields
+    idle = _OF_SAMPLING - set(given)
+    return {x: y for x, y in fields.items() if x not in idle}
 
 
 def _require_values(fields):

@@ -11,8 +11,8 @@ from keras_attn.models.hugging_face.architecture import build
 from keras_attn.models.hugging_face.architecture import configuration_of
 from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.generation import Generation
-from keras_attn.models.hugging_face.speech import Prompts
-from keras_attn.models.hugging_face.speech import sound_of
+from keras_attn.models.hugging_face.prompts import Prompts
+from keras_attn.models.hugging_face.sound import sound_of
 from keras_attn.models.hugging_face.texts import Frame
 from keras_attn.models.hugging_face.texts import Framing
 from keras_attn.models.hugging_face.texts import Texts
@@ -106,6 +106,13 @@ def _transcripts(files, configuration, generation, asked):
         raise ValueError(
             "`special_tokens` is for sources of text. Received: "
             "special_tokens=True and a model of speech. Leave it out."
+        )
+    if generation.forced_start is not None:
+        raise ValueError(
+            "The texts of a model of speech begin with its prompt. Received: "
+            f"forced_bos_token_id={generation.forced_start}, in "
+            "`generation_config.json` or `search`. Remove it; `source` and "
+            "`target` choose the prompt."
         )
     size = configuration.target_size
     sides = None if asked.ids else _sides(files, configuration)

@@ -71,22 +71,11 @@ class BartBuilder:
         if not is_.tied and all(map(table.has, own)):
             shares = False
             table.skip("shared.weight")
-        output = TiedEmbedding(
-            is_.target_size,
-            is_.width,
-            tie_weights=is_.tied,
-            embeddings_initializer="zeros",
-            name="embedding" if shares else "target_embedding",
+        output = self._tied(
+            "embedding" if shares else "target_embedding",
+            ["shared.weight", *own] if shares else own[1:],
+            "lm_head.weight",
         )
-        size = is_.target_size, is_.width
-        names = ["shared.weight", *own] if shares else own[1:]
-        if is_.tied:
-            names.append("lm_head.weight")
-        self._build(output, names, size)
-        if not is_.tied:
-            table.add(
-                "lm_head.weight", output.reverse_embeddings, size, np.transpose
-            )
         if shares:
             return output, output
         source = layers.Embedding(
@@ -98,6 +87,29 @@ class BartBuilder:
         size = is_.source_size, is_.width
         self._build(source, own[:1], size)
         return source, output
+
+    def _tied(self, name, names, reverse):
+        """Returns the layer that embeds a target, and makes its logits.
+
+        Args:
+            name: Name of the layer.
+            names: Names of its weights in files.
+            reverse: Name of those of the logits.
+        """
+        is_ = self._is
+        size = is_.target_size, is_.width
+        made = TiedEmbedding(
+            *size,
+            tie_weights=is_.tied,
+            embeddings_initializer="zeros",
+            name=name,
+        )
+        self._build(made, [*names, *([reverse] if is_.tied else ())], size)
+        if not is_.tied:
+            self._table.add(
+                reverse, made.reverse_embeddings, size, np.transpose
+            )
+        return made
 
     def _build(self, layer, names, size):
         layer.embeddings_initializer = self._table.initializer(names, size)

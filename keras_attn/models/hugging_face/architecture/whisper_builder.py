@@ -1,12 +1,10 @@
 """`WhisperBuilder`: a functional Keras model like Whisper."""
 
 import keras
-import numpy as np
 from keras import layers
 
 from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
 from keras_attn.layers.positions import PositionEmbedding
-from keras_attn.layers.tied_embedding import TiedEmbedding
 from keras_attn.models.hugging_face.architecture.bart_builder import BartBuilder
 
 _WIDTH = 3  # frames that a convolution reads
@@ -33,31 +31,13 @@ class WhisperBuilder(BartBuilder):
         sound = keras.Input((None,), name="sound")
         features = LogMelSpectrogram(name="features", **self._is.sound)(sound)
         target = keras.Input((None,), dtype="int32", name="target")
-        embedding = self._embedding()
+        embedding = self._tied(
+            "embedding", ["decoder.embed_tokens.weight"], "proj_out.weight"
+        )
         memory = self._encoder(self._convolved(features), None)
         hidden = self._decoder(embedding(target), memory, None)
         logits = embedding(hidden, reverse=True)
         return keras.Model([sound, target], logits)
-
-    def _embedding(self):
-        is_, table = self._is, self._table
-        made = TiedEmbedding(
-            is_.target_size,
-            is_.width,
-            tie_weights=is_.tied,
-            embeddings_initializer="zeros",
-            name="embedding",
-        )
-        size = is_.target_size, is_.width
-        names = ["decoder.embed_tokens.weight"]
-        if is_.tied:
-            names.append("proj_out.weight")
-        self._build(made, names, size)
-        if not is_.tied:
-            table.add(
-                "proj_out.weight", made.reverse_embeddings, size, np.transpose
-            )
-        return made
 
     def _convolved(self, x):
         """Two convolutions, the second of which halves the frames."""

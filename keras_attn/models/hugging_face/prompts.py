@@ -1,87 +1,11 @@
-"""What is known of a model of speech: its sound, and its prompts."""
+"""`Prompts`: the tokens that tell a model of speech what to write."""
 
 import re
 from typing import Any
 
-from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
-from keras_attn.models.hugging_face.directory import Directory
-
-_FILE = "preprocessor_config.json"
-_FILES = _FILE, "processor_config.json"
-# Our names of the fields that say how features are computed
-_ARGUMENTS = {
-    "feature_size": "num_mels",
-    "chunk_length": "seconds",
-    "sampling_rate": "sampling_rate",
-    "n_fft": "fft_length",
-    "hop_length": "stride",
-}
-# Fields that say the same again, or what only their call does.
-_WITHOUT_EFFECT = {
-    "feature_extractor_type",
-    "mel_filters",
-    "n_samples",
-    "nb_max_frames",
-    "padding_side",
-    "processor_class",
-    "return_attention_mask",
-}
-_USUAL = {"dither": 0.0, "padding_value": 0.0}
 _SEVERAL = 51_865  # ids of the smallest model of several languages
 _CODE = re.compile(r"<\|[a-z]{2,3}\|>")
 _TASKS = "transcribe", "translate"
-
-
-def sound_of(directory: Directory, configuration) -> dict:
-    """Returns arguments of the `LogMelSpectrogram` of a model.
-
-    Args:
-        directory: The `Directory`. Without a file for it, the features are
-            those of all models of OpenAI.
-        configuration: The `WhisperConfiguration`.
-
-    Raises:
-        ValueError: If the features do not fit the model, or a field that
-            could change them is not known.
-    """
-    fields = _fields(directory)
-    found = {
-        ours: fields.pop(theirs)
-        for theirs, ours in _ARGUMENTS.items()
-        if fields.get(theirs) is not None
-    }
-    found.setdefault("num_mels", configuration.mels)
-    left = {
-        x: y
-        for x, y in fields.items()
-        if x not in _WITHOUT_EFFECT and y not in (None, _USUAL.get(x, False))
-    }
-    if left:
-        raise ValueError(
-            f"A field of `{_FILE}` may change the features of sound, so all "
-            f"must be known. Received: {left!r:.200}. If a field has no "
-            "effect, delete it."
-        )
-    layer = LogMelSpectrogram(**found)
-    frames = layer.cut_at // layer.stride
-    expected = configuration.frames, configuration.mels
-    if (frames, layer.num_mels) != expected:
-        raise ValueError(
-            "The features of sound must be those that the model reads. "
-            f"Received: {frames} frames of {layer.num_mels} by `{_FILE}`, and "
-            f"{expected[0]} of {expected[1]} by `config.json`. Both files must "
-            "be of the same model."
-        )
-    return found
-
-
-def _fields(directory):
-    for name in _FILES:
-        found = directory.json(name)
-        if found is not None:
-            nested = found.get("feature_extractor")
-            return dict(nested if isinstance(nested, dict) else found)
-    return {}
 
 
 class Prompts:
