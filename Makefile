@@ -57,7 +57,7 @@ test-part: $(VENV)/test
 	$(RUN) -m pytest $(SPREAD) $(PART_$(PART)) $(if $(MARKS),-m "$(MARKS)")
 
 # What needs more than Python and make: a browser, Spark with Java, promtool,
-# transformers on PyTorch.
+# transformers on PyTorch, trained models in packages that pip installs.
 # Skips what is missing, and says so.
 test-system: $(VENV)/test
 	$(RUN) -m pytest -m system -rs

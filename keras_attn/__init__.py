@@ -91,7 +91,9 @@ _NEED_TENSORFLOW = {
     "Translation": "decoding.translator",
     "Translations": "decoding.translator",
     "Translator": "decoding.translator",
+    "Word": "decoding.translator",
     "WordPiece": "text",
+    "WordTimes": "decoding.word_times",
     "XLASizes": "decoding.xla_sizes",
 }
 

@@ -36,6 +36,9 @@ Further signatures, chosen by `signatures=`:
 scores `[B, N]`, truncated, unknown, empty, error `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
 length, truncated, unknown, empty, error `[B]` |
+| `words` | sound `[B, samples]`, prefix `[B]` | text, score `[B]`, words, \
+starts, ends, probabilities `[B, T]`, word_count, no_speech, truncated, empty, \
+error `[B]` |
 | `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
 and all inputs of the first `step` |
 | `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \
@@ -47,6 +50,9 @@ In `options`, -1 stands for the search's own value, a seed below zero for a
 new seed, and an empty prefix for none. The other signatures have no seed: a
 search that draws uses a new one for every request, in every process that
 loads the export.
+
+`words` is for translators that have `word_times`: when each word of the best
+text is spoken, in seconds, and the probability that nobody speaks.
 
 `encode`, `step` and `strings` are for clients that run a search of their own.
 `encode` returns the start token, as tokens `[B, 1]`, and the first state.

@@ -101,7 +101,10 @@ def export(
     """
     require_format(format)
     require_verbose(verbose)
-    names = Signatures.names(signatures)
+    times_words = translator.word_times is not None
+    names = Signatures.names(signatures, times_words)
+    if "words" in names:
+        translator.pipeline.require_word_times()
     if jit_compile is None and translator.jit_compile and format != "onnx":
         warn(
             "The translator compiles its search by XLA, this export does not: "

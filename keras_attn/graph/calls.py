@@ -27,8 +27,7 @@ class Call:
         self._args = args
         self._kwargs = kwargs
         self._signature = inspect.signature(layer.call)
-        bound = self._signature.bind(*args, **kwargs)
-        self.arguments = dict(bound.arguments)
+        self.arguments = self.by_name(args, kwargs)
 
     @property
     def input_tensors(self) -> list:
@@ -56,6 +55,10 @@ class Call:
         if takes(self.layer, "training"):
             kwargs = {**kwargs, "training": False}
         return keras.tree.flatten(self.layer(*args, **kwargs))
+
+    def by_name(self, args, kwargs) -> dict:
+        """Returns positional and named arguments by name."""
+        return dict(self._signature.bind(*args, **kwargs).arguments)
 
     def as_called(self, arguments) -> tuple:
         """Splits arguments by name into positional and named arguments.

@@ -17,6 +17,7 @@ from keras import ops
 from keras_attn import arguments
 from keras_attn.backend import take_beams
 from keras_attn.graph.causes import Causes
+from keras_attn.incremental.heads_at_once import HeadsAtOnce
 from keras_attn.incremental.hoisting import hoist
 from keras_attn.incremental.path import Path
 from keras_attn.incremental.proof.comparison import Comparison
@@ -310,6 +311,18 @@ class Incremental:
         position, states = state
         none = keras.tree.map_structure(lambda x: None, position)
         return State(none, self._path.time_axes(states))
+
+    def heads_at_once(self, heads: Sequence[tuple[str, int]]) -> HeadsAtOnce:
+        """Returns what runs whole targets and keeps the weights of heads.
+
+        Args:
+            heads: Pairs of the name of a layer that attends to the source,
+                and the number of one of its heads.
+
+        Raises:
+            ValueError: If there is no such layer or head.
+        """
+        return HeadsAtOnce(self._path, heads)
 
     @property
     def between(self) -> str:

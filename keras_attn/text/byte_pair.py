@@ -143,6 +143,11 @@ class BytePair(Splitter):
                 "",
             )
 
+    @property
+    def contents(self) -> list[bytes]:
+        """The bytes that each token stands for, by its own id."""
+        return list(self._contents)
+
     def split(self, strings):
         found = self._merged(strings)
         flat = found.flat_values

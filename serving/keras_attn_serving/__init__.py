@@ -12,5 +12,7 @@ from keras_attn_serving.wire.results import Result as Result
 from keras_attn_serving.wire.results import RowError as RowError
 from keras_attn_serving.wire.results import ServingError as ServingError
 from keras_attn_serving.wire.results import Token as Token
+from keras_attn_serving.wire.results import Transcript as Transcript
+from keras_attn_serving.wire.results import Word as Word
 
 __version__ = "0.3.0"

@@ -39,6 +39,9 @@ from keras_attn.decoding.translator.sources import FeatureSource
 from keras_attn.decoding.translator.sources import LineSource
 from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.decoding.translator.sources import report_of
+from keras_attn.decoding.translator.spoken import Reader
+from keras_attn.decoding.translator.spoken import Spoken
+from keras_attn.decoding.word_times import WordTimes
 from keras_attn.decoding.xla_sizes import Sized
 from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.text.text import Text
@@ -68,6 +71,7 @@ class Pipeline:
     replace_unknown: bool = False
     sizes: XLASizes | None = None  # for which XLA compiles the search
     shortlist: Shortlist | None = None
+    word_times: WordTimes | None = None
     buckets: int = 1  # most, of like length, which a batch is split into
     # Whether padding changes what the models compute, so that only sources of
     # one length are run together.
@@ -165,6 +169,29 @@ class Pipeline:
             hypotheses=found,
             report=report,
         )
+
+    def words(self, given: tuple, request: dict) -> tuple[Decoded, Spoken]:
+        """Decodes a batch of sounds, and tells when each word is spoken."""
+        decoded = self.decode(given, request)
+        with self.scope():
+            inputs = self.sources.inputs(given)
+            return decoded, self._reader(inputs, decoded.hypotheses)
+
+    @functools.cached_property
+    def _reader(self):
+        times: Any = self.word_times
+        return Reader(self.cut, times, self.target_text, self.sources)
+
+    def require_word_times(self) -> None:
+        """Raises `ValueError` unless words can be timed."""
+        if self.word_times is None:
+            raise ValueError(
+                "Times of words need to know which heads of the model tell "
+                "them. Received: a translator without `word_times`. Pass "
+                "`Translator(..., word_times=WordTimes(heads))`; "
+                "`Translator.from_hugging_face` knows them of Whisper."
+            )
+        assert self._reader  # raises what is wrong with the heads
 
     def _report_prefixes(self, strings, request):
         """Reports which prefixes were cut, and their unknown tokens."""

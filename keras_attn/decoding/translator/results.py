@@ -1,6 +1,7 @@
 """The results of a `Translator`: plain Python and numpy, without padding."""
 
 import dataclasses
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,6 +13,15 @@ from keras_attn.decoding import Hypotheses
 from keras_attn.text.text import Text
 
 _SHOWN = 10  # translations that `repr` shows: they fit on a screen
+
+
+class Word(NamedTuple):
+    """A word of a text that was spoken."""
+
+    text: str
+    start: float  # seconds from the beginning of the sound
+    end: float
+    probability: float  # the mean of its tokens'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +46,10 @@ class Translation:
         default_factory=list, repr=False
     )  # indices of the `tokens` that replaced the model's "<unk>"
     empty: bool = False  # whether the source is empty; the text is made up
+    # The words and their times, of `Translator.words` alone
+    words: list[Word] | None = dataclasses.field(default=None, repr=False)
+    # The probability that nobody speaks; of `Translator.words` alone
+    no_speech: float | None = dataclasses.field(default=None, repr=False)
 
 
 class Translations(Sequence):
@@ -217,6 +231,26 @@ def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
             )
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)
+
+
+def with_words(rows: Iterable[Translation], spoken) -> Iterator[Translation]:
+    """Yields translations with the words of a `Spoken`."""
+    arrays = tf.nest.map_structure(lambda x: x.numpy(), spoken)
+    for i, row in enumerate(rows):
+        count = arrays.counts[i]
+        times = (
+            arrays.starts[i, :count],
+            arrays.ends[i, :count],
+            arrays.probabilities[i, :count],
+        )
+        words = [
+            Word(text, *map(float, numbers))
+            for text, *numbers in zip(
+                strings(arrays.words[i, :count]), *times, strict=True
+            )
+        ]
+        no_speech = float(arrays.no_speech[i])
+        yield dataclasses.replace(row, words=words, no_speech=no_speech)
 
 
 def _replaced(ids, tokens, text):

@@ -16,6 +16,7 @@ import keras
 from keras_attn.decoding import Search
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_files
+from keras_attn.decoding.word_times import WordTimes
 from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.text.files import beside
 from keras_attn.text.files import files_of_sources
@@ -49,6 +50,7 @@ def save(translator, directory: pathlib.Path) -> None:
         "replace_unknown": translator.replace_unknown,
         "shortlist": translator.shortlist is not None,
         "recompute": translator.recompute,
+        "word_times": _written_times(translator.word_times),
     }
     sources, target = translator.pipeline.examples
     with _complete_or_not_at_all(directory) as unfinished:
@@ -170,6 +172,8 @@ def load(
         made = search.from_config(options.pop("search_options"))
     if isinstance(options.get("jit_compile"), dict):
         options["jit_compile"] = XLASizes(**options["jit_compile"])
+    if options.get("word_times"):
+        options["word_times"] = WordTimes(**options["word_times"])
     return options | {
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
@@ -184,6 +188,11 @@ def _written_sizes(jit_compile):
     if isinstance(jit_compile, XLASizes):
         return dataclasses.asdict(jit_compile)
     return jit_compile
+
+
+def _written_times(times):
+    """Returns the argument `word_times` as JSON has it."""
+    return None if times is None else dataclasses.asdict(times)
 
 
 def _written(search: Search) -> tuple[str, dict]:

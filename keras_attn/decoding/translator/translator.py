@@ -37,10 +37,12 @@ from keras_attn.decoding.translator.results import Translation
 from keras_attn.decoding.translator.results import Translations
 from keras_attn.decoding.translator.results import strings
 from keras_attn.decoding.translator.results import translations
+from keras_attn.decoding.translator.results import with_words
 from keras_attn.decoding.translator.stream import Stream
 from keras_attn.decoding.translator.stream import require_streamable
 from keras_attn.decoding.translator.stream import run
 from keras_attn.decoding.translator.targets import read as targets_of
+from keras_attn.decoding.word_times import WordTimes
 from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.models.adopted import Options
 from keras_attn.placement import anywhere
@@ -98,6 +100,7 @@ class Translator:
             names of inputs.
         padding: Token that pads sources, such as `" "`, if a model was
             trained with another than the padding token.
+        word_times: `WordTimes` of a model that reads sound, for `words()`.
 
     Raises:
         ValueError: If a model cannot be cut, or does not fit the texts.
@@ -135,6 +138,7 @@ class Translator:
         output: str | int | None = None,
         pad_to: int | Mapping[str, int] | None = None,
         padding: str | None = None,
+        word_times: WordTimes | None = None,
     ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -203,7 +207,11 @@ class Translator:
             replace_unknown=replace_unknown,
             shortlist=shortlist,
             of_one_length=padding_matters,
+            word_times=word_times,
         )
+        self.word_times = word_times
+        if word_times is not None:
+            self.pipeline.require_word_times()
         if sizes is not None:
             self.pipeline.sizes = self.pipeline.sizes_by_model(sizes)
         self._functions: dict = {}
@@ -343,6 +351,7 @@ class Translator:
             "replace_unknown",
             "shortlist",
             "recompute",
+            "word_times",
         )
         shown |= {name: getattr(self, name) for name in names}
         lines = [f"  {name}={value!r}" for name, value in shown.items()]
@@ -428,12 +437,51 @@ class Translator:
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
         )
-        decode = self._compiled("decode", requests.specs(self.search, request))
+        return self._decoded("decode", rows, request, batch_size)
+
+    def words(
+        self,
+        sources: Any,
+        batch_size: int = 8,
+        prefixes: Sequence[str | None] | None = None,
+        seed: int | Sequence[int] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Translations:
+        """Writes what is said in sounds, and when each word is spoken.
+
+        The translator needs `word_times`, which `from_hugging_face` reads
+        from the files of Whisper. The model reads each text that it wrote
+        once more.
+
+        Args:
+            sources: Array of sounds `(batch, samples)`, padded with zeros.
+            batch_size, prefixes, seed, options: As in a call.
+
+        Returns:
+            `Translations` as a call returns them. In each `words` is a list
+            of `Word`s, and `no_speech` the probability that nobody speaks.
+            The `alternatives` have none.
+
+        Raises:
+            ValueError: If the translator has no `word_times`.
+        """
+        self.pipeline.require_word_times()
+        rows, request = self._read(
+            sources, batch_size, prefixes=prefixes, seed=seed, options=options
+        )
+        return self._decoded("words", rows, request, batch_size)
+
+    def _decoded(self, name, rows, request, batch_size):
+        """Returns the results of a pipeline's function for rows."""
+        run = self._compiled(name, requests.specs(self.search, request))
         found: list = [None] * self.pipeline.sources.count(rows)
         for batch in self._batches(rows, batch_size):
             given = self.pipeline.sources.take(rows, batch)
-            decoded = decode(given, requests.take(request, batch))
+            returned = run(given, requests.take(request, batch))
+            decoded, spoken = returned if name == "words" else (returned, None)
             texts = translations(decoded, self.target_text)
+            if spoken is not None:
+                texts = with_words(texts, spoken)
             for i, row in zip(batch, texts, strict=True):
                 found[i] = row
         return Translations(found)
@@ -762,8 +810,8 @@ class Translator:
                 `model_base_path`.
             version: Number of the version. Defaults to the next one.
             signatures: Names of further signatures, or `"all"`: `"options"`,
-                `"score"`, and `"step"`, which includes `"encode"` and
-                `"strings"`.
+                `"score"`, `"words"` for a translator with `word_times`, and
+                `"step"`, which includes `"encode"` and `"strings"`.
             jit_compile: Whether XLA compiles the search on the server, which
                 then needs a flag: `--xla_cpu_compilation_enabled` or
                 `--xla_gpu_compilation_enabled`. As for the translator,

@@ -10,7 +10,8 @@ from keras_attn.export.tf_saved_model.steps import Steps
 
 PLAIN = ("serving_default", "nbest", "align", "ids")
 STEPS = ("encode", "step", "strings")
-FURTHER = ("options", "score", *STEPS)
+WORDS = "words"
+FURTHER = ("options", "score", *STEPS, WORDS)
 
 _IDS = (
     tf.TensorSpec([None, None], tf.int32, name="ids"),
@@ -41,10 +42,16 @@ class Signatures:
         self._steps = Steps(pipeline, max_rows, longest)
 
     @staticmethod
-    def names(further) -> tuple[str, ...]:
-        """Returns the plain signatures and the further ones requested."""
+    def names(further, times_words=False) -> tuple[str, ...]:
+        """Returns the plain signatures and the further ones requested.
+
+        Args:
+            further: The argument `signatures` of an export.
+            times_words: Whether the translator has `word_times`, without
+                which "all" leaves out `words`.
+        """
         if further == "all":
-            further = FURTHER
+            further = [x for x in FURTHER if times_words or x != WORDS]
         if isinstance(further, str) or set(further) - {*PLAIN, *FURTHER}:
             raise ValueError(
                 '`signatures` must be "all" or a list of some of '
@@ -64,6 +71,8 @@ class Signatures:
             specs = *self.sources, *self._request_specs()
         elif name == "score":
             specs = *self.sources, _TARGET
+        elif name == WORDS:
+            specs = *self.sources, _PREFIX
         elif name in ("step", "strings"):
             return self._steps.specs(name)
         else:
@@ -190,6 +199,37 @@ class Signatures:
             "texts": decoded.texts,
             "scores": scores,
             **decoded.report._asdict(),
+            "error": error,
+        }
+
+    def words(self, *tensors):
+        *given, prefix = tensors
+        given, error = self._checked(tuple(given))
+        error = rows.first(
+            *(
+                x
+                for x in (error, *self._errors_of_prefix(prefix))
+                if x is not None
+            )
+        )
+        prefix = tf.where(rows.is_bad(error), "", prefix)
+        decoded, spoken = self.pipeline.words(given, {"prefix": prefix})
+        found = rows.of_found(decoded.hypotheses)
+        error = rows.first(error, found)
+        bad = rows.is_bad(error)
+        decoded = _emptied(decoded, bad)
+        none = bad[:, None]
+        return {
+            "text": decoded.texts[:, 0],
+            "score": decoded.hypotheses.scores[:, 0],
+            "words": tf.where(none, "", spoken.words),
+            "starts": tf.where(none, 0.0, spoken.starts),
+            "ends": tf.where(none, 0.0, spoken.ends),
+            "probabilities": tf.where(none, 0.0, spoken.probabilities),
+            "word_count": tf.where(bad, 0, spoken.counts),
+            "no_speech": tf.where(bad, 0.0, spoken.no_speech),
+            "truncated": decoded.report.truncated,
+            "empty": decoded.report.empty,
             "error": error,
         }
 

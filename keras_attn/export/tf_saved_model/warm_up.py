@@ -40,6 +40,8 @@ def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
                 spec.name: known.get(spec.name, _example(spec, own))
                 for spec in signatures.specs(name)
             }
+            if name == "words":
+                inputs["prefix"] = tf.constant(["", ""])
             if name == "options":  # -1: the search's own options
                 inputs |= {
                     spec.name: tf.fill([2], tf.cast(-1, spec.dtype))

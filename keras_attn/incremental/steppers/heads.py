@@ -56,7 +56,12 @@ class ProjectedHeads:
     A group of query heads `r` shares a head `h` of keys and values, which are
     kept once. A subclass wraps a layer: it says how the layer projects, and
     what else it does to the scores.
+
+    Attributes:
+        heads: Number of query heads.
     """
+
+    heads: int
 
     def queries(self, x):
         """Returns queries `(batch, time, query heads, dim)`."""
@@ -171,9 +176,9 @@ class ManyHeads(ProjectedHeads):
     def __init__(self, layer):
         self._layer = layer
         if isinstance(layer, layers.GroupQueryAttention):
-            self._width = layer.head_dim
+            self._width, self.heads = layer.head_dim, layer.num_query_heads
         else:
-            self._width = layer.key_dim
+            self._width, self.heads = layer.key_dim, layer.num_heads
 
     def placed(self, x):
         """Marks keys or queries `(batch, time, heads, dim)` with positions."""

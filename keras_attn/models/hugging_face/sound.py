@@ -1,6 +1,8 @@
-"""`sound_of`: how a model of speech turns sound into features."""
+"""How a model of speech reads sound, and tells when words are spoken."""
 
+from keras_attn.decoding.word_times import WordTimes
 from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
+from keras_attn.models.hugging_face.architecture import attention_name
 from keras_attn.models.hugging_face.directory import Directory
 
 _FILE = "preprocessor_config.json"
@@ -67,6 +69,46 @@ def sound_of(directory: Directory, configuration) -> dict:
             "be of the same model."
         )
     return found
+
+
+def word_times_of(fields: dict, configuration) -> WordTimes:
+    """Returns how a model of speech tells when words are spoken.
+
+    Args:
+        fields: Those of speech in a `generation_config.json`. Without
+            `alignment_heads` all heads of the later half of the decoder count,
+            as in OpenAI's code.
+        configuration: The `WhisperConfiguration`, its sound known.
+
+    Raises:
+        ValueError: If the heads are no pairs of a block and a head.
+    """
+    stack = configuration.decoder
+    heads = fields.get("alignment_heads")
+    if heads is None:
+        later = range(stack.blocks // 2, stack.blocks)
+        heads = [(i, n) for i in later for n in range(stack.heads)]
+    if not isinstance(heads, list | tuple) or not all(
+        isinstance(pair, list | tuple)
+        and len(pair) == 2
+        and pair[0] in range(stack.blocks)
+        and pair[1] in range(stack.heads)
+        for pair in heads
+    ):
+        raise ValueError(
+            "`alignment_heads`, in `generation_config.json` or `search`, must "
+            "be a list of pairs of a block of the decoder, below "
+            f"{stack.blocks}, and one of its heads, below {stack.heads}. "
+            f"Received: alignment_heads={heads!r:.200}"
+        )
+    layer = LogMelSpectrogram(**configuration.sound)
+    quiet = fields.get("no_timestamps_token_id")
+    return WordTimes(
+        [(attention_name(i), n) for i, n in heads],
+        samples=2 * layer.stride,  # a convolution halves the frames
+        sampling_rate=layer.sampling_rate,
+        no_speech=None if quiet is None else quiet - 1,
+    )
 
 
 def _fields(directory):

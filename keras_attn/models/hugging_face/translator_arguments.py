@@ -13,6 +13,7 @@ from keras_attn.models.hugging_face.directory import Directory
 from keras_attn.models.hugging_face.generation import Generation
 from keras_attn.models.hugging_face.prompts import Prompts
 from keras_attn.models.hugging_face.sound import sound_of
+from keras_attn.models.hugging_face.sound import word_times_of
 from keras_attn.models.hugging_face.texts import Frame
 from keras_attn.models.hugging_face.texts import Framing
 from keras_attn.models.hugging_face.texts import Texts
@@ -48,11 +49,14 @@ def arguments_of(
             "Received: special_tokens=True and ids=True. Leave out one."
         )
     asked = _Asked(source, target, ids, special_tokens, source_end)
+    more: dict[str, Any] = {}
     reads_sound = isinstance(configuration, WhisperConfiguration)
     if isinstance(configuration, WhisperConfiguration):
         sound = sound_of(files, configuration)
         configuration = dataclasses.replace(configuration, sound=sound)
-        texts = _transcripts(files, configuration, generation, asked)
+        fields = generation.of_speech()
+        texts = _transcripts(files, configuration, generation, fields, asked)
+        more["word_times"] = word_times_of(fields, configuration)
     else:
         texts = _texts(files, configuration, generation, asked)
     checkpoint = Checkpoint(files)
@@ -69,6 +73,7 @@ def arguments_of(
         "source_text": None if reads_sound else texts.source_text(longest),
         "target_text": texts.target_text(longest),
         "search": search,
+        **more,
     }
 
 
@@ -100,7 +105,7 @@ def _texts(files, configuration, generation, asked):
     return Texts.of(sides, frame, told, asked.special_tokens)
 
 
-def _transcripts(files, configuration, generation, asked):
+def _transcripts(files, configuration, generation, fields, asked):
     """Returns the `Texts` of a model that reads sound."""
     if asked.special_tokens:
         raise ValueError(
@@ -117,7 +122,7 @@ def _transcripts(files, configuration, generation, asked):
     size = configuration.target_size
     sides = None if asked.ids else _sides(files, configuration)
     known = sides[0].ids if sides else None
-    prompts = Prompts(generation.of_speech(), known, size)
+    prompts = Prompts(fields, known, size)
     after = prompts.after_start(asked.source, asked.target)
     start, end = configuration.start, configuration.end
     frame = Frame(configuration.pad, end, (start, *after), (), (end,))

@@ -19,6 +19,7 @@ from keras_attn_serving.wire.results import Alignment
 from keras_attn_serving.wire.results import Result
 from keras_attn_serving.wire.results import Signature
 from keras_attn_serving.wire.results import Token
+from keras_attn_serving.wire.results import Transcript
 from keras_attn_serving.wire.results import VersionStatus
 from keras_attn_serving.wire.transport import MAX_ANSWER_BYTES
 from keras_attn_serving.wire.transport import run_now
@@ -168,6 +169,53 @@ class BlockingClient:
         return run_now(
             self._queries.align(
                 texts, model=model, version=version, timeout=timeout
+            )
+        )
+
+    def words(
+        self,
+        sounds: Sequence[Any],
+        prefixes: Sequence[str | None] | None = None,
+        *,
+        model: str | None = None,
+        version: int | str | None = None,
+        timeout: float | None = None,
+    ) -> list[Transcript]:
+        """Runs the signature `words`: what is said in sounds, and when.
+
+        Sounds that are longer than the model reads at once are for
+        `keras_attn_serving.transcribe`.
+
+        Args:
+            sounds: An array of samples for each, floating numbers, at the
+                model's sampling rate. They may have different lengths.
+            prefixes: A string or `None` for each, with which its text begins,
+                such as `"<|fr|><|transcribe|><|notimestamps|>"`.
+            model, version, timeout: Override the client's own.
+
+        Returns:
+            A `Transcript` for each sound.
+
+        Raises:
+            RowError: If some rows cannot be answered.
+            ServingError: If the server cannot be reached or refuses.
+            ValueError: If the model has no such signature, or a sound is no
+                array of samples.
+
+        Example:
+            ```python
+            (found,) = client.words([sound])
+            for word in found.words:
+                print(f"{word.start:.2f} {word.text}")
+            ```
+        """
+        return run_now(
+            self._queries.words(
+                sounds,
+                prefixes,
+                model=model,
+                version=version,
+                timeout=timeout,
             )
         )
 

@@ -14,6 +14,7 @@ import grpc
 from keras_attn_serving.client import greedy
 from keras_attn_serving.client import inputs as given
 from keras_attn_serving.client import row_parts as parts
+from keras_attn_serving.client import spoken
 from keras_attn_serving.client.hints import hint
 from keras_attn_serving.client.retries import Retries
 from keras_attn_serving.wire.deadline import Deadline
@@ -24,6 +25,7 @@ from keras_attn_serving.wire.results import ServingError
 from keras_attn_serving.wire.results import Signature
 from keras_attn_serving.wire.results import TensorSpec
 from keras_attn_serving.wire.results import Token
+from keras_attn_serving.wire.results import Transcript
 from keras_attn_serving.wire.results import VersionStatus
 from keras_attn_serving.wire.transport import Metadata
 from keras_attn_serving.wire.transport import ModelSpec
@@ -181,9 +183,7 @@ class Queries:
             if await self._inputs_of_options(spec, deadline) == before:
                 raise
             result = await ask()
-        errors = enumerate(result.get("error", []))
-        if bad := {row: error for row, error in errors if error}:
-            raise RowError(bad, result)
+        _require_no_error(result)
         return result
 
     async def align(
@@ -243,6 +243,36 @@ class Queries:
                 strict=True,
             )
         ]
+
+    async def words(
+        self,
+        sounds: Sequence[Any],
+        prefixes: Sequence[str | None] | None = None,
+        *,
+        model: str | None = None,
+        version: int | str | None = None,
+        timeout: float | None = None,
+    ) -> list[Transcript]:
+        """As `Client.words`.
+
+        Example:
+            ```python
+            (found,) = await client.words([sound])
+            found.words[0].start
+            ```
+        """
+        deadline = self._deadline(timeout)
+        spec = self._spec(model, version)
+        _, signatures = await self._metadata(spec, deadline)
+        result = await self.predict(
+            spoken.request(sounds, prefixes, signatures),
+            spoken.NAME,
+            model=model,
+            version=version,
+            timeout=deadline.left(),
+        )
+        _require_no_error(result)
+        return spoken.transcripts(result)
 
     async def stream(
         self,
@@ -442,3 +472,10 @@ class Queries:
                 )
             self._options[spec] = signatures["options"].inputs
         return self._options[spec]
+
+
+def _require_no_error(result):
+    """Raises `RowError` if some rows could not be answered."""
+    errors = enumerate(result.get("error", []))
+    if bad := {row: error for row, error in errors if error}:
+        raise RowError(bad, result)

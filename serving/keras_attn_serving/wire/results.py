@@ -63,6 +63,35 @@ class Alignment(NamedTuple):
     empty: bool = False
 
 
+class Word(NamedTuple):
+    """A word of a text that was spoken."""
+
+    text: str
+    start: float  # seconds from the beginning of the sound
+    end: float
+    probability: float  # the mean of its tokens'
+
+
+class Transcript(NamedTuple):
+    """What is said in a sound, from the signature `words`.
+
+    Attributes:
+        text: The text.
+        score: Its score.
+        words: Its `Word`s with their times.
+        no_speech: The probability that nobody speaks.
+        truncated: Whether the sound was cut at the longest that is read.
+        empty: Whether there is no sound, so that the model made up the text.
+    """
+
+    text: str
+    score: float
+    words: list[Word]
+    no_speech: float
+    truncated: bool = False
+    empty: bool = False
+
+
 class Token(NamedTuple):
     """A token of a stream."""
 

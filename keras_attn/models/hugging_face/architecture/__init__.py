@@ -1,5 +1,8 @@
 """The models: what `config.json` says of them, and their layers and weights."""
 
+from keras_attn.models.hugging_face.architecture.bart_builder import (
+    attention_name as attention_name,
+)
 from keras_attn.models.hugging_face.architecture.families import build as build
 from keras_attn.models.hugging_face.architecture.families import (
     configuration_of as configuration_of,

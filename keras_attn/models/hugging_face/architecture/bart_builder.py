@@ -29,6 +29,11 @@ _EPSILON = 1e-5  # PyTorch's
 _SKIPPED = 2  # Rows of a table of positions that BART does not use
 
 
+def attention_name(block: int) -> str:
+    """Returns the name of a decoder block's layer that reads the source."""
+    return f"decoder_{block}_attention"
+
+
 class BartBuilder:
     """Makes the layers of a model, and notes where their weights are.
 
@@ -146,7 +151,7 @@ class BartBuilder:
                 x,
                 lambda q, layer: layer(q, memory, value_mask=real),
                 heads,
-                f"{name}_attention",
+                attention_name(i),
                 f"{theirs}.encoder_attn",
             )
             x = self._forward(x, self._is.decoder.inner, name, theirs)

@@ -1,0 +1,99 @@
+"""`WordTimes`: which heads of a model of speech tell when a word is spoken."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from keras_attn import arguments
+from keras_attn.decoding.time_warping import entries
+from keras_attn.decoding.time_warping import median_filtered
+
+
+@dataclasses.dataclass(frozen=True)
+class WordTimes:
+    """How a model of speech tells when each word is spoken.
+
+    Some heads of its attention to the sound follow what is spoken. Their
+    weights are standardized over the tokens, smoothed by a median filter and
+    averaged; dynamic time warping then finds the time of each token, as in
+    OpenAI's code of Whisper.
+
+    Args:
+        heads: Pairs of the name of a layer that attends to the sound, and the
+            number of one of its heads.
+        samples: Samples of sound for each column of the weights.
+        sampling_rate: Samples per second.
+        median: Columns of the median filter, an odd number; 1 for none.
+        no_speech: Id of the token that the model writes first where nobody
+            speaks, or `None`. Its probability becomes `no_speech`.
+        before: Ids that stand between the prompt and the text where a text is
+            timed, such as that of `<|notimestamps|>` for a translator that
+            writes timestamps.
+
+    References:
+        - [Radford et al., 2022](https://arxiv.org/abs/2212.04356)
+
+    Raises:
+        ValueError: If an argument is invalid.
+
+    Example:
+        >>> times = keras_attn.WordTimes([("decoder_1_attention", 0)])
+        >>> times.seconds  # of a column
+        0.02
+    """
+
+    heads: Sequence[tuple[str, int]]
+    samples: int = 320
+    sampling_rate: int = 16_000
+    median: int = 7
+    no_speech: int | None = None
+    before: Sequence[int] = ()
+
+    def __post_init__(self):
+        heads = tuple((name, number) for name, number in self.heads)
+        object.__setattr__(self, "heads", heads)
+        object.__setattr__(self, "before", tuple(self.before))
+        for name in ("samples", "sampling_rate", "median"):
+            arguments.positive(getattr(self, name), name)
+        if not heads or self.median % 2 == 0:
+            raise ValueError(
+                "`WordTimes` needs one head at least, and an odd `median`. "
+                f"Received: {self}"
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a column."""
+        return self.samples / self.sampling_rate
+
+    def columns(self, sound) -> tf.Tensor:
+        """Returns how many columns of each row `(batch, samples)` are sound.
+
+        What follows the last sample that is not 0 is padding.
+        """
+        places = tf.range(1, tf.shape(sound)[1] + 1)
+        last = tf.where(sound != 0, places, 0)
+        return tf.reduce_max(last, axis=1) // self.samples
+
+    def starts(self, weights, columns, first) -> tf.Tensor:
+        """Returns when tokens begin, in seconds.
+
+        Args:
+            weights: Those of the heads for one row, `(heads, time, source)`.
+                The last position has read the whole text.
+            columns: Number of columns that are sound, a scalar.
+            first: Number of the position that writes the first token of the
+                text.
+
+        Returns:
+            float32 `(tokens + 1,)`; the last is the end of the text.
+        """
+        columns = tf.clip_by_value(columns, 1, tf.shape(weights)[2])
+        weights = weights[:, :, :columns]
+        weights /= tf.reduce_sum(weights, axis=2, keepdims=True)
+        mean, variance = tf.nn.moments(weights, [1], keepdims=True)
+        weights = tf.math.divide_no_nan(weights - mean, tf.sqrt(variance))
+        weights = median_filtered(weights, self.median)
+        found = entries(tf.reduce_mean(weights, axis=0)[first:-1])
+        return tf.cast(found, tf.float32) * self.seconds

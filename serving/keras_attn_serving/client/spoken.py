@@ -1,0 +1,93 @@
+"""Requests and answers of the signature `words`."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attn_serving.wire.results import Result
+from keras_attn_serving.wire.results import Signature
+from keras_attn_serving.wire.results import Transcript
+from keras_attn_serving.wire.results import Word
+
+NAME = "words"
+
+
+def request(
+    sounds: Sequence[Any],
+    prefixes: Sequence[str | None] | None,
+    signatures: Mapping[str, Signature],
+) -> dict[str, np.ndarray]:
+    """Returns the inputs of `words` for sounds of any lengths.
+
+    Args:
+        sounds: An array of samples for each.
+        prefixes: A string or `None` for each, or `None` for none.
+        signatures: Those of the model.
+
+    Raises:
+        ValueError: If the model has no such signature, or takes no sound; if
+            a sound is no array of samples.
+    """
+    if NAME not in signatures:
+        raise ValueError(
+            f"`words` needs the signature `{NAME}`. Received: a model with "
+            f"{list(signatures)}. Export a translator of speech by "
+            f"`translator.export(directory, signatures=['{NAME}'])`."
+        )
+    wanted = signatures[NAME].inputs
+    (name,) = {*wanted} - {"prefix", "lengths"}
+    rows = [_samples(x) for x in sounds]
+    longest = max(map(len, rows), default=0)
+    batch = np.zeros((len(rows), longest), wanted[name].dtype)
+    for row, samples in zip(batch, rows, strict=True):
+        row[: len(samples)] = samples
+    if isinstance(prefixes, str | bytes) or (
+        prefixes is not None and len(prefixes) != len(rows)
+    ):
+        raise ValueError(
+            "`prefixes` must be a list with a string, or None, for each "
+            f"sound. Received: prefixes={prefixes!r:.80} for {len(rows)}."
+        )
+    texts = [x or "" for x in prefixes or [None] * len(rows)]
+    arrays = {name: batch, "prefix": np.array(texts, object)}
+    if "lengths" in wanted:
+        arrays["lengths"] = np.array([len(x) for x in rows], "int32")
+    return arrays
+
+
+def _samples(sound):
+    array = np.asarray(sound)
+    if array.ndim != 1 or array.dtype.kind != "f":
+        raise ValueError(
+            "A sound must be an array of samples, floating numbers from -1 to "
+            f"1. Received: an array of {array.dtype}, shape {array.shape}. For "
+            "one sound pass a list of one; of several channels pass the mean, "
+            "`sound.mean(axis=channels)`; divide samples of 16 bits by 32768."
+        )
+    return array
+
+
+def transcripts(result: Result) -> list[Transcript]:
+    """Returns the rows of an answer, without padding."""
+    return [
+        Transcript(
+            result["text"][i],
+            float(result["score"][i]),
+            [
+                Word(text, float(start), float(end), float(probability))
+                for text, start, end, probability in zip(
+                    result["words"][i][:count],
+                    result["starts"][i],
+                    result["ends"][i],
+                    result["probabilities"][i],
+                    strict=False,
+                )
+            ],
+            float(result["no_speech"][i]),
+            bool(result["truncated"][i]),
+            bool(result["empty"][i]),
+        )
+        for i, count in enumerate(result["word_count"])
+    ]

@@ -1,0 +1,223 @@
+"""Times of words of a Whisper, by the weights that Hugging Face's class gives.
+
+The reference finds times from these weights as OpenAI's code does, in numpy.
+"""
+
+import json
+import shutil
+import unicodedata
+
+import keras
+import numpy as np
+import pytest
+from decoding.test_time_warping import warped
+from models.test_hugging_face_whisper import FOLDER
+from models.test_hugging_face_whisper import read
+from support.lazily import ask
+from support.sounds import batch
+from support.sounds import sounds
+
+import keras_attn
+
+SECONDS = 0.02
+SAID = FOLDER / "english/said"
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return read("english")
+
+
+@pytest.fixture(scope="module")
+def sound():
+    return batch(sounds())
+
+
+@pytest.fixture(scope="module")
+def found(translator, sound):
+    return translator.words(sound)
+
+
+def token_starts(weights, columns):
+    """Where each token begins, in columns, and where the text ends."""
+    weights = weights[:, :, : max(1, columns)].astype("float64")
+    weights /= weights.sum(axis=2, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        weights -= weights.mean(axis=1, keepdims=True)
+        weights = np.nan_to_num(weights / weights.std(axis=1, keepdims=True))
+    if weights.shape[2] > 3:
+        around = np.pad(weights, [(0, 0), (0, 0), (3, 3)], "reflect")
+        windows = np.lib.stride_tricks.sliding_window_view(around, 7, axis=2)
+        weights = np.median(windows, axis=3)
+    return warped(weights.mean(axis=0)[1:-1])  # two start tokens
+
+
+def is_mark(piece):
+    return all(unicodedata.category(x)[0] in "PZ" for x in piece)
+
+
+def expected_words(translator, i):
+    """The words of a row as the reference finds them: by spaces."""
+    arrays = np.load(SAID / "attentions.npz")
+    text = translator.target_text
+    row = np.load(SAID / "arrays.npz")["beam"][i]
+    ids = [x for x in row.tolist()[2:] if x != text.special.end]
+    length = sounds()[i]
+    columns = (np.flatnonzero(length).max(initial=-1) + 1) // 320
+    starts = token_starts(arrays[f"weights_{i}"], columns)
+    logp = arrays[f"logp_{i}"][1:]
+    words: list = []
+    for n, piece in enumerate(text.splitter.contents[x] for x in ids):
+        if piece.startswith(b" ") or not words:
+            words.append([b"", []])
+        words[-1][0] += piece
+        words[-1][1].append(n)
+    found = []
+    for spelled, tokens in words:
+        spelled = spelled.decode("utf-8", "replace").strip()
+        shown = {n: text.splitter.contents[ids[n]].decode() for n in tokens}
+        solid = [n for n in tokens if not is_mark(shown[n])] or tokens
+        first, last = solid[0], solid[-1]
+        if spelled:
+            times = starts[first] * SECONDS, starts[last + 1] * SECONDS
+            mean = np.exp(logp[first : last + 1]).mean()
+            found.append((spelled, *times, mean))
+    return found, float(arrays[f"no_speech_{i}"])
+
+
+def test_words_and_times_of_the_reference(translator, found):
+    for i, row in enumerate(found):
+        words, no_speech = expected_words(translator, i)
+        assert [x.text for x in row.words] == [x for x, *_ in words]
+        np.testing.assert_allclose(
+            [x[1:] for x in row.words], [x[1:] for x in words], atol=1e-4
+        )
+        np.testing.assert_allclose(row.no_speech, no_speech, atol=1e-5)
+    assert sum(len(x.words) for x in found) > 5
+
+
+def test_the_rest_is_that_of_a_call(translator, sound, found):
+    called = translator(sound)
+    assert found.text == called.text
+    assert called[0].words is None and called[0].no_speech is None
+    np.testing.assert_array_equal(found.scores, called.scores)
+
+
+def test_a_row_alone_has_the_same_times(translator, sound, found):
+    for i in (1, 3):
+        samples = sounds()[i]
+        (alone,) = translator.words(samples[None])
+        assert [x.text for x in alone.words] == [x.text for x in found[i].words]
+        np.testing.assert_allclose(
+            [x[1:] for x in alone.words],
+            [x[1:] for x in found[i].words],
+            atol=1e-4,
+        )
+
+
+@pytest.mark.full
+def test_a_prompt_by_prefix_is_no_word(sound):
+    told = read("languages", target="en")
+    asked = read("languages", source=None, search={"max_length": 23})
+    prompt = "<|fr|><|translate|><|notimestamps|>"
+    found = asked.words(sound, prefixes=[prompt] * len(sound))
+    for row, expected in zip(found, told.words(sound), strict=True):
+        assert [x[:3] for x in row.words] == [x[:3] for x in expected.words]
+
+
+def test_saved_and_loaded(translator, tmp_path, sound, found):
+    translator.save(tmp_path)
+    again = keras_attn.Translator.load(tmp_path)
+    assert again.word_times == translator.word_times
+    assert again.words(sound)[0].words == found[0].words
+
+
+def test_tensorflow_serving(translator, tmp_path, sound, found):
+    folder = translator.export(tmp_path, lengths=True, signatures=["words"])
+    given = {
+        "sound": sound,
+        "lengths": np.array([len(x) for x in sounds()], "int32"),
+        "prefix": np.array([b""] * len(sound), object),
+    }
+    (answer,) = ask([(str(folder), "words", given, "c")])
+    for i, row in enumerate(found):
+        count = answer["word_count"][i]
+        words = [x.decode() for x in answer["words"][i, :count]]
+        assert words == [x.text for x in row.words]
+        for name, place in (("starts", 1), ("ends", 2), ("probabilities", 3)):
+            np.testing.assert_allclose(
+                answer[name][i, :count],
+                [x[place] for x in row.words],
+                atol=1e-4,
+            )
+        np.testing.assert_allclose(
+            answer["no_speech"][i], row.no_speech, atol=1e-5
+        )
+        assert not answer["error"][i]
+
+
+def test_all_heads_of_the_later_half_without_a_list(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(FOLDER / "english", folder)
+    path = folder / "generation_config.json"
+    fields = json.loads(path.read_text())
+    del fields["alignment_heads"]
+    path.write_text(json.dumps(fields))
+    times = keras_attn.Translator.from_hugging_face(folder).word_times
+    assert times.heads == tuple(("decoder_0_attention", i) for i in range(4))
+
+
+REFUSED = {
+    "a head too many": ({"alignment_heads": [[0, 4]]}, "below 1, and one of"),
+    "no pairs": ({"alignment_heads": [0, 1]}, "a list of pairs"),
+    "none": ({"alignment_heads": []}, "one head at least"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_heads(case):
+    search, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        read("english", search=search)
+
+
+def test_refusals(translator, sound):
+    model, text = translator.model, translator.target_text
+    plain = keras_attn.Translator(model, None, text, translator.search)
+    with pytest.raises(ValueError, match="without `word_times`"):
+        plain.words(sound)
+    for heads, message in {
+        (("features", 0),): "of several heads that attend",
+        (("decoder_0_attention", 9),): "the heads 0 to 3",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            keras_attn.Translator(
+                model,
+                None,
+                text,
+                translator.search,
+                word_times=keras_attn.WordTimes(heads),
+            )
+    with pytest.raises(ValueError, match="an odd `median`"):
+        keras_attn.WordTimes([("a", 0)], median=4)
+    with pytest.raises(ValueError, match="at least 1"):
+        keras_attn.WordTimes([("a", 0)], samples=0)
+
+
+def test_models_of_text_have_no_times():
+    text = keras_attn.Text.from_lines(["ab"], split="characters")
+    source = keras.Input((None,), dtype="int32")
+    target = keras.Input((None,), dtype="int32")
+    embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
+    hidden = keras.layers.MultiHeadAttention(2, 4, name="heads")(
+        keras.layers.GRU(8, return_sequences=True)(embed(target)),
+        embed(source),
+    )
+    model = keras.Model([source, target], keras.layers.Dense(text.size)(hidden))
+    times = keras_attn.WordTimes([("heads", 0)])
+    with pytest.raises(ValueError, match="that reads sound"):
+        keras_attn.Translator(model, text, text, word_times=times)
+    search = keras_attn.GreedySearch(max_length=5)
+    both = [model, keras.models.clone_model(model)]
+    with pytest.raises(ValueError, match="2 models"):
+        keras_attn.Translator(both, text, text, search, word_times=times)
