@@ -93,7 +93,7 @@ def test_words_and_times_of_the_reference(translator, found):
             [x[1:] for x in row.words], [x[1:] for x in words], atol=1e-4
         )
         np.testing.assert_allclose(row.no_speech, no_speech, atol=1e-5)
-    assert sum(len(x.words) for x in found) > 5
+    assert sum(len(x.words) for x in found) >= 5
 
 
 def test_the_rest_is_that_of_a_call(translator, sound, found):

@@ -1,0 +1,255 @@
+"""`transcribe`: sound of any length, window by window.
+
+It needs only what answers for one window: `Client.words`, or the method
+`words` of a `keras_attn.Translator`.
+"""
+
+import math
+import statistics
+import zlib
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_attn_serving.wire.results import Word
+
+_ENDS = ".?!…。！？"  # of sentences
+_QUOTES = "\"'”’»)]"  # which may follow one
+_PAUSE = 1.0  # seconds of silence between two segments
+_LONGEST = 80  # characters of a segment, two lines of a subtitle
+_SLOW = 0.7  # seconds of a slow word
+_CUT = 0.5  # seconds before the end of a window in which a word may be cut
+_LEAST = 1.0  # seconds by which the next window is later
+# A window whose words are less probable than this, or whose text is so much
+# longer than its compressed form, may be silence: thresholds of OpenAI's code.
+_PROBABLE = math.exp(-1)
+_REPETITIVE = 2.4
+
+
+class Segment(NamedTuple):
+    """A sentence of a sound, or a part of a long one.
+
+    Attributes:
+        text: The text.
+        start, end: Seconds from the beginning of the sound.
+        words: The words, objects with `text`, `start`, `end` and
+            `probability`.
+    """
+
+    text: str
+    start: float
+    end: float
+    words: list[Word]
+
+
+def transcribe(
+    answer: Callable[..., Sequence[Any]],
+    sound: Any,
+    prefix: str | None = None,
+    *,
+    rate: int = 16_000,
+    seconds: float = 30.0,
+    no_speech: float = 0.6,
+) -> Iterator[Segment]:
+    """Yields what is said in a sound of any length, as it is found.
+
+    The sound is read in windows. Where more follows, the next window begins
+    after the last sentence, or in the longest pause, of the later half, so
+    that no word is cut. Windows without speech are skipped, and pauses between
+    sentences belong to no word. Memory is that of one window, and of one
+    block.
+
+    Args:
+        answer: What answers for one window: the method `words` of a `Client`
+            or `RestClient`, or of a `keras_attn.Translator`.
+        sound: Array of samples of one channel; floating numbers from -1 to 1,
+            or signed integers as in a file. Or an iterable of such arrays,
+            one after the other, for a sound that does not fit into memory.
+        prefix: What each text begins with, such as `"<|fr|><|transcribe|>
+            <|notimestamps|>"` without the space.
+        rate: Samples per second, those of the model.
+        seconds: Length of a window, which the model reads at once.
+        no_speech: Probability that nobody speaks, above which a window is
+            skipped if its words are improbable or repeat each other.
+
+    Yields:
+        `Segment`s in order.
+
+    Raises:
+        ValueError: If the sound is empty, has several channels, or numbers
+            that are not finite.
+
+    Example:
+        ```python
+        for segment in transcribe(client.words, sound):
+            print(f"{segment.start:7.2f} {segment.text}")
+        ```
+    """
+    windows = _Windows(sound, rate)
+    at, size = 0, round(seconds * rate)
+    while True:
+        samples, last = windows.take(at, size)
+        words: list[Word] = []
+        if samples.any():
+            prefixes = None if prefix is None else [prefix]
+            (found,) = answer(samples[None], prefixes=prefixes)
+            if not _is_silence(found, no_speech):
+                words = _without_pauses(found.words)
+        length = len(samples) / rate
+        kept = len(words) if last else _whole(words, length)
+        if kept:
+            yield from _segments(found.text, words[:kept], at / rate)
+        if last:
+            return
+        at += max(1, round(_next(words, kept, length) * rate))
+
+
+class _Windows:
+    """Windows of a sound, each no earlier than the one before."""
+
+    def __init__(self, sound, rate):
+        if isinstance(sound, np.ndarray) or hasattr(sound, "__array__"):
+            array = np.asarray(sound)
+            _require_samples(array)
+            step = 30 * rate
+            sound = (array[i : i + step] for i in range(0, len(array), step))
+        elif not isinstance(sound, Iterable) or isinstance(sound, str | bytes):
+            raise ValueError(
+                "`sound` must be an array of samples, or an iterable of such "
+                f"arrays. Received: {sound!r:.80} (of type "
+                f"{type(sound).__name__}). Read the file first, for example "
+                "by `soundfile.read(path)`."
+            )
+        self._blocks = iter(sound)
+        self._rate = rate
+        self._first = 0  # number of the first sample that is kept
+        self._kept = np.zeros(0, "float32")
+
+    def take(self, first, count):
+        """Returns samples, and whether no others follow."""
+        self._kept = self._kept[first - self._first :]
+        self._first = first
+        parts, have, ended = [self._kept], len(self._kept), False
+        while have <= count:
+            block = next(self._blocks, None)
+            if block is None:
+                ended = True
+                break
+            parts.append(self._read(np.asarray(block), first + have))
+            have += len(parts[-1])
+        self._kept = np.concatenate(parts)
+        if not len(self._kept) and not first:
+            raise ValueError(
+                "A sound must have samples. Received: none. Is the file empty?"
+            )
+        return self._kept[:count], ended and have <= count
+
+    def _read(self, block, first):
+        _require_samples(block)
+        if block.dtype.kind == "i":
+            block = block / -float(np.iinfo(block.dtype).min)
+        bad = ~np.isfinite(block)
+        if bad.any():
+            seconds = (first + int(bad.argmax())) / self._rate
+            raise ValueError(
+                "The samples of a sound must be finite. Received: "
+                f"{block[bad][0]} at {seconds:.3f} s. `numpy.nan_to_num` "
+                "replaces such samples by silence."
+            )
+        return block.astype("float32")
+
+
+def _require_samples(array):
+    if array.ndim != 1 or array.dtype.kind not in "fi":
+        raise ValueError(
+            "A sound must be an array of samples of one channel, floating or "
+            f"signed integer numbers. Received: an array of {array.dtype}, "
+            f"shape {array.shape}. Of several channels pass the mean, "
+            "`sound.mean(axis=channels)`."
+        )
+
+
+def _without_pauses(words):
+    """Returns words without the pause before or after a sentence.
+
+    The time of a pause belongs to the word beside it. As in OpenAI's code, a
+    word there takes at most twice the usual time.
+    """
+    took = [x.end - x.start for x in words if x.end > x.start]
+    most = 2 * min(_SLOW, statistics.median(took or [_SLOW]))
+    found = []
+    for i, word in enumerate(words):
+        if word.end - word.start > most:
+            if not i or _ends_sentence(words[i - 1]):
+                word = word._replace(start=word.end - most)
+            elif _ends_sentence(word):
+                word = word._replace(end=word.start + most)
+        found.append(word)
+    return found
+
+
+def _is_silence(found, no_speech):
+    if found.empty or not found.words:
+        return True
+    if found.no_speech <= no_speech:
+        return False
+    mean = sum(x.probability for x in found.words) / len(found.words)
+    text = found.text.encode()
+    return mean < _PROBABLE or len(text) > _REPETITIVE * len(
+        zlib.compress(text)
+    )
+
+
+def _whole(words, length):
+    """Returns how many words of a window are kept if more sound follows."""
+    later = [i for i, x in enumerate(words, start=1) if x.end >= length / 2]
+    for i in reversed(later):
+        before = words[i - 1]
+        if _ends_sentence(before) and before.end <= length - _CUT:
+            return i
+    pauses = {i: words[i].start - words[i - 1].end for i in later[:-1]}
+    if pauses:
+        return max(pauses, key=lambda i: (pauses[i], i))
+    is_cut = len(words) > 1 and words[-1].end > length - _CUT
+    return len(words) - is_cut
+
+
+def _next(words, kept, length):
+    """Returns where the next window begins, in seconds of this one."""
+    if not kept:
+        return length
+    end = words[kept - 1].end
+    if kept < len(words):
+        end = (end + words[kept].start) / 2
+    return max(end, _LEAST)
+
+
+def _ends_sentence(word):
+    return word.text.rstrip(_QUOTES)[-1:] in set(_ENDS)
+
+
+def _segments(text, words, begin):
+    """Yields the segments of words, whose times get later by `begin`."""
+    group: list[Word] = []
+    at = first = 0
+    for i, word in enumerate(words):
+        if not group:
+            first = max(at, text.find(word.text, at))
+        at = max(at, text.find(word.text, at)) + len(word.text)
+        moved = word._replace(start=word.start + begin, end=word.end + begin)
+        group.append(moved)
+        following = words[i + 1] if i + 1 < len(words) else None
+        if (
+            following is None
+            or _ends_sentence(word)
+            or following.start - word.end > _PAUSE
+            or at + 1 + len(following.text) - first > _LONGEST
+        ):
+            shown = text[first:at].strip()
+            yield Segment(shown, group[0].start, group[-1].end, group)
+            group = []
