@@ -78,6 +78,7 @@ _NEED_TENSORFLOW = {
     "Bytes": "text",
     "GreedySearch": "decoding",
     "IntegerIds": "text",
+    "LanguagePrompt": "decoding.language_prompt",
     "pairs": "training.batches",
     "rank_correlation": "viewing.saliency",
     "saliency": "viewing.saliency",

@@ -37,8 +37,8 @@ scores `[B, N]`, truncated, unknown, empty, error `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
 length, truncated, unknown, empty, error `[B]` |
 | `words` | sound `[B, samples]`, prefix `[B]` | text, score `[B]`, words, \
-starts, ends, probabilities `[B, T]`, word_count, no_speech, truncated, empty, \
-error `[B]` |
+starts, ends, probabilities `[B, T]`, word_count, no_speech, prompt, \
+truncated, empty, error `[B]` |
 | `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
 and all inputs of the first `step` |
 | `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \
@@ -52,7 +52,8 @@ search that draws uses a new one for every request, in every process that
 loads the export.
 
 `words` is for translators that have `word_times`: when each word of the best
-text is spoken, in seconds, and the probability that nobody speaks.
+text is spoken, in seconds; the probability that nobody speaks; and the tokens
+before the text, a prefix that tells a later request the same language and task.
 
 `encode`, `step` and `strings` are for clients that run a search of their own.
 `encode` returns the start token, as tokens `[B, 1]`, and the first state.

@@ -136,6 +136,13 @@ def export(
             "XLA cannot compile a search with a shortlist, whose number of "
             "tokens varies. Received: jit_compile=True. Leave it out."
         )
+    if "step" in names and translator.language_prompt is not None:
+        raise ValueError(
+            "The signature `step` begins with the start tokens alone, so it "
+            "cannot find the language. Received: a translator with a "
+            "`language_prompt`. Name the language, "
+            "`from_hugging_face(directory, source=...)`, or leave `step` out."
+        )
     if "step" in names:
         require_rules(translator.search)
     require_stored(weights)

@@ -65,7 +65,7 @@ class HeadsAtOnce:
         Returns:
             Logits `(batch, time, vocabulary)`, and weights `(batch, heads,
             time, source)` in float32, of the layers in the order in which
-            the heads name them first.
+            the heads name them first; `None` without heads.
         """
         pairs = zip(self._path.border, border, strict=True)
         border = {id(x): value for x, value in pairs}
@@ -91,5 +91,7 @@ class HeadsAtOnce:
 
         values = self._path.at_once(border, [target], watch)
         logits = values[id(self._path.outputs[0])]
+        if not found:
+            return logits, None
         weights = ops.concatenate([found[x] for x in self._numbers], axis=1)
         return logits, weights

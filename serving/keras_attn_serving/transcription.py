@@ -70,8 +70,9 @@ def transcribe(
         sound: Array of samples of one channel; floating numbers from -1 to 1,
             or signed integers as in a file. Or an iterable of such arrays,
             one after the other, for a sound that does not fit into memory.
-        prefix: What each text begins with, such as `"<|fr|><|transcribe|>
-            <|notimestamps|>"` without the space.
+        prefix: What each text begins with, such as Whisper's tokens of a
+            language and a task. By default a model of several languages finds
+            them in the first window with speech.
         rate: Samples per second, those of the model.
         seconds: Length of a window, which the model reads at once.
         no_speech: Probability that nobody speaks, above which a window is
@@ -100,6 +101,7 @@ def transcribe(
             (found,) = answer(samples[None], prefixes=prefixes)
             if not _is_silence(found, no_speech):
                 words = _without_pauses(found.words)
+                prefix = prefix or found.prompt or None
         length = len(samples) / rate
         kept = len(words) if last else _whole(words, length)
         if kept:

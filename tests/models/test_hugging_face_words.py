@@ -118,7 +118,7 @@ def test_a_row_alone_has_the_same_times(translator, sound, found):
 @pytest.mark.full
 def test_a_prompt_by_prefix_is_no_word(sound):
     told = read("languages", target="en")
-    asked = read("languages", source=None, search={"max_length": 23})
+    asked = read("languages", source=None)
     prompt = "<|fr|><|translate|><|notimestamps|>"
     found = asked.words(sound, prefixes=[prompt] * len(sound))
     for row, expected in zip(found, told.words(sound), strict=True):
@@ -221,3 +221,116 @@ def test_models_of_text_have_no_times():
     both = [model, keras.models.clone_model(model)]
     with pytest.raises(ValueError, match="2 models"):
         keras_attn.Translator(both, text, text, search, word_times=times)
+
+
+PROMPT = "<|en|><|transcribe|><|notimestamps|>"
+
+
+@pytest.mark.full
+def test_the_language_is_found(tmp_path, sound):
+    theirs = np.load(FOLDER / "languages/said/detected.npz")
+    for name, search in {"beam": {}, "greedy": {"num_beams": 1}}.items():
+        translator = read("languages", source=None, search=search)
+        end = translator.target_text.special.end
+        found = translator.decode_ids(sound)
+        for i, row in enumerate(theirs[name][:, 4:]):
+            length = int(found.lengths[i, 0])
+            assert found.tokens[i, 0, :length].numpy().tolist() == [
+                *row[:length]
+            ]
+            assert {*row[length:]} <= {end}
+    told = read("languages", source="en", search=search)
+    found = translator.words(sound)
+    assert found.text == told(sound).text
+    assert [x.prompt for x in found] == [PROMPT] * len(sound)
+    streamed = "".join(x.text for x in translator.stream(sound[0]))
+    assert streamed == found[0].text
+    french = read("languages", source="fr", search=search)
+    english = read("languages", source="fr", target="en", search=search)
+    other, task = PROMPT.replace("en", "fr"), "<|translate|>"
+    mixed = translator.words(
+        sound[[0, 1, 0, 0, 0]],
+        prefixes=[other, None, "<|fr|>", other + "ab", f"<|fr|>{task}"],
+    )
+    assert [x.prompt for x in mixed] == [
+        *(other, PROMPT, other, other),
+        other.replace("<|transcribe|>", task),
+    ]
+    assert mixed.text == [
+        french(sound[:1]).text[0],
+        found.text[1],
+        french(sound[:1]).text[0],
+        french(sound[:1], prefixes=["ab"]).text[0],
+        english(sound[:1]).text[0],
+    ]
+    translator.save(tmp_path / "saved")
+    again = keras_attn.Translator.load(tmp_path / "saved")
+    assert again(sound).text == found.text
+
+
+@pytest.mark.full
+def test_the_most_probable_language_of_each_row(sound):
+    translator = read("languages", source=None, search={"num_beams": 1})
+    model, text = translator.model, translator.target_text
+    start = np.full((len(sound), 1), text.special.start[0])
+    logits = np.array(model([sound, start]))[:, 0]
+    languages = [5, 9, 60, 80, 101]
+    expected = [languages[i] for i in logits[:, languages].argmax(axis=1)]
+    prompt = keras_attn.LanguagePrompt(languages, after=[7])
+    found = keras_attn.Translator(
+        model,
+        None,
+        text,
+        translator.search,
+        word_times=translator.word_times,
+        language_prompt=prompt,
+    ).words(sound)
+    assert [x.prompt for x in found] == [
+        text.tokens[i] + text.tokens[7] for i in expected
+    ]
+
+
+@pytest.mark.full
+def test_the_language_is_found_on_a_server(tmp_path, sound):
+    translator = read("languages", source=None, search={"num_beams": 1})
+    expected = translator.words(sound)
+    folder = str(
+        translator.export(
+            tmp_path, lengths=True, signatures=["words", "options"]
+        )
+    )
+    sources = {
+        "sound": sound,
+        "lengths": np.array([len(x) for x in sounds()], "int32"),
+    }
+    none = {"prefix": np.array([b""] * len(sound), object)}
+    options = {
+        name: np.full(len(sound), -1, dtype.as_numpy_dtype)
+        for name, dtype in translator.search.request_options.items()
+    }
+    answers = ask(
+        [
+            (folder, "serving_default", sources, "c"),
+            (folder, "words", sources | none, "c"),
+            (folder, "options", sources | none | options, "c"),
+        ]
+    )
+    for found in answers:
+        assert [x.decode() for x in found["text"]] == expected.text
+    assert {x.decode() for x in answers[1]["prompt"]} == {PROMPT}
+    with pytest.raises(ValueError, match="cannot find the language"):
+        translator.export(tmp_path, lengths=True, signatures=["step"])
+
+
+def test_refused_prompts(translator):
+    model, text = translator.model, translator.target_text
+    with pytest.raises(ValueError, match="`languages` of a"):
+        keras_attn.LanguagePrompt([], [5])
+    for prompt, message in {
+        keras_attn.LanguagePrompt([text.size], [5]): "ids of the target text",
+        keras_attn.LanguagePrompt([5], [6] * 20): "a model of 24 places",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            keras_attn.Translator(
+                model, None, text, translator.search, language_prompt=prompt
+            )

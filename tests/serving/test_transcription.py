@@ -175,6 +175,20 @@ def test_the_prefix_is_passed_on():
     assert asked == [None, ["<|fr|>"]]
 
 
+def test_the_language_is_found_once():
+    asked = []
+
+    def answer(sounds, prefixes):
+        asked.append(prefixes)
+        said = [Word("a.", 6.0, 6.5, 0.9)] if len(asked) > 1 else []
+        return [Transcript("a.", 0.0, said, 0.0, f"<|{len(asked)}|>")]
+
+    sound = np.ones(3000, "float32")
+    found = [*transcribe(answer, sound, rate=RATE, seconds=SECONDS)]
+    assert asked[:2] == [None, None] and len(found) == len(asked) - 1
+    assert {*map(tuple, asked[2:])} == {("<|2|>",)}
+
+
 @pytest.mark.parametrize(
     "sound, message",
     [

@@ -16,8 +16,8 @@ class CutModel(StepModel):
         cut: `Incremental` or `Ensemble`.
         encoded: Result of its `encode()`.
         rows: Number of sources.
-        start_tokens: The target's start tokens. `start` reads all but the
-            last.
+        start_tokens: The target's start tokens, each an id or ids `(rows,)`.
+            `start` reads all but the last.
         most_steps: Most steps, those of the start tokens counted.
         nowhere: Number of columns of the alignments of a model without
             attention, which are zeros.
@@ -65,7 +65,8 @@ class CutModel(StepModel):
             more = len(self._read_first) if places else 0
             state = buffers.with_room(state, places + more)
         for token in self._read_first:
-            tokens = tf.fill([self.rows, beams], token)
+            token = tf.reshape(token, [-1, 1])
+            tokens = tf.broadcast_to(token, [self.rows, beams])
             _, _, state = self._cut.step(tokens, state, self._encoded)
         return state
 
@@ -91,7 +92,12 @@ class CutModel(StepModel):
 
     def take_rows(self, rows):
         encoded = rows_of(self._encoded, rows, self.rows)
-        return self._with(self._cut, encoded, tf.size(rows))
+        model = self._with(self._cut, encoded, tf.size(rows))
+        model._read_first = [
+            tf.gather(x, rows) if tf.is_tensor(x) else x
+            for x in self._read_first
+        ]
+        return model
 
     def _with(self, cut, encoded, rows=None):
         model = copy.copy(self)

@@ -27,6 +27,7 @@ from keras_attn.decoding import Search
 from keras_attn.decoding import SearchInput
 from keras_attn.decoding.batching import MOST
 from keras_attn.decoding.batching import Buckets
+from keras_attn.decoding.language_prompt import LanguagePrompt
 from keras_attn.decoding.loop import Loop
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.cut_model import CutModel
@@ -72,6 +73,7 @@ class Pipeline:
     sizes: XLASizes | None = None  # for which XLA compiles the search
     shortlist: Shortlist | None = None
     word_times: WordTimes | None = None
+    language_prompt: LanguagePrompt | None = None
     buckets: int = 1  # most, of like length, which a batch is split into
     # Whether padding changes what the models compute, so that only sources of
     # one length are run together.
@@ -92,7 +94,9 @@ class Pipeline:
     @property
     def steps(self) -> int:
         """Most steps of a decoder: of all start tokens and of a search."""
-        return self.search.max_length + len(self.special.start) - 1
+        prompt = self.language_prompt
+        more = 0 if prompt is None else prompt.length
+        return self.search.max_length + len(self.special.start) - 1 + more
 
     def with_texts(self, source_text=None, target_text=None):
         """Returns this pipeline with texts that read vocabulary files."""
@@ -136,8 +140,9 @@ class Pipeline:
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs)
         strings, request = request.get("prefix"), self.with_ids(request)
-        if strings is not None:
+        if strings is not None and strings.dtype == tf.string:
             report = report.beside(self._report_prefixes(strings, request))
+        request = self.prompted(inputs, request)
         found = self.search_inputs(inputs, request)
         source_tokens, source_lengths = self.sources.tokens(
             given, found.columns, tf.shape(found.alignments)[3]
@@ -172,10 +177,19 @@ class Pipeline:
 
     def words(self, given: tuple, request: dict) -> tuple[Decoded, Spoken]:
         """Decodes a batch of sounds, and tells when each word is spoken."""
+        inputs = self.sources.inputs(given)
+        if self.language_prompt is None:
+            begun = tf.zeros([tf.shape(inputs[0])[0], 0], tf.int32)
+        else:
+            request = self.prompted(inputs, self.with_ids(request))
+            last = [[0, 0], [0, 1]]
+            begun = tf.pad(
+                request["begun"], last, constant_values=self._start_token
+            )
         decoded = self.decode(given, request)
         with self.scope():
-            inputs = self.sources.inputs(given)
-            return decoded, self._reader(inputs, decoded.hypotheses)
+            found = decoded.hypotheses
+            return decoded, self._reader(inputs, begun, found)
 
     @functools.cached_property
     def _reader(self):
@@ -205,7 +219,7 @@ class Pipeline:
 
     def with_ids(self, request: dict) -> dict:
         """Returns a request with its prefixes as ids `(batch, length)`."""
-        if "prefix" not in request:
+        if "prefix" not in request or request["prefix"].dtype != tf.string:
             return request
         ids = self.target_text.ids(request["prefix"], end=False)
         return {**request, "prefix": ids}
@@ -217,6 +231,7 @@ class Pipeline:
             inputs: The model's inputs but the last.
             request: The result of `with_ids()`.
         """
+        request = self.prompted(inputs, request)
         if self.search.draws and "seed" not in request:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
@@ -229,6 +244,39 @@ class Pipeline:
         return self._sized.run(
             compiled, plain, inputs, request, self.sources.attended
         )
+
+    def prompted(self, inputs: tuple, request: dict) -> dict:
+        """Returns a request with what each row's target begins with, `begun`.
+
+        Args:
+            inputs: The model's inputs but the last.
+            request: The result of `with_ids()`.
+        """
+        prompt, pad = self.language_prompt, self.special.pad
+        if prompt is None or "begun" in request:
+            return request
+        rows = tf.shape(inputs[0])[0]
+        given = request.get("prefix")
+        if given is None:
+            given = tf.zeros([rows, 0], tf.int32)
+        count, given = prompt.told(given, self.special.prompt_tokens, pad)
+        languages = tf.cond(
+            tf.reduce_all(count > 0),
+            lambda: tf.fill([rows], prompt.languages[0]),
+            lambda: self._languages(inputs),
+        )
+        begun, rest = prompt.completed(given, count, languages)
+        request = {**request, "begun": begun}
+        return request | {"prefix": rest} if "prefix" in request else request
+
+    def _languages(self, inputs):
+        """Returns the most probable language of each row."""
+        prompt: Any = self.language_prompt
+        with self.scope(), without_gradients():
+            reader = self.cut.heads_at_once(())
+            begun = tf.tile([self.special.start], [tf.shape(inputs[0])[0], 1])
+            logits, _ = reader(reader.encode(inputs), begun)
+            return prompt.best(logits[:, -1])
 
     @property
     def _sized(self):
@@ -320,6 +368,9 @@ class Pipeline:
             specs = {}
             if "prefix" in request:
                 specs["prefix"] = tf.TensorSpec([None, None], tf.int32)
+            if "begun" in request:
+                count = request["begun"].shape[1]
+                specs["begun"] = tf.TensorSpec([None, count], tf.int32)
             if "seed" in request:
                 specs["seed"] = tf.TensorSpec([None], tf.int32)
             if "options" in request:
@@ -341,7 +392,7 @@ class Pipeline:
 
     def decode_ids(self, inputs: tuple) -> Hypotheses:
         """Decodes the model's source inputs in a caller's graph."""
-        if self.of_one_length:
+        if self.of_one_length or self.language_prompt is not None:
             return self.search_inputs(inputs, {})
         if self.sizes is None:
             return self.decode_inputs(inputs, {})
@@ -411,12 +462,13 @@ class Pipeline:
         if attended is not None:
             nowhere = tf.shape(inputs[attended])[1]
         rows = tf.shape(inputs[0])[0]
-        model = self.step_model(encoded, rows, nowhere=nowhere)
+        begun = request.get("begun")
+        model = self.step_model(encoded, rows, begun, nowhere=nowhere)
         if hoists:
             model = model.hoisted(compiled)
         found = SearchInput(
             model=model,
-            start_token=self.special.start[-1],
+            start_token=self._start_token,
             end_token=self.special.end,
             forbidden=(*self.special.never_written, *self.forbidden),
             source_mask=self.cut.source_mask(encoded),
@@ -457,10 +509,27 @@ class Pipeline:
             records_end=self.for_onnx,
         )
 
-    def step_model(self, encoded, rows, **options) -> CutModel:
-        """Returns the models on encoded sources; options as for `CutModel`."""
-        start = self.special.start
+    def step_model(self, encoded, rows, begun=None, **options) -> CutModel:
+        """Returns the models on encoded sources.
+
+        Args:
+            encoded: What the cut model made of them.
+            rows: Number of sources.
+            begun: Ids `(batch, n)` that follow the start tokens, the last of
+                a `LanguagePrompt` left out, or `None`.
+            **options: As for `CutModel`.
+        """
+        start: tuple = self.special.start
+        if begun is not None:
+            start = *start, *tf.unstack(begun, axis=1), self._start_token
         return CutModel(self.cut, encoded, rows, start, self.steps, **options)
+
+    @property
+    def _start_token(self):
+        """The last token that is read before the first one is written."""
+        if self.language_prompt is None:
+            return self.special.start[-1]
+        return self.language_prompt.after[-1]
 
     def width(self, inputs, encoded):
         """Returns the number of columns of the alignments."""

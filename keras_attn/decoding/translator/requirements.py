@@ -273,3 +273,26 @@ def forbidden_ids(forbidden, text) -> tuple[int, ...]:
 
 def _spec(x):
     return tuple(x.shape), x.dtype
+
+
+def require_promptable(prompt, cut, target_text, search) -> None:
+    """Raises `ValueError` unless targets can begin with a `LanguagePrompt`."""
+    if not hasattr(cut, "heads_at_once"):
+        raise ValueError(
+            "`language_prompt` needs a translator of one model. Received: "
+            f"{len(cut.models)} models."
+        )
+    ids = (*prompt.languages, *prompt.after)
+    if min(ids) < 0 or max(ids) >= target_text.size:
+        raise ValueError(
+            "`language_prompt` must have ids of the target text, from 0 to "
+            f"{target_text.size - 1}. Received: {prompt}"
+        )
+    more = len(target_text.special.start) + prompt.length - 1
+    if cut.longest is not None and search.max_length + more > cut.longest:
+        raise ValueError(
+            "`language_prompt` takes places of the model's longest target. "
+            f"Received: max_length={search.max_length} of the search, with "
+            f"{more} tokens before, and a model of {cut.longest} places. Use "
+            f"a search with max_length={cut.longest - more}."
+        )

@@ -50,6 +50,9 @@ class Translation:
     words: list[Word] | None = dataclasses.field(default=None, repr=False)
     # The probability that nobody speaks; of `Translator.words` alone
     no_speech: float | None = dataclasses.field(default=None, repr=False)
+    # The tokens before the text, joined: a prefix that says the same, such as
+    # of the language that was found; of `Translator.words` alone
+    prompt: str | None = dataclasses.field(default=None, repr=False)
 
 
 class Translations(Sequence):
@@ -249,8 +252,12 @@ def with_words(rows: Iterable[Translation], spoken) -> Iterator[Translation]:
                 strings(arrays.words[i, :count]), *times, strict=True
             )
         ]
-        no_speech = float(arrays.no_speech[i])
-        yield dataclasses.replace(row, words=words, no_speech=no_speech)
+        yield dataclasses.replace(
+            row,
+            words=words,
+            no_speech=float(arrays.no_speech[i]),
+            prompt=strings(arrays.prompts)[i],
+        )
 
 
 def _replaced(ids, tokens, text):

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from keras_attn.decoding import Search
+from keras_attn.decoding.language_prompt import LanguagePrompt
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_files
 from keras_attn.decoding.word_times import WordTimes
@@ -50,7 +51,8 @@ def save(translator, directory: pathlib.Path) -> None:
         "replace_unknown": translator.replace_unknown,
         "shortlist": translator.shortlist is not None,
         "recompute": translator.recompute,
-        "word_times": _written_times(translator.word_times),
+        "word_times": _fields(translator.word_times),
+        "language_prompt": _fields(translator.language_prompt),
     }
     sources, target = translator.pipeline.examples
     with _complete_or_not_at_all(directory) as unfinished:
@@ -172,8 +174,12 @@ def load(
         made = search.from_config(options.pop("search_options"))
     if isinstance(options.get("jit_compile"), dict):
         options["jit_compile"] = XLASizes(**options["jit_compile"])
-    if options.get("word_times"):
-        options["word_times"] = WordTimes(**options["word_times"])
+    for name, kind in (
+        ("word_times", WordTimes),
+        ("language_prompt", LanguagePrompt),
+    ):
+        if options.get(name):
+            options[name] = kind(**options[name])
     return options | {
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
@@ -190,9 +196,9 @@ def _written_sizes(jit_compile):
     return jit_compile
 
 
-def _written_times(times):
-    """Returns the argument `word_times` as JSON has it."""
-    return None if times is None else dataclasses.asdict(times)
+def _fields(given):
+    """Returns the fields of a dataclass, as JSON has them, or None."""
+    return None if given is None else dataclasses.asdict(given)
 
 
 def _written(search: Search) -> tuple[str, dict]:

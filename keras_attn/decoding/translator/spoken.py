@@ -20,6 +20,7 @@ class Spoken(NamedTuple):
     probabilities: tf.Tensor  # (batch, words), float32
     counts: tf.Tensor  # (batch,), int32
     no_speech: tf.Tensor  # (batch,), float32, the probability of silence
+    prompts: tf.Tensor  # (batch,), strings: the tokens before the text
 
 
 class Reader:
@@ -51,17 +52,18 @@ class Reader:
                 f"samples)`. Received: one that reads {list(specs)}."
             )
         self._times, self._special = times, text.special
-        self._longest = cut.longest
+        self._text, self._longest = text, cut.longest
         self._heads = cut.heads_at_once(times.heads)
         self._groups = WordGroups(text)
         usual = {*text.special.of_text(text.size)}
         self._is_text = [i in usual for i in range(text.size)]
 
-    def __call__(self, inputs: tuple, found) -> Spoken:
+    def __call__(self, inputs: tuple, begun, found) -> Spoken:
         """Reads the best hypotheses.
 
         Args:
             inputs: The model's source inputs.
+            begun: Ids `(batch, n)` that followed the start tokens.
             found: The `Hypotheses`.
         """
         with without_gradients():
@@ -71,15 +73,15 @@ class Reader:
             most = tf.shape(ids)[1]
 
             def row(given):
-                border, columns, ids, length = given
+                border, begun, columns, ids, length = given
                 border = [x[None] for x in border]
-                read = self._row(border, columns, ids[:length])
+                read = self._row(border, begun, columns, ids[:length])
                 return tf.nest.map_structure(lambda x: _padded(x, most), read)
 
             some = tf.TensorSpec([None], tf.float32)
             return tf.map_fn(
                 row,
-                (border, columns, ids, lengths),
+                (border, begun, columns, ids, lengths),
                 fn_output_signature=Spoken(
                     words=tf.TensorSpec([None], tf.string),
                     starts=some,
@@ -87,19 +89,20 @@ class Reader:
                     probabilities=some,
                     counts=tf.TensorSpec([], tf.int32),
                     no_speech=tf.TensorSpec([], tf.float32),
+                    prompts=tf.TensorSpec([], tf.string),
                 ),
             )
 
-    def _row(self, border, columns, ids):
+    def _row(self, border, begun, columns, ids):
         ids = tf.boolean_mask(ids, ids != self._special.end)
         is_text = tf.gather(tf.constant(self._is_text), ids)
         written = tf.boolean_mask(ids, is_text)
-        # What a prefix wrote before the text
-        prompt = tf.cumsum(tf.cast(is_text, tf.int32)) == 0
+        leads = tf.cumsum(tf.cast(is_text, tf.int32)) == 0
+        prompt = tf.concat([begun, tf.boolean_mask(ids, leads)], axis=0)
         begun = tf.concat(
             [
                 self._special.start,
-                tf.boolean_mask(ids, prompt),
+                prompt,
                 tf.constant(self._times.before, tf.int32),
             ],
             axis=0,
@@ -128,6 +131,7 @@ class Reader:
             probabilities=total / length,
             counts=tf.size(words.text),
             no_speech=no_speech,
+            prompts=tf.strings.reduce_join(self._text.lookup(prompt)),
         )
 
 

@@ -21,6 +21,7 @@ from keras_attn.caller import without_warnings_of_keras
 from keras_attn.decoding import Hypotheses
 from keras_attn.decoding import Search
 from keras_attn.decoding import batching
+from keras_attn.decoding.language_prompt import LanguagePrompt
 from keras_attn.decoding.search_trial import try_search
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_trial
@@ -101,6 +102,8 @@ class Translator:
         padding: Token that pads sources, such as `" "`, if a model was
             trained with another than the padding token.
         word_times: `WordTimes` of a model that reads sound, for `words()`.
+        language_prompt: `LanguagePrompt`, with which a target begins where a
+            request has no prefix.
 
     Raises:
         ValueError: If a model cannot be cut, or does not fit the texts.
@@ -139,6 +142,7 @@ class Translator:
         pad_to: int | Mapping[str, int] | None = None,
         padding: str | None = None,
         word_times: WordTimes | None = None,
+        language_prompt: LanguagePrompt | None = None,
     ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -208,8 +212,13 @@ class Translator:
             shortlist=shortlist,
             of_one_length=padding_matters,
             word_times=word_times,
+            language_prompt=language_prompt,
         )
-        self.word_times = word_times
+        self.word_times, self.language_prompt = word_times, language_prompt
+        if language_prompt is not None:
+            requirements.require_promptable(
+                language_prompt, cut, target_text, self.search
+            )
         if word_times is not None:
             self.pipeline.require_word_times()
         if sizes is not None:
@@ -352,6 +361,7 @@ class Translator:
             "shortlist",
             "recompute",
             "word_times",
+            "language_prompt",
         )
         shown |= {name: getattr(self, name) for name in names}
         lines = [f"  {name}={value!r}" for name, value in shown.items()]

@@ -228,6 +228,7 @@ class Signatures:
             "probabilities": tf.where(none, 0.0, spoken.probabilities),
             "word_count": tf.where(bad, 0, spoken.counts),
             "no_speech": tf.where(bad, 0.0, spoken.no_speech),
+            "prompt": tf.where(bad, "", spoken.prompts),
             "truncated": decoded.report.truncated,
             "empty": decoded.report.empty,
             "error": error,

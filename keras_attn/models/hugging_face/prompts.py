@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from keras_attn.decoding.language_prompt import LanguagePrompt
+
 _SEVERAL = 51_865  # ids of the smallest model of several languages
 _CODE = re.compile(r"<\|[a-z]{2,3}\|>")
 _TASKS = "transcribe", "translate"
@@ -67,6 +69,24 @@ class Prompts:
         return (language, self._id(f"<|{task}|>", "target", target)) + (
             self._quiet()
         )
+
+    def found(self, source) -> LanguagePrompt | None:
+        """Returns how the language is found in the sound.
+
+        Args:
+            source: As for `after_start()`.
+
+        Returns:
+            `None` if this tells the language, or the model has one, or its
+            languages are not known.
+        """
+        transcribe = self._ids.get(f"<|{_TASKS[0]}|>")
+        ids = [i for x, i in self._ids.items() if _CODE.fullmatch(x)]
+        if not self._several or source is not None:
+            return None
+        if not ids or transcribe is None:
+            return None
+        return LanguagePrompt(sorted(ids), (transcribe, *self._quiet()))
 
     def _quiet(self):
         found = self._ids.get("<|notimestamps|>")

@@ -50,12 +50,16 @@ def arguments_of(
         )
     asked = _Asked(source, target, ids, special_tokens, source_end)
     more: dict[str, Any] = {}
+    prompt = None
     reads_sound = isinstance(configuration, WhisperConfiguration)
     if isinstance(configuration, WhisperConfiguration):
         sound = sound_of(files, configuration)
         configuration = dataclasses.replace(configuration, sound=sound)
         fields = generation.of_speech()
-        texts = _transcripts(files, configuration, generation, fields, asked)
+        texts, prompt = _transcripts(
+            files, configuration, generation, fields, asked
+        )
+        more["language_prompt"] = prompt
         more["word_times"] = word_times_of(fields, configuration)
     else:
         texts = _texts(files, configuration, generation, asked)
@@ -64,9 +68,13 @@ def arguments_of(
     begun = texts.special.start
     longest = configuration.longest
     if search is None or given is not None:
-        can_write = None if longest is None else longest - len(begun) + 1
+        read_first = len(begun) + (0 if prompt is None else prompt.length)
+        can_write = None if longest is None else longest - read_first + 1
         search = generation.search(
-            begun, configuration.end, can_write, of_speech=reads_sound
+            begun,
+            configuration.end,
+            can_write,
+            of_speech=reads_sound,
         )
     return {
         "model": model,
@@ -106,7 +114,7 @@ def _texts(files, configuration, generation, asked):
 
 
 def _transcripts(files, configuration, generation, fields, asked):
-    """Returns the `Texts` of a model that reads sound."""
+    """Returns the `Texts` of a model that reads sound, and its prompt."""
     if asked.special_tokens:
         raise ValueError(
             "`special_tokens` is for sources of text. Received: "
@@ -124,11 +132,13 @@ def _transcripts(files, configuration, generation, fields, asked):
     known = sides[0].ids if sides else None
     prompts = Prompts(fields, known, size)
     after = prompts.after_start(asked.source, asked.target)
+    found = prompts.found(asked.source)
     start, end = configuration.start, configuration.end
     frame = Frame(configuration.pad, end, (start, *after), (), (end,))
     if sides is None:
-        return Texts.as_numbers(frame, configuration.family, (size, size))
-    return Texts.of(sides, frame, (False, False), False)
+        numbers = Texts.as_numbers(frame, configuration.family, (size, size))
+        return numbers, found
+    return Texts.of(sides, frame, (False, False), False), found
 
 
 def _require_ids(configuration, forced):

@@ -86,6 +86,7 @@ def transcripts(result: Result) -> list[Transcript]:
                 )
             ],
             float(result["no_speech"][i]),
+            result["prompt"][i],
             bool(result["truncated"][i]),
             bool(result["empty"][i]),
         )

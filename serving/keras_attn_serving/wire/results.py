@@ -80,6 +80,8 @@ class Transcript(NamedTuple):
         score: Its score.
         words: Its `Word`s with their times.
         no_speech: The probability that nobody speaks.
+        prompt: The tokens before the text: a prefix that tells a later
+            request the same language and task.
         truncated: Whether the sound was cut at the longest that is read.
         empty: Whether there is no sound, so that the model made up the text.
     """
@@ -88,6 +90,7 @@ class Transcript(NamedTuple):
     score: float
     words: list[Word]
     no_speech: float
+    prompt: str = ""
     truncated: bool = False
     empty: bool = False
 
