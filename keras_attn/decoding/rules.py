@@ -21,6 +21,8 @@ from keras_attn.decoding.hypotheses import gather
 from keras_attn.decoding.options import Option
 from keras_attn.decoding.options import is_fixed
 
+_MANY = 8  # penalties
+
 
 class Written(NamedTuple):
     """The hypotheses so far, as a rule sees them."""
@@ -447,6 +449,7 @@ class Rules:
         penalties = [
             x for rule in self._rules for x in _penalties(rule, written, raw)
         ]
+        free: Any = None
         if self.prefix is not None:
             logits, allowed = self.prefix.force(
                 raw,
@@ -456,7 +459,13 @@ class Rules:
             )
             here, _ = self.prefix.at(written.time)
             free = tf.cast(~here, tf.float32)
+        penalties, always = _without_many(penalties, size_of(raw))
+        if free is not None:
             penalties = [(token, x * free) for token, x in penalties]
+        if always is not None:
+            if free is not None:
+                always *= free[:, None, None]
+            allowed = (logits if allowed is None else allowed) + always
         return Ruled(raw, logits, allowed, penalties)
 
     def update(self, tokens, states: tuple, parents=None) -> tuple:
@@ -522,6 +531,21 @@ def _penalties(rule, written, logits):
                 f"excluded. Received: {token!r}. Leave it out."
             )
     return pairs
+
+
+def _without_many(pairs, size):
+    """Returns the penalties that may change, and one tensor of the others.
+
+    A few penalties are cheaper as pairs; there is no tensor then.
+    """
+    fixed = [(i, x) for i, x in pairs if not tf.is_tensor(x)]
+    if len(fixed) <= _MANY or not isinstance(size, int):
+        return pairs, None
+    always = np.zeros(size, "float32")
+    for i, x in fixed:
+        always[i] += x
+    others = [(i, x) for i, x in pairs if tf.is_tensor(x)]
+    return others, tf.constant(always)
 
 
 def _alike(before, after):

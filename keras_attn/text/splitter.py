@@ -84,6 +84,14 @@ class Splitter(tf.Module):
     draws = False
     assets: tuple[str, ...] = ()
 
+    def __setattr__(self, name, value):
+        if _is_plain(value):
+            # TensorFlow would wrap it, to track what it holds. For a large
+            # vocabulary this takes seconds.
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def split(self, strings) -> tf.RaggedTensor:
         """Splits strings into pieces.
 
@@ -156,3 +164,12 @@ class Splitter(tf.Module):
     def joins(self) -> bool:
         """Whether the splitter can join pieces."""
         return self.separator is not None or self.writes("join")
+
+
+def _is_plain(value):
+    """Returns whether a value holds strings and numbers, nothing to track."""
+    if isinstance(value, dict):
+        return _is_plain([*value]) and _is_plain([*value.values()])
+    if isinstance(value, (list, tuple)):
+        return {*map(type, value)} <= {str, bytes, int, float}
+    return False

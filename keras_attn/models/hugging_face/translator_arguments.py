@@ -165,10 +165,11 @@ def _sides(files, configuration):
     """Returns the tokens of source and target, as many as the model has ids."""
     source, target = read(files, configuration.family)
     _require_padding(source, configuration)
-    return (
-        source.of_size(configuration.source_size),
-        target.of_size(configuration.target_size),
-    )
+    sizes = configuration.source_size, configuration.target_size
+    if source is target and len({*sizes}) == 1:
+        source = source.of_size(sizes[0])
+        return source, source  # whose splitter is made once
+    return source.of_size(sizes[0]), target.of_size(sizes[1])
 
 
 def _require_padding(source, configuration):

@@ -1,6 +1,7 @@
 """`Tokens`: a vocabulary, and how text is split into it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from keras_attn.text.byte_pair import BytePair
@@ -71,7 +72,7 @@ class Tokens:
             ),
         )
 
-    @property
+    @functools.cached_property
     def ids(self) -> dict[str, int]:
         """The ids of the tokens."""
         return {x: i for i, x in enumerate(self.names)}
