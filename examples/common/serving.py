@@ -14,10 +14,10 @@ def serve(folder: Path, port: int):
 
 
 @contextmanager
-def running_server(folder: Path):
+def running_server(folder: Path, *flags: str):
     """Runs a server on a free port, and yields its address once it answers."""
     with subprocess.Popen(
-        _command(folder, port=0), stdout=subprocess.PIPE, text=True
+        [*_command(folder, port=0), *flags], stdout=subprocess.PIPE, text=True
     ) as server:
         try:
             ready = server.stdout.readline()  # "serving model ... at HOST:PORT"

@@ -46,6 +46,7 @@ def cmudict(pronounce):
         (PROGRAM.with_name("live.py"), 120),
         (PROGRAM.with_name("adopt.py"), 120),
         (PROGRAM.with_name("pretrained.py"), 200),
+        (PROGRAM.with_name("transcribe.py"), 190),
         (PROGRAM.with_name("tutorial.py"), 210),
     ],
     ids=lambda value: getattr(value, "stem", None),

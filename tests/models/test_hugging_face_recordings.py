@@ -6,6 +6,7 @@ CTranslate2's leave out the end and are normalized over the tokens that are not
 suppressed.
 """
 
+import difflib
 import json
 import math
 import os
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
-from keras_attn_serving.server import Loading
+from keras_attn_serving import transcribe
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
 from keras_attn_serving.server.limits import Limits
@@ -77,8 +78,8 @@ def sounds(data):
 
 
 @pytest.fixture(scope="module")
-def expected(installed, data, sounds, tmp_path_factory):
-    """The texts of CTranslate2, by name."""
+def oracle(installed, data, sounds, tmp_path_factory):
+    """What CTranslate2 writes, by name: texts and words."""
     packages = installed("oracle", PACKAGES)
     path = tmp_path_factory.mktemp("sounds") / "sounds.npz"
     np.savez(path, **sounds)
@@ -91,8 +92,14 @@ def expected(installed, data, sounds, tmp_path_factory):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
-    assert "Ever tried. Ever failed." in found["beckett"]
+    assert "Ever tried. Ever failed." in found["beckett"]["text"]
     return found
+
+
+@pytest.fixture(scope="module")
+def expected(oracle):
+    """The texts of CTranslate2, by name."""
+    return {name: x["text"] for name, x in oracle.items()}
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +112,7 @@ def translator(data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(translator, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whisper")
-    return translator.export(folder, lengths=True)
+    return translator.export(folder, lengths=True, signatures=["words"])
 
 
 def model_of(data):
@@ -150,14 +157,40 @@ def test_tensorflow_serving_writes_the_texts(exported, sounds, expected):
     assert [x.decode() for x in found["text"]] == [*expected.values()]
 
 
-def test_a_server_writes_the_texts(exported, sounds, expected):
+def require_near(words, expected):
+    """Nine of ten words have the oracle's times, within two columns."""
+    assert [x.text for x in words] == [text for text, *_ in expected]
+    found = np.array([x[1:3] for x in words])
+    near = np.abs(found - [times for _, *times in expected]) < 0.0401
+    assert near.all(axis=1).mean() >= 0.9
+
+
+def test_words_have_the_times(translator, sounds, oracle):
+    for name, sound in sounds.items():
+        (found,) = translator.words(sound[None])
+        require_near(found.words, oracle[name]["words"])
+        assert found.text == oracle[name]["text"] and found.no_speech < 0.2
+
+
+def test_long_sound_in_windows(translator, sounds, expected):
+    names = "endgame_nagg_nell", "beckett"
+    whole = np.concatenate([sounds[x] for x in names])
+    blocks = (whole[i : i + RATE] for i in range(0, len(whole), RATE))
+    segments = [*transcribe(translator.words, blocks)]
+    text = " ".join(x.text for x in segments)
+    apart = " ".join(expected[x].strip() for x in names)
+    alike = difflib.SequenceMatcher(None, text.split(), apart.split()).ratio()
+    assert alike > 0.9
+    starts = [y.start for x in segments for y in x.words]
+    assert starts == sorted(starts) and starts[-1] > 36
+
+
+def test_a_server_writes_the_texts(exported, sounds, oracle, expected):
     server = Server(
         exported.parent,
         "whisper",
         port=0,
         rest=Rest(),
-        # Its requests are silence, of which the model writes for two minutes.
-        loading=Loading(warm_up=False),
         limits=Limits(elements=60 * RATE),
     )
     with server:
@@ -169,6 +202,8 @@ def test_a_server_writes_the_texts(exported, sounds, expected):
                 for name, sound in sounds.items():
                     found = client.predict(joined({name: sound}))
                     assert list(found["text"]) == [expected[name]]
+                (found,) = client.words([sounds["beckett"]])
+                require_near(found.words, oracle["beckett"]["words"])
 
 
 def test_xla_writes_the_texts(translator, sounds, expected):

@@ -21,6 +21,8 @@ import tomllib
 from typing import NamedTuple
 
 import pytest
+import soundfile
+from support.sounds import sounds
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDERS = "keras_attn", "examples", "tests/benchmarks", "serving"
@@ -259,6 +261,9 @@ def test_a_snippet_runs_alone(snippet, tmp_path, capsys, monkeypatch):
     # In the place of a download, a tiny model of random weights
     marian = ROOT / "tests" / "fixtures" / "hugging_face" / "marian"
     (tmp_path / "opus-mt-en-fr").symlink_to(marian)
+    whisper = ROOT / "tests" / "fixtures" / "whisper" / "languages"
+    (tmp_path / "whisper-tiny").symlink_to(whisper)
+    soundfile.write(tmp_path / "speech.wav", sounds()[1], 16_000)
     run(snippet, {"__name__": "snippet"})
     require_printed(snippet, capsys.readouterr().out)
 

@@ -360,10 +360,11 @@ class Translator:
             "replace_unknown",
             "shortlist",
             "recompute",
-            "word_times",
-            "language_prompt",
         )
         shown |= {name: getattr(self, name) for name in names}
+        for name in ("word_times", "language_prompt"):
+            if getattr(self, name) is not None:
+                shown[name] = getattr(self, name)
         lines = [f"  {name}={value!r}" for name, value in shown.items()]
         return "\n".join([f"<{type(self).__name__}", *lines]) + ">"
 

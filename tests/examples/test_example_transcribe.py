@@ -1,0 +1,54 @@
+"""The example that writes subtitles, with a tiny Whisper."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+from models.test_hugging_face_whisper import FOLDER
+from support.programs import PROGRAM
+from support.programs import load
+from support.programs import run
+from support.sounds import sounds
+
+TRANSCRIBE = PROGRAM.with_name("transcribe.py")
+RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def transcribe():
+    return load(TRANSCRIBE)
+
+
+def test_blocks_are_the_sound_at_the_rate(transcribe, tmp_path):
+    place = np.arange(25 * 44_100) / 44_100
+    tone = 0.4 * np.sin(2 * np.pi * 440 * place)
+    path = tmp_path / "tone.flac"
+    soundfile.write(path, np.stack([tone, 0.5 * tone], axis=1), 44_100)
+    found = np.concatenate([*transcribe.blocks(path)])
+    expected = np.sin(2 * np.pi * 440 * np.arange(25 * RATE) / RATE)
+    assert len(found) == len(expected)
+    middle = slice(RATE, -RATE)
+    np.testing.assert_allclose(found[middle], 0.3 * expected[middle], atol=1e-3)
+
+
+@pytest.mark.full
+def test_the_program_does_all_of_it(tmp_path):
+    sound = np.concatenate([sounds()[0], sounds()[1]])
+    soundfile.write(tmp_path / "speech.wav", sound, RATE)
+    files = "--subtitles speech.srt speech.vtt --words words.json"
+    program = {"program": TRANSCRIBE, "folder": tmp_path}
+    arguments = FOLDER / "english", "speech.wav", *files.split(), "--beams", "1"
+    printed = run(*arguments, **program).stdout
+    words = json.loads((tmp_path / "words.json").read_text())
+    assert words and {*words[0]} == {"text", "start", "end", "probability"}
+    lines = (tmp_path / "speech.srt").read_text().splitlines()
+    assert lines[0] == "1" and " --> " in lines[1]
+    assert (tmp_path / "speech.vtt").read_text().startswith("WEBVTT")
+    assert "3/3" in printed  # of the bar
+    assert f"{words[0]['start']:05.2f} {words[0]['text']}" in printed
+    assert "s for 3.2 s of sound." in printed
+    before = (tmp_path / "words.json").read_text()
+    served = run(*arguments, "--serve", "models/whisper", **program).stdout
+    assert "serving model whisper version 1" in served
+    assert (tmp_path / "words.json").read_text() == before
