@@ -73,9 +73,9 @@ def are_several(results) -> bool:
 
     The client's results are tuples themselves.
     """
-    return not hasattr(results, "alignment") and (
-        isinstance(results, Sequence) and not isinstance(results, str)
-    )
+    is_one = any(hasattr(results, x) for x in ("alignment", "words"))
+    several = isinstance(results, Sequence) and not isinstance(results, str)
+    return several and not is_one
 
 
 def legible(token: str) -> str:

@@ -9,10 +9,12 @@ from keras_attn.viewing.plots.heat_map import HeatMap
 from keras_attn.viewing.plots.marks import names_of
 from keras_attn.viewing.plots.over_picture import LEFT
 from keras_attn.viewing.plots.over_picture import OverPicture
+from keras_attn.viewing.plots.over_sound import OverSound
 from keras_attn.viewing.shown import Shown
 from keras_attn.viewing.shown import are_several
 from keras_attn.viewing.shown import score_of
 
+_ALONE = OverPicture, OverSound  # with nothing beside
 _WIDEST = 15.0  # inches of heat maps beside each other, if one is not wider
 _REST = 0.5  # inches: panels that are smaller by more get their own size
 _MOST = 50  # results in a figure
@@ -32,6 +34,8 @@ def plot_attention(
     saliency=None,
     picture=None,
     grid=None,
+    sound=None,
+    rate=16_000,
 ):
     """Draws the attention of decoded sequences as heat maps.
 
@@ -75,6 +79,11 @@ def plot_attention(
         grid: `(rows, columns)` of the feature map of a picture. Defaults to
             the numbers whose product is that of the weights, and whose ratio
             is about that of the picture.
+        sound: Array of samples, if the result has the times of words, as of
+            `Translator.words`. The words are then written over the
+            spectrogram, where they are spoken. A list of these for several
+            results.
+        rate: Samples per second of `sound`.
 
     Returns:
         The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.
@@ -83,7 +92,7 @@ def plot_attention(
         ImportError: If Matplotlib is not installed.
         ValueError: If the shapes of weights, tokens and pictures do not fit,
             or if an argument would have no effect: `grid` without `picture`,
-            or `words`, `mark` or `saliency` with it.
+            or `words`, `mark` or `saliency` with it or with `sound`.
 
     Example:
         >>> figure = keras_attn.plot_attention(
@@ -105,8 +114,8 @@ def plot_attention(
                 alignment=alignment, source_tokens=source_tokens, tokens=tokens
             )
         ]
-    _require_count(results, ax, saliency, picture)
-    _require_used(words, mark, saliency, picture, grid)
+    _require_count(results, ax, saliency, picture, sound)
+    _require_used(words, mark, saliency, picture, grid, sound)
     titles = [
         title if title is not None and not several else _title(x)
         for x in results
@@ -114,9 +123,14 @@ def plot_attention(
     marks = names_of(mark)
     saliencies = _for_each(saliency, results, several, "saliency")
     pictures = _for_each(picture, results, several, "picture")
+    sounds = _for_each(sound, results, several, "sound")
     groups = [
         _panels(*one, words, marks, grid)
-        for one in zip(results, titles, saliencies, pictures, strict=True)
+        if heard is None
+        else [OverSound(_words_of(one[0]), one[1], heard, rate)]
+        for heard, *one in zip(
+            sounds, results, titles, saliencies, pictures, strict=True
+        )
     ]
     text = "".join(x.text for group in groups for x in group)
     heading = title if several and title else ""
@@ -144,24 +158,46 @@ def _require_alone(translation, alignment, source_tokens, tokens):
         )
 
 
-def _require_count(results, ax, saliency, picture):
+def _require_count(results, ax, saliency, picture, sound):
     if not 1 <= len(results) <= _MOST:
         raise ValueError(
             f"`plot_attention` draws 1 to {_MOST} results in a figure. "
             f"Received: {len(results)}. Pass some of them, such as "
             "`results[:9]`; `attention_html` shows any number."
         )
-    single = len(results) == 1 and saliency is None and picture is None
+    others = saliency, picture, sound
+    single = len(results) == 1 and all(x is None for x in others)
     if ax is not None and not single:
         raise ValueError(
             "Given axes take one heat map. Received: `ax` with several "
-            "results, `saliency` or `picture`. Leave `ax` out for a new "
-            "figure, or draw one after the other."
+            "results, `saliency`, `picture` or `sound`. Leave `ax` out for a "
+            "new figure, or draw one after the other."
         )
 
 
-def _require_used(words, mark, saliency, picture, grid):
+def _words_of(result):
+    words = getattr(result, "words", ())
+    if words == ():
+        raise ValueError(
+            "`sound` needs a result with the times of words. Received: "
+            f"{type(result).__name__}. Pass what `translator.words(sounds)` "
+            "returned, all of it or one as in `results[0]`."
+        )
+    return words
+
+
+def _require_used(words, mark, saliency, picture, grid, sound):
     """Refuses arguments that would have no effect."""
+    if sound is not None:
+        given = {"words": words or None, "mark": mark, "saliency": saliency}
+        given |= {"picture": picture, "grid": grid}
+        unused = [f"`{name}`" for name, x in given.items() if x is not None]
+        if unused:
+            raise ValueError(
+                f"{' and '.join(unused)} would have no effect with `sound`, "
+                "over which words are written. Leave out one or the other."
+            )
+        return
     if picture is None:
         given = {"grid": grid}
         remedy = "`grid` is the feature map of a picture: pass `picture` too."
@@ -254,7 +290,7 @@ def _lines(groups):
     width = _WIDEST
     for group in groups:
         own = sum(x.inches[0] for x in group)
-        if width + own > _WIDEST or isinstance(group[0], OverPicture):
+        if width + own > _WIDEST or isinstance(group[0], _ALONE):
             lines.append([])
             width = 0.0
         lines[-1] += group
@@ -272,7 +308,7 @@ def _draw_line(part, line, size, font):
         font: Properties of texts.
     """
     rest = size[0] - sum(x.inches[0] for x in line)
-    if isinstance(line[0], OverPicture):
+    if isinstance(line[0], _ALONE):
         if rest > _REST:
             ratios = [line[0].inches[0], rest]
             part, _ = part.subfigures(1, 2, width_ratios=ratios)

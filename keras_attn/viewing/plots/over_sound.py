@@ -1,0 +1,128 @@
+"""`OverSound`: words over the spectrogram of a sound, where they are spoken."""
+
+import math
+
+import numpy as np
+
+from keras_attn.viewing.plots.fonts import FAINT
+from keras_attn.viewing.plots.fonts import INK
+from keras_attn.viewing.plots.over_picture import LEFT
+
+_SECONDS = 10.0  # of a line
+_WIDE = 1.2  # inches of a second
+_HIGH = 2.0  # inches of a line, with the words above
+_LEVELS = 3  # lines of words above a spectrogram, by turns
+_WINDOW = 0.025  # seconds
+_STEP = 0.010
+_RANGE = 80.0  # decibels below the loudest
+
+
+class OverSound:
+    """Lines of ten seconds, each with its words above.
+
+    Args:
+        words: Objects with `text`, `start` and `end`, in seconds.
+        title: Text above.
+        sound: Array of samples.
+        rate: Samples per second.
+    """
+
+    def __init__(self, words, title, sound, rate):
+        self.title, self._rate = title, rate
+        self._words, self._sound = _checked(words, sound, rate)
+        self.seconds = len(self._sound) / rate
+        self.lines = max(1, math.ceil(self.seconds / _SECONDS - 1e-6))
+
+    @property
+    def text(self) -> str:
+        """All characters that it draws."""
+        return "".join([*(x.text for x in self._words), self.title])
+
+    @property
+    def inches(self) -> tuple[float, float]:
+        """Width and height with labels."""
+        line = max(2.0, min(self.seconds, _SECONDS))
+        return line * _WIDE + 0.9, self.lines * _HIGH + 0.6
+
+    def draw(self, figure, font):
+        """Draws into a figure, or a part of one."""
+        powers, top = self._powers()
+        axes = figure.subplots(self.lines, 1, squeeze=False).ravel()
+        for number, ax in enumerate(axes):
+            first = number * _SECONDS
+            ax.imshow(
+                powers.T,
+                cmap="gray_r",
+                vmin=top - _RANGE,
+                vmax=top,
+                origin="lower",
+                aspect="auto",
+                extent=(0, len(powers) * _STEP, 0, self._rate / 2000),
+            )
+            last = first + min(self.seconds, _SECONDS)
+            ax.set_xlim(first, last)
+            ax.tick_params(length=2, labelsize=8, labelcolor=FAINT)
+            ax.set_ylabel("kHz", color=FAINT, size=8)
+            for side in ax.spines.values():
+                side.set_edgecolor(FAINT)
+            self._write(ax, first, last, font)
+        axes[-1].set_xlabel("seconds", color=FAINT, size=8)
+        place = dict(x=LEFT / self.inches[0], ha="left")
+        figure.suptitle(self.title, size=11, color=INK, **place, **font)
+
+    def _write(self, ax, first, last, font):
+        """Writes the words that begin in a line above it."""
+        for number, word in enumerate(self._words):
+            if not first <= word.start < last:
+                continue
+            ax.axvspan(
+                word.start, word.end, ymin=0.97, color="tab:blue", linewidth=0
+            )
+            ax.axvline(word.start, color="tab:blue", linewidth=0.6)
+            ax.annotate(
+                word.text,
+                (word.start, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 2 + 10 * (number % _LEVELS)),
+                textcoords="offset points",
+                annotation_clip=False,
+                size=8,
+                color=INK,
+                **font,
+            )
+
+    def _powers(self):
+        """Returns decibels `(frames, frequencies)`, and the largest."""
+        size, step = (round(x * self._rate) for x in (_WINDOW, _STEP))
+        sound = np.pad(self._sound, (size // 2, size))
+        frames = np.lib.stride_tricks.sliding_window_view(sound, size)[::step]
+        found = np.abs(np.fft.rfft(frames * np.hanning(size)))
+        decibels = 20 * np.log10(np.maximum(found, 1e-10)).astype("float32")
+        return decibels, float(decibels.max())
+
+
+def _checked(words, sound, rate):
+    if words is None:
+        raise ValueError(
+            "`sound` needs a result with the times of words. Received: one "
+            "whose `words` are None. Pass what `translator.words(sounds)` or "
+            "`client.words(sounds)` returned."
+        )
+    sound = np.asarray(sound, "float32")
+    if sound.ndim != 1 or not sound.size or not np.isfinite(sound).all():
+        raise ValueError(
+            "`sound` must be an array of samples, finite and at least one. "
+            f"Received: shape {sound.shape}. Of a batch pass one, `sounds[0]`."
+        )
+    if not rate > 0:
+        raise ValueError(
+            f"`rate` must be the samples per second. Received: rate={rate!r}"
+        )
+    late = [x for x in words if x.start > len(sound) / rate]
+    if late:
+        raise ValueError(
+            "The words must be those of the sound. Received: "
+            f"{late[0].text!r} at {late[0].start:.2f} s of "
+            f"{len(sound) / rate:.2f} s. Is `rate` that of the sound?"
+        )
+    return list(words), sound
