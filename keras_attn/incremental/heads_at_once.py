@@ -68,7 +68,7 @@ class HeadsAtOnce:
             the heads name them first; `None` without heads.
         """
         pairs = zip(self._path.border, border, strict=True)
-        border = {id(x): value for x, value in pairs}
+        known = {id(x): value for x, value in pairs}
         found: dict = {}
 
         def watch(call, arguments, outputs):
@@ -78,7 +78,7 @@ class HeadsAtOnce:
             attention = stepper.attention
             given = stepper.named(call.by_name(*arguments))
             memory, _ = contract.prepare(
-                stepper, stepper.constants_among(border)
+                stepper, stepper.constants_among(known)
             )
             queries = attention.queries(given["query"])
             scores = attention.scores(queries, memory)
@@ -89,7 +89,7 @@ class HeadsAtOnce:
             name = stepper.layer.name
             found[name] = ops.take(weights, self._numbers[name], axis=1)
 
-        values = self._path.at_once(border, [target], watch)
+        values = self._path.at_once(known, [target], watch)
         logits = values[id(self._path.outputs[0])]
         if not found:
             return logits, None

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from support.spelling import random_automaton
 
+from keras_attn import BeamSearch
 from keras_attn import GreedySearch
 from keras_attn.decoding import ForbiddenSequences
 from keras_attn.decoding import ForcedToken
@@ -73,3 +74,26 @@ def test_rules_name_ids_of_the_vocabulary(rule):
     search = GreedySearch(max_length=3, rules=[rule])
     with pytest.raises(ValueError, match="must name ids of the vocabulary"):
         search(random_automaton(5).given())
+
+
+@pytest.mark.parametrize(
+    "make", [GreedySearch, lambda **x: BeamSearch(3, **x)], ids=["one", "beams"]
+)
+@pytest.mark.parametrize("prefix", [None, [[9, 3], [0, 0], [4, 0]]])
+def test_many_forbidden_tokens_are_as_a_few(make, prefix, monkeypatch):
+    model = random_automaton(5, batch=3, letters=20)
+    given = model.given()
+    if prefix is not None:
+        given = given._replace(prefix=tf.constant(prefix))
+    never = [5, 7, *range(9, 19)]
+    rule = ForbiddenSequences([[x] for x in never], first=[4])
+    search = make(max_length=5, rules=[rule])
+    found = search(given)
+    monkeypatch.setattr("keras_attn.decoding.rules._MANY", 100)
+    expected = search(given)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_array_equal(found.finished, expected.finished)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    first = 0 if prefix is None else 1  # 9 is forced once
+    assert not {*never} & {*found.tokens.numpy()[:, :, first:].ravel()}
+    assert 4 not in found.tokens.numpy()[1, :, 0]
