@@ -13,8 +13,8 @@ class LanguagePrompt:
     It is the language whose token the model finds the most probable, and then
     further tokens, such as that of a task. So Whisper finds the language of a
     sound ([Radford et al., 2022](https://arxiv.org/abs/2212.04356), section
-    2.3). A prefix may begin with such tokens instead: with all of them, or with
-    the first ones.
+    2.3). A prefix may begin with such tokens instead: with all of them, with
+    the language, or with what follows it.
 
     Args:
         languages: Ids of the tokens of all languages.
@@ -56,7 +56,7 @@ class LanguagePrompt:
         return tf.gather(self.languages, tf.argmax(among, axis=1))
 
     def told(self, prefix, tokens: tuple[int, ...], pad: int) -> tuple:
-        """Returns how many tokens of a prompt each prefix begins with.
+        """Returns what of a prompt each prefix begins with.
 
         Args:
             prefix: Ids `(batch, columns)`, padded.
@@ -64,33 +64,42 @@ class LanguagePrompt:
             pad: The id that pads.
 
         Returns:
-            int32 `(batch,)`, the last token of a prompt not counted; and the
-            prefix, padded by as many columns as a prompt may have.
+            Whether it begins with a language, `(batch,)`; how many tokens
+            follow that are no language, `(batch,)`, the last of a prompt not
+            counted; and the prefix, padded by as many columns as a prompt may
+            have.
         """
         prefix = tf.pad(prefix, [[0, 0], [0, self.length]], constant_values=pad)
-        known = tf.constant([*tokens, *self.languages, *self.after])
-        leads = prefix[:, : self.length - 1]
-        is_known = tf.reduce_any(leads[..., None] == known, axis=-1)
-        lead = tf.math.cumprod(tf.cast(is_known, tf.int32), axis=1)
-        return tf.reduce_sum(lead, axis=1), prefix
+        names = _among(prefix[:, 0], self.languages)
+        tasks = {*tokens, *self.after} - {*self.languages, self.after[-1]}
+        after = tf.range(self.length - 2) + tf.cast(names, tf.int32)[:, None]
+        known = _among(tf.gather(prefix, after, batch_dims=1), sorted(tasks))
+        follow = tf.math.cumprod(tf.cast(known, tf.int32), axis=1)
+        return names, tf.reduce_sum(follow, axis=1), prefix
 
-    def completed(self, prefix, count, languages) -> tuple:
+    def completed(self, prefix, names, follow, languages) -> tuple:
         """Returns prompts but for their last token, and what follows them.
 
         Args:
-            prefix, count: The results of `told()`.
+            names, follow, prefix: The results of `told()`.
             languages: Ids `(batch,)` for the prefixes that tell none.
         """
         rows, width = tf.unstack(tf.shape(prefix))
-        after = tf.tile([self.after[:-1]], [rows, 1])
-        usual = tf.concat(
-            [languages[:, None], tf.cast(after, tf.int32)], axis=1
-        )
-        places = tf.range(self.length - 1)
-        told = places < count[:, None]
-        prompt = tf.where(told, prefix[:, : self.length - 1], usual)
-        following = tf.gather(prefix, count, batch_dims=1)
-        is_last = (count > 0) & (following == self.after[-1])
-        first = count + tf.cast(is_last, tf.int32)
+        first = tf.cast(names, tf.int32)
+        languages = tf.where(names, prefix[:, 0], languages)
+        after = tf.tile(tf.constant([self.after[:-1]], tf.int32), [rows, 1])
+        places = tf.range(self.length - 2)
+        given = tf.gather(prefix, first[:, None] + places, batch_dims=1)
+        after = tf.where(places < follow[:, None], given, after)
+        prompt = tf.concat([languages[:, None], after], axis=1)
+        first += follow
+        is_last = tf.gather(prefix, first, batch_dims=1) == self.after[-1]
+        first += tf.cast(is_last, tf.int32)
         columns = first[:, None] + tf.range(width - self.length)
         return prompt, tf.gather(prefix, columns, batch_dims=1)
+
+
+def _among(ids, these):
+    """Returns whether each id is one of these."""
+    found = ids[..., None] == tf.constant(these, tf.int32)
+    return tf.reduce_any(found, axis=-1)

@@ -1,7 +1,9 @@
 """`WordTimes`: which heads of a model of speech tell when a word is spoken."""
 
 import dataclasses
+from collections.abc import Iterable
 from collections.abc import Sequence
+from numbers import Integral
 
 import tensorflow as tf
 
@@ -51,16 +53,30 @@ class WordTimes:
     before: Sequence[int] = ()
 
     def __post_init__(self):
-        heads = tuple((name, number) for name, number in self.heads)
-        object.__setattr__(self, "heads", heads)
-        object.__setattr__(self, "before", tuple(self.before))
         for name in ("samples", "sampling_rate", "median"):
             arguments.positive(getattr(self, name), name)
-        if not heads or self.median % 2 == 0:
-            raise ValueError(
-                "`WordTimes` needs one head at least, and an odd `median`. "
-                f"Received: {self}"
+        heads, before = _several(self.heads), _several(self.before)
+        heads = [_several(x) for x in heads or ()]
+        pairs = [tuple(x) for x in heads if x is not None]
+        if (
+            not heads
+            or len(pairs) < len(heads)
+            or not all(
+                len(x) == 2 and isinstance(x[0], str) and _is_whole(x[1])
+                for x in pairs
             )
+            or before is None
+            or not all(map(_is_whole, before))
+            or not (self.no_speech is None or _is_whole(self.no_speech))
+            or self.median % 2 == 0
+        ):
+            raise ValueError(
+                "`WordTimes` needs heads, pairs of a layer's name and a "
+                "number, one at least; ids in `before`; an id or None as "
+                f"`no_speech`; and an odd `median`. Received: {self}"
+            )
+        object.__setattr__(self, "heads", tuple((x, int(n)) for x, n in pairs))
+        object.__setattr__(self, "before", tuple(map(int, before)))
 
     @property
     def seconds(self) -> float:
@@ -97,3 +113,13 @@ class WordTimes:
         weights = median_filtered(weights, self.median)
         found = entries(tf.reduce_mean(weights, axis=0)[first:-1])
         return tf.cast(found, tf.float32) * self.seconds
+
+
+def _several(given):
+    """Returns a list of what is given, or None if it is no list."""
+    is_text = isinstance(given, str | bytes)
+    return list(given) if isinstance(given, Iterable) and not is_text else None
+
+
+def _is_whole(x):
+    return isinstance(x, Integral) and not isinstance(x, bool) and x >= 0

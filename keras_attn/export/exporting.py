@@ -20,6 +20,8 @@ from keras_attn.export.tf_saved_model.lengths import Measured
 from keras_attn.export.tf_saved_model.lengths import longest_of
 from keras_attn.export.tf_saved_model.lengths import warn_of_padding
 from keras_attn.export.tf_saved_model.rows import MAX_ROWS
+from keras_attn.export.tf_saved_model.signatures import STEPS
+from keras_attn.export.tf_saved_model.signatures import WORDS
 from keras_attn.export.tf_saved_model.signatures import Signatures
 from keras_attn.export.tf_saved_model.steps import require_rules
 from keras_attn.export.tf_saved_model.warm_up import MOST_SIZES
@@ -101,9 +103,11 @@ def export(
     """
     require_format(format)
     require_verbose(verbose)
-    times_words = translator.word_times is not None
-    names = Signatures.names(signatures, times_words)
-    if "words" in names:
+    impossible = () if translator.word_times is not None else (WORDS,)
+    if translator.language_prompt is not None:
+        impossible += STEPS
+    names = Signatures.names(signatures, impossible)
+    if WORDS in names:
         translator.pipeline.require_word_times()
     if jit_compile is None and translator.jit_compile and format != "onnx":
         warn(

@@ -4,6 +4,7 @@ import collections
 import copy
 import numbers
 import pathlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,6 +30,10 @@ from keras_attn.text.vocabulary import require_tokens
 
 _BATCH = 10_000  # lines per batch when a vocabulary is counted
 _TRIED = 1_000  # lines of the data on which a user's own splitter is tried
+
+
+# How Whisper spells a token that is no text
+MARK = re.compile(r"<\|[^|<>]*\|>")
 
 
 class Text:
@@ -710,6 +715,12 @@ class Text:
     def tables(self):
         """Returns the two lookup tables, made once, outside any graph."""
         return self._vocabulary.tables()
+
+    @property
+    def prompt_marks(self) -> list[str]:
+        """The tokens `<|...|>` that a prefix may write, such as Whisper's."""
+        names = [self.tokens[i] for i in self.special.prompt_tokens]
+        return [x for x in names if MARK.fullmatch(x)]
 
     def resources(self) -> list:
         """Returns the objects that an export must track: tables, splitter."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 from typing import NamedTuple
 
@@ -91,7 +92,8 @@ def transcribe(
             print(f"{segment.start:7.2f} {segment.text}")
         ```
     """
-    windows = _Windows(sound, rate)
+    _require_numbers(rate, seconds)
+    windows = _Windows(sound, int(rate))
     at, size = 0, round(seconds * rate)
     while True:
         samples, last = windows.take(at, size)
@@ -99,6 +101,7 @@ def transcribe(
         if samples.any():
             prefixes = None if prefix is None else [prefix]
             (found,) = answer(samples[None], prefixes=prefixes)
+            _require_words(found, seconds)
             if not _is_silence(found, no_speech):
                 words = _without_pauses(found.words)
                 prefix = prefix or found.prompt or None
@@ -109,6 +112,35 @@ def transcribe(
         if last:
             return
         at += max(1, round(_next(words, kept, length) * rate))
+
+
+def _require_numbers(rate, seconds):
+    for name, x, least in (("rate", rate, 1), ("seconds", seconds, _LEAST)):
+        if not isinstance(x, Real) or not least <= x < math.inf:
+            raise ValueError(
+                f"`{name}` must be a number, at least {least:g}. Received: "
+                f"{name}={x!r}"
+            )
+    if rate != int(rate):
+        raise ValueError(
+            "`rate` must be a whole number of samples per second. Received: "
+            f"rate={rate!r}"
+        )
+
+
+def _require_words(found, seconds):
+    if getattr(found, "words", None) is None:
+        raise ValueError(
+            "`answer` must tell the words of a sound. Received: an answer "
+            f"without, of type {type(found).__name__}. Pass the method "
+            "`words` of a client or translator, not the translator itself."
+        )
+    if found.truncated:
+        raise ValueError(
+            "A window must be no longer than what the model reads at once. "
+            f"Received: seconds={seconds!r}, of which the model left out the "
+            "end. Pass a smaller number."
+        )
 
 
 class _Windows:
@@ -171,8 +203,8 @@ def _require_samples(array):
         raise ValueError(
             "A sound must be an array of samples of one channel, floating or "
             f"signed integer numbers. Received: an array of {array.dtype}, "
-            f"shape {array.shape}. Of several channels pass the mean, "
-            "`sound.mean(axis=channels)`."
+            f"shape {array.shape}. Pass a list as `numpy.array(sound)`, and of "
+            "several channels the mean, `sound.mean(axis=channels)`."
         )
 
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from decoding.test_time_warping import warped
+from keras_attn_serving import transcribe
 from models.test_hugging_face_whisper import FOLDER
 from models.test_hugging_face_whisper import read
 from support.lazily import ask
@@ -26,6 +27,11 @@ SAID = FOLDER / "english/said"
 @pytest.fixture(scope="module")
 def translator():
     return read("english")
+
+
+@pytest.fixture(scope="module")
+def languages():
+    return read("languages", source=None, search={"num_beams": 1})
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +174,10 @@ def test_all_heads_of_the_later_half_without_a_list(tmp_path):
 
 
 REFUSED = {
+    "a number that is no whole one": (
+        {"alignment_heads": [[0, 1.0]]},
+        "a list of pairs",
+    ),
     "a head too many": ({"alignment_heads": [[0, 4]]}, "below 1, and one of"),
     "no pairs": ({"alignment_heads": [0, 1]}, "a list of pairs"),
     "none": ({"alignment_heads": []}, "one head at least"),
@@ -320,6 +330,11 @@ def test_the_language_is_found_on_a_server(tmp_path, sound):
     assert {x.decode() for x in answers[1]["prompt"]} == {PROMPT}
     with pytest.raises(ValueError, match="cannot find the language"):
         translator.export(tmp_path, lengths=True, signatures=["step"])
+    unknown = {"prefix": np.array([b"<|de|>", b"<|fr|>"] * 3, object)[:5]}
+    folder = translator.export(tmp_path, lengths=True, signatures="all")
+    (found,) = ask([(str(folder), "words", sources | unknown, "c")])
+    errors = [b"no tokens but" in x for x in found["error"]]
+    assert errors == [True, False] * 2 + [True]
 
 
 def test_refused_prompts(translator):
@@ -334,3 +349,93 @@ def test_refused_prompts(translator):
             keras_attn.Translator(
                 model, None, text, translator.search, language_prompt=prompt
             )
+
+
+@pytest.mark.full
+def test_scores_read_the_prompt_too(sound):
+    greedy = {"num_beams": 1}
+    finds = read("languages", source=None, search=greedy)
+    told = read("languages", source="en", search=greedy)
+    found, expected = finds(sound), told(sound)
+    np.testing.assert_allclose(
+        finds.score(sound, found).scores, told.score(sound, expected).scores
+    )
+    french = read("languages", source="fr", search=greedy)
+    np.testing.assert_allclose(
+        finds.score(sound, ["<|fr|>ab"] * len(sound)).scores,
+        french.score(sound, ["ab"] * len(sound)).scores,
+        rtol=1e-5,
+    )
+
+
+PREFIXES = {
+    "<|translate|>": "<|en|><|translate|><|notimestamps|>",
+    "<|notimestamps|>": PROMPT,
+    "<|fr|><|notimestamps|>": PROMPT.replace("en", "fr"),
+    "<|translate|><|notimestamps|>a": "<|en|><|translate|><|notimestamps|>",
+}
+
+
+@pytest.mark.full
+def test_a_prefix_may_tell_a_part_of_the_prompt(sound):
+    translator = read("languages", source=None, search={"num_beams": 1})
+    found = translator.words(sound[:4], prefixes=[*PREFIXES])
+    assert [x.prompt for x in found] == [*PREFIXES.values()]
+    assert found.text[3].startswith("a")
+
+
+@pytest.mark.parametrize(
+    "prefix", ["<|de|>", "<|FR|>a", "a<|startoftranscript|>", "<|endoftext|>"]
+)
+def test_unknown_tokens_of_prompts_are_refused(prefix, sound, languages):
+    with pytest.raises(ValueError, match=r"It may write <\|en\|>, <\|fr\|>"):
+        languages.words(sound[:1], prefixes=[prefix])
+
+
+def test_sound_is_of_finite_floating_numbers(translator):
+    sixteen = np.zeros((1, 800), "int16")
+    for call in (translator, translator.words):
+        with pytest.raises(ValueError, match="Divide samples of 16 bits"):
+            call(sixteen)
+    bad = np.zeros((3, 800), "float32")
+    bad[1, 5] = np.inf
+    with pytest.raises(ValueError, match="in row 1. `numpy.nan_to_num`"):
+        translator(bad)
+
+
+def test_a_window_that_is_too_long_is_refused(translator):
+    with pytest.raises(ValueError, match="seconds=30.0, of which the model"):
+        [*transcribe(translator.words, sounds(seconds=[5.0])[0])]
+    found = transcribe(translator.words, sounds(seconds=[5.0])[0], seconds=2)
+    assert [x.text for x in found]
+    with pytest.raises(ValueError, match="not the translator itself"):
+        [*transcribe(translator, sounds()[0], seconds=2)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"heads": 3},
+        {"heads": ["ab"]},
+        {"heads": [("a", 1.0)]},
+        {"heads": [("a", True)]},
+        {"before": 5},
+        {"before": [-1]},
+        {"no_speech": "quiet"},
+    ],
+)
+def test_word_times_take_heads_and_ids(arguments):
+    with pytest.raises(ValueError, match="pairs of a layer's name and a"):
+        keras_attn.WordTimes(**{"heads": [("a", 0)]} | arguments)
+
+
+def test_word_times_have_ids_of_the_text(translator):
+    times = keras_attn.WordTimes(translator.word_times.heads, no_speech=9999)
+    with pytest.raises(ValueError, match="ids of the target text"):
+        keras_attn.Translator(
+            translator.model,
+            None,
+            translator.target_text,
+            translator.search,
+            word_times=times,
+        )

@@ -206,3 +206,37 @@ def test_the_language_is_found_once():
 def test_refusals(sound, message):
     with pytest.raises(ValueError, match=message):
         [*transcribe(Speaker([]), sound, rate=RATE, seconds=SECONDS)]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"seconds": 0}, "`seconds` must be a number, at least 1"),
+        ({"seconds": 0.5}, "`seconds` must be a number, at least 1"),
+        ({"seconds": float("nan")}, "`seconds` must be a number"),
+        ({"seconds": "30"}, "`seconds` must be a number"),
+        ({"rate": 0}, "`rate` must be a number, at least 1"),
+        ({"rate": 0.5 + RATE}, "whole number of samples"),
+    ],
+)
+def test_odd_numbers_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        [*transcribe(Speaker([]), np.ones(5, "float32"), **options)]
+
+
+def test_a_rate_may_be_a_float():
+    quiet = np.full(5, 1e-3, "float32")
+    found = transcribe(Speaker([]), quiet, rate=16e3)
+    assert [*found] == []
+
+
+def test_answers_must_have_words_of_a_whole_window():
+    sound = np.ones(5, "float32")
+    for answer, message in {
+        lambda x, prefixes: [Transcript("a", 0.0, [], 0.0, truncated=True)]: (
+            "which the model left out"
+        ),
+        lambda x, prefixes: ["a"]: "the translator itself",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            [*transcribe(answer, sound)]

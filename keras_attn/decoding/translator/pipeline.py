@@ -182,10 +182,7 @@ class Pipeline:
             begun = tf.zeros([tf.shape(inputs[0])[0], 0], tf.int32)
         else:
             request = self.prompted(inputs, self.with_ids(request))
-            last = [[0, 0], [0, 1]]
-            begun = tf.pad(
-                request["begun"], last, constant_values=self._start_token
-            )
+            begun = self._whole(request["begun"])
         decoded = self.decode(given, request)
         with self.scope():
             found = decoded.hypotheses
@@ -259,13 +256,15 @@ class Pipeline:
         given = request.get("prefix")
         if given is None:
             given = tf.zeros([rows, 0], tf.int32)
-        count, given = prompt.told(given, self.special.prompt_tokens, pad)
+        names, follow, given = prompt.told(
+            given, self.special.prompt_tokens, pad
+        )
         languages = tf.cond(
-            tf.reduce_all(count > 0),
+            tf.reduce_all(names),
             lambda: tf.fill([rows], prompt.languages[0]),
             lambda: self._languages(inputs),
         )
-        begun, rest = prompt.completed(given, count, languages)
+        begun, rest = prompt.completed(given, names, follow, languages)
         request = {**request, "begun": begun}
         return request | {"prefix": rest} if "prefix" in request else request
 
@@ -583,10 +582,13 @@ class Pipeline:
             targets: The ids and their `Report`.
         """
         ids, report = targets
-        real = ids != self.special.pad
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs).beside(report)
-        read = self.read_for(ids)
+        # The language is found in a sound, unless a target begins with it.
+        request = self.prompted(inputs, {"prefix": ids})
+        ids = request["prefix"]
+        real = ids != self.special.pad
+        read = self.read_for(ids, request.get("begun"))
         logp = self._in_buckets(self._score_rows())(inputs, (read, ids))
         return Scored(
             tokens=tf.where(real, self.target_text.lookup(ids), ""),
@@ -617,19 +619,27 @@ class Pipeline:
             autograph=False,
         )
 
-    def read_for(self, ids: tf.Tensor) -> tf.Tensor:
+    def read_for(self, ids: tf.Tensor, begun=None) -> tf.Tensor:
         """Returns what the models read to write target ids `(batch, time)`.
 
         It is the start tokens and then the ids but for the last, so the end
         token is never read.
+
+        Args:
+            ids: The ids.
+            begun: Ids that follow the start tokens, as of `prompted()`.
         """
-        rows, (*more, last) = tf.shape(ids)[0], self.special.start
-        read = tf.concat([tf.fill([rows, 1], last), ids[:, :-1]], axis=1)
+        start = tf.tile([self.special.start], [tf.shape(ids)[0], 1])
+        if begun is not None:
+            start = tf.concat([start, self._whole(begun)], axis=1)
+        read = tf.concat([start[:, -1:], ids[:, :-1]], axis=1)
         read = tf.where(ids != self.special.pad, read, self.special.pad)
-        if more:
-            more = tf.tile([more], [rows, 1])
-            read = tf.concat([more, read], axis=1)
-        return read
+        return tf.concat([start[:, :-1], read], axis=1)
+
+    def _whole(self, begun):
+        """Returns prompts `(batch, n)` with the last token, which all have."""
+        last = [[0, 0], [0, 1]]
+        return tf.pad(begun, last, constant_values=self._start_token)
 
     def log_probabilities(self, outputs: list, ids: tf.Tensor) -> tf.Tensor:
         """Returns log-probabilities of target ids `(batch, time)`.
@@ -638,7 +648,7 @@ class Pipeline:
             outputs: The logits of each model for `read_for(ids)`.
             ids: The ids; where they are padding the result is 0.
         """
-        first = len(self.special.start) - 1
+        first = tf.shape(outputs[0])[1] - tf.shape(ids)[1]
         logits = [tf.cast(x, tf.float32)[:, first:] for x in outputs]
         logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
         if len(self.models) > 1:  # as in an `Ensemble`

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding.translator.sources import encode
+from keras_attn.text.text import MARK
 
 
 def read(search, target_text, count, prefixes, seed, options) -> dict:
@@ -71,6 +72,7 @@ def _prefixes(target_text, longest, prefixes):
             "source(s)."
         )
     lines = [encode("" if x is None else x) for x in prefixes]
+    _require_known_marks(target_text, lines)
     ids = target_text.uncut_ids(tf.constant(lines, tf.string))
     for line, row, most in zip(lines, ids.to_list(), longest, strict=True):
         shown = line.decode("utf-8", "replace")
@@ -97,6 +99,20 @@ def _prefixes(target_text, longest, prefixes):
     array = np.empty(count, object)
     array[:] = lines
     return array
+
+
+def _require_known_marks(text, lines):
+    """Refuses tokens of prompts that the text does not know."""
+    known = text.prompt_marks
+    for line in lines if known else ():
+        found = MARK.findall(line.decode("utf-8", "replace"))
+        unknown = [x for x in found if x not in known]
+        if unknown:
+            shown = ", ".join(known[:8]) + (" ..." if len(known) > 8 else "")
+            raise ValueError(
+                "A prefix may name no tokens but those that it may write. "
+                f"Received: {', '.join(unknown)}. It may write {shown}"
+            )
 
 
 def _seeds(seed, count):

@@ -172,6 +172,7 @@ class FeatureSource:
         arrays = in_order(arrays, self.names)
         if not isinstance(arrays, tuple):
             arrays = (arrays,)
+        taken = arrays
         if len(arrays) != len(self.specs):
             raise ValueError(
                 "An array is needed for each source input of the model, "
@@ -181,6 +182,9 @@ class FeatureSource:
         arrays = tuple(
             _array(x, spec) for x, spec in zip(arrays, self.specs, strict=True)
         )
+        for x, given, size in zip(arrays, taken, self._cut_at, strict=False):
+            if size is not None:
+                _require_sound(x, given)
         if len({len(x) for x in arrays}) > 1:
             raise ValueError(
                 "The arrays must all have the same number of rows, one for "
@@ -364,6 +368,23 @@ def _array(value, spec):
             f"{array.dtype}. Convert it, `array.astype({spec.dtype.name!r})`."
         )
     return array.astype(dtype)
+
+
+def _require_sound(array, given):
+    """Raises `ValueError` unless samples are floating numbers, and finite."""
+    kind = np.asarray(as_array(given)).dtype
+    if kind.kind != "f":
+        raise ValueError(
+            "Samples of sound must be floating numbers from -1 to 1. Received: "
+            f"an array of {kind}. Divide samples of 16 bits by 32768."
+        )
+    bad = ~np.isfinite(array).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            "Samples of sound must be finite. Received: NaN or infinite ones "
+            f"in row {int(bad.argmax())}. `numpy.nan_to_num` replaces them by "
+            "silence."
+        )
 
 
 def _require_32_bits(model, error):

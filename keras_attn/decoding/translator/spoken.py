@@ -51,6 +51,12 @@ class Reader:
                 "`word_times` needs a model that reads sound, `(batch, "
                 f"samples)`. Received: one that reads {list(specs)}."
             )
+        ids = [x for x in (*times.before, times.no_speech) if x is not None]
+        if max(ids, default=0) >= text.size:
+            raise ValueError(
+                "`before` and `no_speech` of `word_times` must be ids of the "
+                f"target text, below {text.size}. Received: {times}"
+            )
         self._times, self._special = times, text.special
         self._text, self._longest = text, cut.longest
         self._heads = cut.heads_at_once(times.heads)

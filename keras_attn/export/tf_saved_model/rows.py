@@ -7,7 +7,11 @@ infinity and an error that says why. Errors are strings, one for each row, ""
 for a good row.
 """
 
+import re
+
 import tensorflow as tf
+
+from keras_attn.text.text import MARK
 
 # The most rows of a request. The development server takes as many, and so does
 # TensorFlow Serving with the batching of `serving/deploy`.
@@ -103,13 +107,20 @@ def of_text(text, strings, name) -> tf.Tensor | None:
     )
 
 
-def of_prefix(ids, strings, max_length, special) -> tf.Tensor:
+def of_prefix(ids, strings, max_length, text) -> tf.Tensor:
     """Returns errors of prefixes, strings with ids `(batch, length)`."""
+    special = text.special
     count = tf.reduce_sum(tf.cast(ids != special.pad, tf.int32), axis=1)
     return first(
         wrong(
             tf.reduce_any(ids == special.unknown, axis=1),
             "A prefix must be made of tokens that the target text knows. "
+            "Received: ",
+            strings,
+        ),
+        wrong(
+            _names_unknown(strings, text.prompt_marks),
+            "A prefix may name no tokens but those that it may write. "
             "Received: ",
             strings,
         ),
@@ -121,6 +132,15 @@ def of_prefix(ids, strings, max_length, special) -> tf.Tensor:
             f" tokens with max_length={max_length}. Shorten it.",
         ),
     )
+
+
+def _names_unknown(strings, known):
+    """Returns which prefixes have tokens `<|...|>` that none may write."""
+    if not known:
+        return tf.zeros_like(strings, tf.bool)
+    pattern = "|".join(map(re.escape, known))
+    left = tf.strings.regex_replace(strings, pattern, "")
+    return tf.strings.regex_full_match(left, f"(?s).*{MARK.pattern}.*")
 
 
 def of_found(hypotheses) -> tf.Tensor:

@@ -42,16 +42,15 @@ class Signatures:
         self._steps = Steps(pipeline, max_rows, longest)
 
     @staticmethod
-    def names(further, times_words=False) -> tuple[str, ...]:
+    def names(further, impossible=()) -> tuple[str, ...]:
         """Returns the plain signatures and the further ones requested.
 
         Args:
             further: The argument `signatures` of an export.
-            times_words: Whether the translator has `word_times`, without
-                which "all" leaves out `words`.
+            impossible: Those that "all" leaves out.
         """
         if further == "all":
-            further = [x for x in FURTHER if times_words or x != WORDS]
+            further = [x for x in FURTHER if x not in impossible]
         if isinstance(further, str) or set(further) - {*PLAIN, *FURTHER}:
             raise ValueError(
                 '`signatures` must be "all" or a list of some of '
@@ -305,7 +304,7 @@ class Signatures:
             prefix = tf.where(rows.is_bad(too_long), "", prefix)
         ids = text.ids(prefix, end=False)
         longest = self.pipeline.search.max_length
-        return too_long, rows.of_prefix(ids, prefix, longest, text.special)
+        return too_long, rows.of_prefix(ids, prefix, longest, text)
 
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:

@@ -91,6 +91,7 @@ def word_times_of(fields: dict, configuration) -> WordTimes:
     if not isinstance(heads, list | tuple) or not all(
         isinstance(pair, list | tuple)
         and len(pair) == 2
+        and all(type(x) is int for x in pair)
         and pair[0] in range(stack.blocks)
         and pair[1] in range(stack.heads)
         for pair in heads

@@ -264,8 +264,11 @@ class Queries:
         deadline = self._deadline(timeout)
         spec = self._spec(model, version)
         _, signatures = await self._metadata(spec, deadline)
+        arrays = spoken.request(sounds, prefixes, signatures)
+        if not len(arrays["prefix"]):
+            return []
         result = await self.predict(
-            spoken.request(sounds, prefixes, signatures),
+            arrays,
             spoken.NAME,
             model=model,
             version=version,

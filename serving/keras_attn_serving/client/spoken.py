@@ -43,14 +43,17 @@ def request(
     batch = np.zeros((len(rows), longest), wanted[name].dtype)
     for row, samples in zip(batch, rows, strict=True):
         row[: len(samples)] = samples
-    if isinstance(prefixes, str | bytes) or (
-        prefixes is not None and len(prefixes) != len(rows)
+    texts = [None] * len(rows) if prefixes is None else [*prefixes]
+    if (
+        isinstance(prefixes, str | bytes)
+        or len(texts) != len(rows)
+        or not all(x is None or isinstance(x, str) for x in texts)
     ):
         raise ValueError(
             "`prefixes` must be a list with a string, or None, for each "
             f"sound. Received: prefixes={prefixes!r:.80} for {len(rows)}."
         )
-    texts = [x or "" for x in prefixes or [None] * len(rows)]
+    texts = [x or "" for x in texts]
     arrays = {name: batch, "prefix": np.array(texts, object)}
     if "lengths" in wanted:
         arrays["lengths"] = np.array([len(x) for x in rows], "int32")
