@@ -103,10 +103,7 @@ def export(
     """
     require_format(format)
     require_verbose(verbose)
-    impossible = () if translator.word_times is not None else (WORDS,)
-    if translator.language_prompt is not None:
-        impossible += STEPS
-    names = Signatures.names(signatures, impossible)
+    names = Signatures.names(signatures, _impossible(translator))
     if WORDS in names:
         translator.pipeline.require_word_times()
     if jit_compile is None and translator.jit_compile and format != "onnx":
@@ -164,6 +161,12 @@ def export(
         _write(translator, unfinished, pipeline, names, *options)
 
     return write_version(directory, version, write)
+
+
+def _impossible(translator) -> list[str]:
+    """Returns the signatures that "all" leaves out for a translator."""
+    found = [] if translator.word_times is not None else [WORDS]
+    return found + ([*STEPS] if translator.language_prompt is not None else [])
 
 
 def require_format(format):

@@ -180,7 +180,7 @@ REFUSED = {
     ),
     "a head too many": ({"alignment_heads": [[0, 4]]}, "below 1, and one of"),
     "no pairs": ({"alignment_heads": [0, 1]}, "a list of pairs"),
-    "none": ({"alignment_heads": []}, "one head at least"),
+    "none": ({"alignment_heads": []}, "one at least"),
 }
 
 

@@ -43,7 +43,7 @@ def request(
     batch = np.zeros((len(rows), longest), wanted[name].dtype)
     for row, samples in zip(batch, rows, strict=True):
         row[: len(samples)] = samples
-    texts = [None] * len(rows) if prefixes is None else [*prefixes]
+    texts: list = [None] * len(rows) if prefixes is None else [*prefixes]
     if (
         isinstance(prefixes, str | bytes)
         or len(texts) != len(rows)
