@@ -11,7 +11,13 @@ import keras
 import numpy as np
 import pytest
 from decoding.test_time_warping import warped
+from keras_attn_serving import Client
+from keras_attn_serving import RestClient
+from keras_attn_serving import RowError
 from keras_attn_serving import transcribe
+from keras_attn_serving.server import Rest
+from keras_attn_serving.server import Server
+from keras_attn_serving.server.limits import Limits
 from models.test_hugging_face_whisper import FOLDER
 from models.test_hugging_face_whisper import read
 from support.lazily import ask
@@ -439,3 +445,57 @@ def test_word_times_have_ids_of_the_text(translator):
             translator.search,
             word_times=times,
         )
+
+
+def test_clients_have_the_words(translator, found, tmp_path):
+    folder = tmp_path / "whisper"
+    translator.export(folder, lengths=True, signatures=["words"])
+    limits = Limits(elements=10 * 32_000)
+    with Server(folder, "whisper", port=0, rest=Rest(), limits=limits) as ours:
+        for client in (
+            Client(ours.address, model="whisper"),
+            RestClient(f"http://{ours.rest_address}", model="whisper"),
+        ):
+            with client:
+                _require_words(client, translator, found)
+
+
+def _require_words(client, translator, expected):
+    found = client.words(sounds(), prefixes=np.array([None, "", *"abc"]))
+    first, second, *_ = found
+    for row, other in ((first, expected[0]), (second, expected[1])):
+        assert (row.text, row.truncated) == (other.text, False)
+        assert [x.text for x in row.words] == [x.text for x in other.words]
+        np.testing.assert_allclose(
+            [x[1:] for x in row.words], [x[1:] for x in other.words], atol=1e-4
+        )
+    assert found[4].empty and found[2].text.startswith("a")
+    assert client.words([]) == []
+    long = np.concatenate([sounds()[0], sounds()[1]])
+    segments = [*transcribe(client.words, long, seconds=2)]
+    here = [*transcribe(translator.words, long, seconds=2)]
+    assert [x.text for x in segments] == [x.text for x in here]
+    for sound, message in (
+        (np.zeros(5, "int16"), "divide samples of 16 bits"),
+        (np.zeros((5, 2)), "an array of samples"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            client.words([sound])
+    with pytest.raises(ValueError, match="`prefixes` must be a list"):
+        client.words(sounds()[:1], prefixes=[3])
+    silent = np.full(800, np.nan, "float32")
+    with pytest.raises(RowError) as caught:
+        client.words([sounds()[1], silent])
+    assert [*caught.value.errors] == [1]
+    assert caught.value.result["text"][0] == expected[1].text
+
+
+def test_a_model_without_the_signature_is_named(translator, tmp_path):
+    folder = tmp_path / "whisper"
+    translator.export(folder, lengths=True)
+    with (
+        Server(folder, "whisper", port=0) as ours,
+        Client(ours.address, model="whisper") as client,
+    ):
+        with pytest.raises(ValueError, match=r"signatures=\['words'\]"):
+            client.words(sounds())
