@@ -57,9 +57,10 @@ FURTHER = {
     "Scores": "layers.parts: Part",
     "Alignments": "layers.alignments: Sample Window",
     "Decoder and cells": "layers.decoder: DecoderState Source",
-    "Decoding": "decoding: Rule ForcedToken ForbiddenSequences Written Run "
-    "Step StepModel SearchInput LoopPolicy Hypotheses alignments_of append "
-    "gather without_impossible Option Choice Integer Real PerSource",
+    "Decoding": "decoding: Rule ForcedToken ForbiddenSequences "
+    "PairedTimestamps Written Run Step StepModel SearchInput LoopPolicy "
+    "Hypotheses alignments_of append gather without_impossible Option Choice "
+    "Integer Real PerSource",
     "Text": "text: Characters Whitespace",
     "Translator": "decoding.translator: Token",
     "Export": "export: export",

@@ -14,6 +14,7 @@ whose ending says how, such as `.srt` or `.vtt`.
         --subtitles speech.srt speech.vtt --words words.json
     python examples/transcribe.py whisper-tiny speech.flac \\
         --serve models/whisper
+    python examples/transcribe.py whisper-tiny speech.flac --timestamps
 
 A model of several languages finds that of the sound, unless `--source` names
 it; `--target en` translates to English.
@@ -69,15 +70,16 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
 
 `transcribe` takes what answers for one window, of Whisper's 30 seconds: here a
 translator, or a client that asks a server. It yields a sentence as soon as it
-is found.
+is found. The times are those of words; or those of parts, which Whisper writes
+itself, in less time.
 """
 
 
 @contextmanager
-def answering(translator, serve: Path | None):
-    """Yields what writes the words of a sound, here or on a server."""
+def answering(translator, serve: Path | None, timestamps: bool):
+    """Yields what writes a text with times, here or on a server."""
     if serve is None:
-        yield translator.words
+        yield translator if timestamps else translator.words
         return
     path = translator.export(serve, lengths=True, signatures=["words"])
     print(f"Exported to {path}.")
@@ -91,7 +93,7 @@ def write(answer, path: Path, window: float) -> list[Segment]:
     """Prints the sentences of a file as they come, and returns them.
 
     Args:
-        answer: What writes the words of a sound.
+        answer: What writes a text with times.
         path: The file.
         window: Seconds of sound that the model reads at once.
     """
@@ -139,13 +141,15 @@ def write_words(segments: list[Segment], path: Path):
 
 def main(arguments: list[str] | None = None):
     options = parse(arguments)
-    search = None  # that of the directory
+    search = {}  # in place of what the directory says
     if options.beams is not None:
-        search = {"num_beams": options.beams}
+        search["num_beams"] = options.beams
+    if options.timestamps:
+        search["return_timestamps"] = True
     translator = keras_attn.Translator.from_hugging_face(
         options.directory, search, options.source, options.target
     )
-    with answering(translator, options.serve) as answer:
+    with answering(translator, options.serve, options.timestamps) as answer:
         window = translator.model.get_layer("features").seconds
         segments = write(answer, options.file, window)
     for path in options.subtitles:
@@ -167,7 +171,10 @@ def parse(arguments):
     add("--subtitles", type=Path, nargs="+", default=[], metavar="FILE")
     add("--words", type=Path, metavar="FILE", help="JSON of words and times")
     add("--serve", type=Path, metavar="BASE_PATH", help="export, ask a server")
+    add("--timestamps", action="store_true", help="of parts, not of words")
     options = parser.parse_args(arguments)
+    if options.timestamps and (options.words or options.serve):
+        parser.error("--timestamps tells no words: leave out --words, --serve")
     sys.stdout.reconfigure(line_buffering=True)  # progress, through pipes too
     return options
 

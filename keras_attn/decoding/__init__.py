@@ -64,6 +64,9 @@ from keras_attn.decoding.options import Integer as Integer
 from keras_attn.decoding.options import Option as Option
 from keras_attn.decoding.options import PerSource as PerSource
 from keras_attn.decoding.options import Real as Real
+from keras_attn.decoding.paired_timestamps import (
+    PairedTimestamps as PairedTimestamps,
+)
 from keras_attn.decoding.rules import Rule as Rule
 from keras_attn.decoding.rules import Written as Written
 from keras_attn.decoding.run import Run as Run

@@ -317,7 +317,7 @@ class Groups(Run):
         if given.source_mask is not None:
             return tf.shape(given.source_mask)[1]
         # Only a step shows it. A graph with static shapes drops this step.
-        tokens = tf.fill([given.batch, self.beams], given.start_token)
+        tokens = given.first_tokens(self.beams)
         cache = given.model.start(self.beams)
         _, alignments, _ = given.model.step(tokens, cache)
         return tf.shape(alignments)[-1]

@@ -71,7 +71,7 @@ class Beams:
         # One beam at first: the others would be copies of it.
         alive = tf.one_hot(0, num_beams, 0.0, IMPOSSIBLE)
         return Group(
-            last=tf.fill([batch, num_beams], self.search_input.start_token),
+            last=self.search_input.first_tokens(num_beams),
             logp=tf.tile(alive[None], [batch, 1]),
             done=tf.zeros([batch], tf.bool),
             tokens=empty.tokens,

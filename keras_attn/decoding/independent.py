@@ -60,7 +60,7 @@ class IndependentHypotheses(Run):
             tokens = tf.zeros([batch, count, length], tf.int32)
         return Chain(
             time=tf.constant(0),
-            last=tf.fill([batch, count], self.search_input.start_token),
+            last=self.search_input.first_tokens(count),
             done=tf.zeros([batch, count], tf.bool),
             scores=tf.zeros([batch, count]),
             tokens=tokens,

@@ -8,17 +8,19 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class LanguagePrompt:
-    """What the decoder reads after the start, if no prefix tells.
+    """A text begins with its language, which the model finds, and a task.
 
-    It is the language whose token the model finds the most probable, and then
-    further tokens, such as that of a task. So Whisper finds the language of a
-    sound ([Radford et al., 2022](https://arxiv.org/abs/2212.04356), section
-    2.3). A prefix may begin with such tokens instead: with all of them, with
-    the language, or with what follows it.
+    The language is that whose token the model finds the most probable. So
+    Whisper finds the language of a sound ([Radford et al.,
+    2022](https://arxiv.org/abs/2212.04356), section 2.3). The decoder reads
+    these tokens after the start. A prefix may begin with such tokens instead:
+    with all of them, with the language, or with what follows it.
 
     Args:
         languages: Ids of the tokens of all languages.
-        after: Ids that follow, at least one.
+        after: Ids that follow, at least one, such as that of a task. A prefix
+            may have others in their places.
+        last: Ids that end every prompt.
 
     Raises:
         ValueError: If one of them is empty.
@@ -31,11 +33,12 @@ class LanguagePrompt:
 
     languages: Sequence[int]
     after: Sequence[int]
+    last: Sequence[int] = ()
 
     def __post_init__(self):
-        for name in ("languages", "after"):
+        for name in ("languages", "after", "last"):
             object.__setattr__(self, name, tuple(map(int, getattr(self, name))))
-            if not getattr(self, name):
+            if name != "last" and not getattr(self, name):
                 raise ValueError(
                     f"`{name}` of a `LanguagePrompt` must be a list of ids, at "
                     "least one. Received: none."
@@ -44,7 +47,7 @@ class LanguagePrompt:
     @property
     def length(self) -> int:
         """Number of tokens of a prompt."""
-        return 1 + len(self.after)
+        return 1 + len(self.after) + len(self.last)
 
     def best(self, logits) -> tf.Tensor:
         """Returns the most probable language of each row, int32 `(batch,)`.
@@ -65,20 +68,19 @@ class LanguagePrompt:
 
         Returns:
             Whether it begins with a language, `(batch,)`; how many tokens
-            follow that are no language, `(batch,)`, the last of a prompt not
-            counted; and the prefix, padded by as many columns as a prompt may
-            have.
+            follow that are none, `(batch,)`, without the `last`; and the
+            prefix, padded by as many columns as a prompt may have.
         """
         prefix = tf.pad(prefix, [[0, 0], [0, self.length]], constant_values=pad)
         names = _among(prefix[:, 0], self.languages)
-        tasks = {*tokens, *self.after} - {*self.languages, self.after[-1]}
-        after = tf.range(self.length - 2) + tf.cast(names, tf.int32)[:, None]
+        tasks = {*tokens, *self.after} - {*self.languages, *self.last}
+        after = tf.range(len(self.after)) + tf.cast(names, tf.int32)[:, None]
         known = _among(tf.gather(prefix, after, batch_dims=1), sorted(tasks))
         follow = tf.math.cumprod(tf.cast(known, tf.int32), axis=1)
         return names, tf.reduce_sum(follow, axis=1), prefix
 
     def completed(self, prefix, names, follow, languages) -> tuple:
-        """Returns prompts but for their last token, and what follows them.
+        """Returns whole prompts, and what follows them in the prefixes.
 
         Args:
             names, follow, prefix: The results of `told()`.
@@ -87,14 +89,15 @@ class LanguagePrompt:
         rows, width = tf.unstack(tf.shape(prefix))
         first = tf.cast(names, tf.int32)
         languages = tf.where(names, prefix[:, 0], languages)
-        after = tf.tile(tf.constant([self.after[:-1]], tf.int32), [rows, 1])
-        places = tf.range(self.length - 2)
+        places = tf.range(len(self.after))
         given = tf.gather(prefix, first[:, None] + places, batch_dims=1)
-        after = tf.where(places < follow[:, None], given, after)
-        prompt = tf.concat([languages[:, None], after], axis=1)
+        after = tf.where(places < follow[:, None], given, [self.after])
+        last = tf.tile(tf.constant([self.last], tf.int32), [rows, 1])
+        prompt = tf.concat([languages[:, None], after, last], axis=1)
         first += follow
-        is_last = tf.gather(prefix, first, batch_dims=1) == self.after[-1]
-        first += tf.cast(is_last, tf.int32)
+        for token in self.last:
+            is_it = tf.gather(prefix, first, batch_dims=1) == token
+            first += tf.cast(is_it, tf.int32)
         columns = first[:, None] + tf.range(width - self.length)
         return prompt, tf.gather(prefix, columns, batch_dims=1)
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from keras_attn import arguments
 from keras_attn import structures
+from keras_attn.decoding.candidates import penalties as added
 from keras_attn.decoding.candidates import size_of
 from keras_attn.decoding.described import described
 from keras_attn.decoding.hypotheses import NEVER
@@ -52,6 +53,8 @@ class Rule:
         may_exhaust: Whether the rule can forbid all tokens at once. If unsure
             leave it true: else a hypothesis without an allowed token is lost,
             not cut.
+        needs_penalties: Whether `apply` gets logits to which the `penalties`
+            of the rules before it are added already.
         reads_logits_alone: Whether `apply` needs no more than the logits. An
             export's signature `step` applies such rules. It refuses others,
             since it does not know what a client's hypotheses contain.
@@ -84,6 +87,7 @@ class Rule:
     before_softmax = False
     needs_tokens = False
     may_exhaust = True
+    needs_penalties = False
     reads_logits_alone = False
 
     def start(self, batch, beams) -> Any:
@@ -436,8 +440,13 @@ class Rules:
         """Applies all rules to the model's logits `(batch, N, vocabulary)`."""
         raw = logits = tf.cast(logits, tf.float32)
         allowed = None
+        penalties: list = []
         for rule, state in zip(self._rules, states, strict=True):
             before = logits if allowed is None else allowed
+            if rule.needs_penalties:
+                before, penalties = _penalized(before, penalties), []
+                allowed = before
+            penalties += _penalties(rule, written, raw)
             after = rule.apply(before, written, state)
             if after is before:
                 continue
@@ -446,9 +455,6 @@ class Rules:
                 logits = after
             else:
                 allowed = after
-        penalties = [
-            x for rule in self._rules for x in _penalties(rule, written, raw)
-        ]
         free: Any = None
         if self.prefix is not None:
             logits, allowed = self.prefix.force(
@@ -546,6 +552,14 @@ def _without_many(pairs, size):
         always[i] += x
     others = [(i, x) for i, x in pairs if tf.is_tensor(x)]
     return others, tf.constant(always)
+
+
+def _penalized(logits, pairs):
+    """Returns logits with penalties added."""
+    pairs, always = _without_many(pairs, size_of(logits))
+    if always is not None:
+        logits += always
+    return logits + added(pairs, size_of(logits)) if pairs else logits
 
 
 def _alike(before, after):

@@ -3,6 +3,8 @@
 from typing import Any
 from typing import NamedTuple
 
+import tensorflow as tf
+
 from keras_attn.decoding.loop import LoopPolicy
 from keras_attn.decoding.step_model import StepModel
 from keras_attn.decoding.step_model import rows_of
@@ -12,7 +14,7 @@ class SearchInput(NamedTuple):
     """The input of a search: a model on its sources, and a request."""
 
     model: StepModel
-    start_token: int
+    start_token: Any  # an id, or one for each row, (batch,)
     end_token: int
     forbidden: tuple = ()  # ids that no hypothesis may contain
     source_mask: Any = None  # (batch, source), or None where all are real
@@ -28,9 +30,19 @@ class SearchInput(NamedTuple):
         """The number of rows, an integer or a scalar tensor."""
         return self.model.rows
 
+    def first_tokens(self, count) -> tf.Tensor:
+        """Returns the tokens that hypotheses read first, `(batch, count)`."""
+        first = tf.reshape(self.start_token, [-1, 1])
+        return tf.broadcast_to(first, [self.batch, count])
+
     def take_rows(self, rows) -> "SearchInput":
         """Returns the input of some rows, by their indices `(rows,)`."""
-        names = "source_mask", "source_lengths", "prefix", "seed", "options"
+        names = [
+            *("source_mask", "source_lengths"),
+            *("prefix", "seed", "options"),
+        ]
+        if tf.is_tensor(self.start_token):
+            names.append("start_token")
         taken = rows_of([getattr(self, x) for x in names], rows, self.batch)
         return self._replace(
             model=self.model.take_rows(rows),

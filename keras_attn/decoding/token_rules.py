@@ -29,8 +29,8 @@ class ForcedToken(Rule):
     before_softmax = True
 
     def __init__(self, place, token):
-        _require_whole("ForcedToken", "place", place)
-        _require_whole("ForcedToken", "token", token)
+        require_whole("ForcedToken", "place", place)
+        require_whole("ForcedToken", "token", token)
         self.place, self.token = int(place), int(token)
 
     def apply(self, logits, written, state):
@@ -139,11 +139,11 @@ def _several(given, read):
 def _ids(given):
     found = _several(given, lambda x: x)
     for x in found:
-        _require_whole("ForbiddenSequences", "an id", x)
+        require_whole("ForbiddenSequences", "an id", x)
     return [int(x) for x in found]
 
 
-def _require_whole(rule, name, x):
+def require_whole(rule, name, x):
     whole = isinstance(x, Integral) and not isinstance(x, bool)
     if not whole or x < 0:
         raise ValueError(

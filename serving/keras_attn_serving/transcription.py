@@ -1,7 +1,7 @@
 """`transcribe`: sound of any length, window by window.
 
-It needs only what answers for one window: `Client.words`, or the method
-`words` of a `keras_attn.Translator`.
+It needs only what answers for one window: `Client.words`, the method `words`
+of a `keras_attn.Translator`, or one that writes timestamps.
 """
 
 import math
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_attn_serving import timestamps
 from keras_attn_serving.wire.results import Word
 
 _ENDS = ".?!…。！？"  # of sentences
@@ -39,7 +40,7 @@ class Segment(NamedTuple):
         text: The text.
         start, end: Seconds from the beginning of the sound.
         words: The words, objects with `text`, `start`, `end` and
-            `probability`.
+            `probability`; none where only timestamps tell the times.
     """
 
     text: str
@@ -65,9 +66,15 @@ def transcribe(
     sentences belong to no word. Memory is that of one window, and of one
     block.
 
+    A translator that writes timestamps may stand in the place of its `words`:
+    it does not read each text once more, but then words have no times, and
+    only windows of zeros are skipped. The next window begins where the last
+    part ends of which the text tells it.
+
     Args:
         answer: What answers for one window: the method `words` of a `Client`
-            or `RestClient`, or of a `keras_attn.Translator`.
+            or `RestClient`, or of a `keras_attn.Translator`; or a translator
+            whose texts have timestamps.
         sound: Array of samples of one channel; floating numbers from -1 to 1,
             or signed integers as in a file. Or an iterable of such arrays,
             one after the other, for a sound that does not fit into memory.
@@ -97,21 +104,23 @@ def transcribe(
     at, size = 0, round(seconds * rate)
     while True:
         samples, last = windows.take(at, size)
-        words: list[Word] = []
+        length, following = len(samples) / rate, math.inf
         if samples.any():
             prefixes = None if prefix is None else [prefix]
             (found,) = answer(samples[None], prefixes=prefixes)
-            _require_words(found, seconds)
-            if not _is_silence(found, no_speech):
-                words = _without_pauses(found.words)
+            _require_times(found, seconds)
+            if found.words is None:
+                read = _by_timestamps(found.text, length, last, at / rate)
+            elif _is_silence(found, no_speech):
+                read = [], length
+            else:
+                read = _by_words(found, length, last, at / rate)
                 prefix = prefix or found.prompt or None
-        length = len(samples) / rate
-        kept = len(words) if last else _whole(words, length)
-        if kept:
-            yield from _segments(found.text, words[:kept], at / rate)
+            segments, following = read
+            yield from segments
         if last:
             return
-        at += max(1, round(_next(words, kept, length) * rate))
+        at += max(1, round(min(following, length) * rate))
 
 
 def _require_numbers(rate, seconds):
@@ -128,12 +137,14 @@ def _require_numbers(rate, seconds):
         )
 
 
-def _require_words(found, seconds):
-    if getattr(found, "words", None) is None:
+def _require_times(found, seconds):
+    timed = timestamps.are_in(getattr(found, "text", ""))
+    if getattr(found, "words", None) is None and not timed:
         raise ValueError(
-            "`answer` must tell the words of a sound. Received: an answer "
-            f"without, of type {type(found).__name__}. Pass the method "
-            "`words` of a client or translator, not the translator itself."
+            "`answer` must tell the words of a sound, or timestamps. Received: "
+            f"an answer without, of type {type(found).__name__}. Pass the "
+            "method `words` of a client or translator, or a translator that "
+            "writes timestamps, not another one itself."
         )
     if found.truncated:
         raise ValueError(
@@ -208,6 +219,32 @@ def _require_samples(array):
         )
 
 
+def _by_timestamps(text, length, last, begin):
+    """Returns segments by timestamps, and where the next window begins."""
+    parts = timestamps.parts_of(text)
+    following = length
+    told = [x for x in parts if x.end is not None]
+    if told and len(told) < len(parts) and not last:
+        # What began last may be cut by the end of the window.
+        parts, following = told, max(_LEAST, told[-1].end)
+    times = [(x.text, x.start, min(x.end or length, length)) for x in parts]
+    segments = [
+        Segment(x, start + begin, end + begin, [])
+        for x, start, end in times
+        if x
+    ]
+    return segments, following
+
+
+def _by_words(found, length, last, begin):
+    """Returns segments by words, and where the next window begins."""
+    words = _without_pauses(found.words)
+    kept = len(words) if last else _whole(words, length)
+    text = timestamps.without(found.text)
+    segments = [*_segments(text, words[:kept], begin)] if kept else []
+    return segments, _next(words, kept, length)
+
+
 def _without_pauses(words):
     """Returns words without the pause before or after a sentence.
 
@@ -233,7 +270,7 @@ def _is_silence(found, no_speech):
     if found.no_speech <= no_speech:
         return False
     mean = sum(x.probability for x in found.words) / len(found.words)
-    text = found.text.encode()
+    text = timestamps.without(found.text).encode()
     return mean < _PROBABLE or len(text) > _REPETITIVE * len(
         zlib.compress(text)
     )

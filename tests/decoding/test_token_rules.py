@@ -9,6 +9,7 @@ from keras_attn import BeamSearch
 from keras_attn import GreedySearch
 from keras_attn.decoding import ForbiddenSequences
 from keras_attn.decoding import ForcedToken
+from keras_attn.decoding import PairedTimestamps
 from keras_attn.decoding import Written
 
 
@@ -68,6 +69,7 @@ def test_a_first_token_is_not_both_forced_and_forbidden():
         ForbiddenSequences([[5, 9999]]),
         ForbiddenSequences([[9999, 5]]),
         ForbiddenSequences([[9999]]),
+        PairedTimestamps(9999, 2),
     ],
 )
 def test_rules_name_ids_of_the_vocabulary(rule):

@@ -1,15 +1,17 @@
 """The example that writes subtitles, with a tiny Whisper."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import soundfile
-from models.test_hugging_face_whisper import FOLDER
 from support.programs import PROGRAM
 from support.programs import load
 from support.programs import run
 from support.sounds import sounds
+from support.whispers import FOLDER
+from support.whispers import Said
 
 TRANSCRIBE = PROGRAM.with_name("transcribe.py")
 RATE = 16_000
@@ -52,3 +54,26 @@ def test_the_program_does_all_of_it(tmp_path):
     served = run(*arguments, "--serve", "models/whisper", **program).stdout
     assert "serving model whisper version 1" in served
     assert (tmp_path / "words.json").read_text() == before
+
+
+@pytest.mark.full
+def test_timestamps_tell_times_without_words(tmp_path):
+    folder = tmp_path / "whisper"
+    shutil.copytree(FOLDER / "english", folder)
+    path = folder / "generation_config.json"
+    fields = json.loads(path.read_text())
+    suppressed = Said("english").timed["suppressed"].tolist()
+    path.write_text(json.dumps(fields | {"suppress_tokens": suppressed}))
+    sound = np.concatenate([sounds()[0], sounds()[1]])
+    soundfile.write(tmp_path / "speech.wav", sound, RATE)
+    program = {"program": TRANSCRIBE, "folder": tmp_path}
+    arguments = folder, "speech.wav", "--subtitles", "speech.srt"
+    printed = run(*arguments, "--timestamps", **program).stdout
+    assert "<|" not in printed and "s for 3.2 s of sound." in printed
+    assert " --> " in (tmp_path / "speech.srt").read_text()
+
+
+def test_timestamps_are_refused_where_words_are_asked(transcribe, capsys):
+    with pytest.raises(SystemExit):
+        transcribe.parse(["d", "f", "--timestamps", "--words", "words.json"])
+    assert "leave out --words" in capsys.readouterr().err

@@ -16,6 +16,15 @@ import keras
 import numpy as np
 import pytest
 import sacrebleu
+from support.sounds import batch
+from support.sounds import sounds
+from support.whispers import LATEST
+from support.whispers import NAMES
+from support.whispers import Said
+from support.whispers import read
+from support.whispers import require_features_and_logits
+from support.whispers import require_same
+from support.whispers import require_same_times
 
 import keras_attn
 
@@ -165,6 +174,29 @@ def test_a_step_of_training_is_theirs(folder, family):
         found[real], said["trained logits"][real], atol=1e-3
     )
     assert np.abs(found - logits).max() > 0.01
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3])
+def whispers(request, ask, tmp_path_factory):
+    """The folder of two random Whispers, with what the oracle said."""
+    path = tmp_path_factory.mktemp("whispers")
+    ask("make_whisper", path, request.param)
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_whisper_writes_what_theirs_writes(whispers, name):
+    sound, theirs = batch(sounds()), Said(name, whispers)
+    translator = read(name, whispers)
+    require_features_and_logits(translator.model, theirs, sound)
+    require_same(translator, sound, theirs.beam)
+    np.testing.assert_allclose(
+        translator(sound).scores, theirs.scores, atol=1e-4
+    )
+    greedy = read(name, whispers, search={"num_beams": 1})
+    require_same(greedy, sound, theirs.greedy)
+    for latest in LATEST:
+        require_same_times(name, latest, theirs, sound, whispers)
 
 
 def test_a_trained_marian_translates_as_theirs_does(ask, tmp_path):

@@ -172,6 +172,16 @@ def test_words_have_the_times(translator, sounds, oracle):
         assert found.text == oracle[name]["text"] and found.no_speech < 0.2
 
 
+def test_timestamps_are_the_oracle_s(data, sounds, oracle, tmp_path):
+    write_hugging_face(model_of(data), tmp_path, BEAMS)
+    translator = keras_attn.Translator.from_hugging_face(
+        tmp_path,
+        search={"return_timestamps": True, "max_initial_timestamp_index": 50},
+    )
+    found = translator(batch([*sounds.values()]))
+    assert found.text == [x["timed"] for x in oracle.values()]
+
+
 def test_long_sound_in_windows(translator, sounds, expected):
     names = "endgame_nagg_nell", "beckett"
     whole = np.concatenate([sounds[x] for x in names])

@@ -4,7 +4,6 @@
 """
 
 import json
-import pathlib
 import shutil
 
 import keras
@@ -15,31 +14,16 @@ from support.lazily import ask
 from support.lazily import some
 from support.sounds import batch
 from support.sounds import sounds
+from support.whispers import FOLDER
+from support.whispers import NAMES
+from support.whispers import Said
+from support.whispers import read
+from support.whispers import require_features_and_logits
+from support.whispers import require_same
 
 import keras_attn
 
-FOLDER = pathlib.Path(__file__).parents[1] / "fixtures/whisper"
-NAMES = ["english", "languages"]
-LANGUAGES = {"languages": {"source": "fr"}}
 each_model = pytest.mark.parametrize("name", some(NAMES, ["english"]))
-
-
-class Said:
-    """What Hugging Face says of a model of the fixtures."""
-
-    def __init__(self, name):
-        folder = FOLDER / name / "said"
-        self._texts = json.loads((folder / "texts.json").read_text())
-        self._arrays = np.load(folder / "arrays.npz")
-
-    def __getattr__(self, name):
-        return self._texts[name] if name in self._texts else self._arrays[name]
-
-
-def read(name, **options):
-    return keras_attn.Translator.from_hugging_face(
-        FOLDER / name, **LANGUAGES.get(name, {}) | options
-    )
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +52,7 @@ def exports(translators, tmp_path_factory):
 
 @each_model
 def test_features_and_logits(name, said, translators, sound):
-    model, theirs = translators[name].model, said[name]
-    features = keras.Model(model.inputs[0], model.get_layer("features").output)(
-        sound
-    )
-    np.testing.assert_allclose(features, theirs.features, atol=1e-4)
-    found = model([sound, theirs.target])
-    np.testing.assert_allclose(found, theirs.logits, atol=1e-4)
+    require_features_and_logits(translators[name].model, said[name], sound)
 
 
 @each_model
@@ -95,7 +73,7 @@ def test_searches_write_what_theirs_write(said, translators, sound):
         "greedy": read("english", search={"num_beams": 1}),
     }.items():
         theirs = said["english"]
-        _require_same(found, sound, getattr(theirs, name))
+        require_same(found, sound, getattr(theirs, name))
     result = translators["english"](sound)
     assert result.text == theirs.texts
     np.testing.assert_allclose(result.scores, theirs.scores, atol=1e-4)
@@ -104,22 +82,11 @@ def test_searches_write_what_theirs_write(said, translators, sound):
 @pytest.mark.full
 def test_a_language_and_a_task_begin_the_text(said, translators, sound):
     theirs = said["languages"]
-    _require_same(translators["languages"], sound, theirs.beam)
+    require_same(translators["languages"], sound, theirs.beam)
     greedy = {"num_beams": 1}
-    _require_same(read("languages", search=greedy), sound, theirs.greedy)
+    require_same(read("languages", search=greedy), sound, theirs.greedy)
     found = read("languages", search=greedy, target="en")
-    _require_same(found, sound, theirs.translated)
-
-
-def _require_same(translator, sound, expected):
-    special = translator.target_text.special
-    start = len(special.start)
-    assert {*map(tuple, expected[:, :start].tolist())} == {special.start}
-    found = translator.decode_ids(sound)
-    for i, row in enumerate(expected[:, start:]):
-        length = int(found.lengths[i, 0])
-        assert found.tokens[i, 0, :length].numpy().tolist() == [*row[:length]]
-        assert {*row[length:]} <= {special.end}
+    require_same(found, sound, theirs.translated)
 
 
 def test_a_request_tells_the_language(said, sound):
@@ -142,7 +109,7 @@ def test_ids_need_no_tokenizer(said, tmp_path, sound):
     translator = keras_attn.Translator.from_hugging_face(
         folder, ids=True, source="fr", search={"num_beams": 1}
     )
-    _require_same(translator, sound, said["languages"].greedy)
+    require_same(translator, sound, said["languages"].greedy)
 
 
 def test_files_of_byte_pairs_say_what_tokenizer_json_says(

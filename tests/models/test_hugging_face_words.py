@@ -10,7 +10,6 @@ import unicodedata
 import keras
 import numpy as np
 import pytest
-from decoding.test_time_warping import warped
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import RowError
@@ -18,11 +17,12 @@ from keras_attn_serving import transcribe
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
 from keras_attn_serving.server.limits import Limits
-from models.test_hugging_face_whisper import FOLDER
-from models.test_hugging_face_whisper import read
 from support.lazily import ask
 from support.sounds import batch
 from support.sounds import sounds
+from support.time_warping import warped
+from support.whispers import FOLDER
+from support.whispers import read
 
 import keras_attn
 
@@ -175,7 +175,11 @@ def test_all_heads_of_the_later_half_without_a_list(tmp_path):
     fields = json.loads(path.read_text())
     del fields["alignment_heads"]
     path.write_text(json.dumps(fields))
+    path = folder / "config.json"
+    fields = json.loads(path.read_text()) | {"median_filter_width": 5}
+    path.write_text(json.dumps(fields))
     times = keras_attn.Translator.from_hugging_face(folder).word_times
+    assert times.median == 5
     assert times.heads == tuple(("decoder_0_attention", i) for i in range(4))
 
 
@@ -414,7 +418,7 @@ def test_a_window_that_is_too_long_is_refused(translator):
         [*transcribe(translator.words, sounds(seconds=[5.0])[0])]
     found = transcribe(translator.words, sounds(seconds=[5.0])[0], seconds=2)
     assert [x.text for x in found]
-    with pytest.raises(ValueError, match="not the translator itself"):
+    with pytest.raises(ValueError, match="words of a sound, or timestamps"):
         [*transcribe(translator, sounds()[0], seconds=2)]
 
 

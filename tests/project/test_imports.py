@@ -177,6 +177,16 @@ def test_files_of_general_use_import_no_room(file):
         assert module in GENERAL | outside, (file, name)
 
 
+def test_no_test_module_imports_another():
+    """Helpers of several tests are in `tests/support`."""
+    folder = pathlib.Path(__file__).parents[1]
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                last = (node.module or "").rpartition(".")[2]
+                assert not last.startswith("test_"), (path, node.module)
+
+
 def test_nobody_imports_a_leaf():
     for file, imported in OURS.items():
         room = room_of(file) or ""

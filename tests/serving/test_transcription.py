@@ -1,6 +1,7 @@
 """Sound of any length, window by window."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -236,7 +237,82 @@ def test_answers_must_have_words_of_a_whole_window():
         lambda x, prefixes: [Transcript("a", 0.0, [], 0.0, truncated=True)]: (
             "which the model left out"
         ),
-        lambda x, prefixes: ["a"]: "the translator itself",
+        lambda x, prefixes: ["a"]: "words of a sound, or",
     }.items():
         with pytest.raises(ValueError, match=message):
             [*transcribe(answer, sound)]
+
+
+class Stenographer:
+    """Answers with texts whose timestamps it is told, one for each window."""
+
+    def __init__(self, *texts):
+        self._texts, self.heard = [*texts], []
+
+    def __call__(self, sounds, prefixes=None):
+        self.heard.append(len(sounds[0]) / RATE)
+        return [Timed(self._texts.pop(0))]
+
+
+class Timed(NamedTuple):
+    """A translator's result."""
+
+    text: str
+    words: None = None
+    truncated: bool = False
+
+
+PARTS = {
+    "the next window begins where a part was cut": (
+        [
+            "<|0.00|> One.<|4.00|><|4.50|> Two.<|8.00|><|8.20|> Thr",
+            "<|0.50|> Three.<|3.00|>",
+        ],
+        [("One.", 0, 4), ("Two.", 4.5, 8), ("Three.", 8.5, 11)],
+        [10, 7],
+    ),
+    "or where another began": (
+        ["<|0.00|> One.<|4.00|><|4.00|>", "<|0.00|> Two.<|3.00|>", ""],
+        [("One.", 0, 4), ("Two.", 4, 7)],
+        [10, 10],
+    ),
+    "a last timestamp ends the speech of a window": (
+        ["<|1.00|> One.<|4.00|>", "<|0.00|> Two.<|9.00|>"],
+        [("One.", 1, 4), ("Two.", 10, 15)],  # of 15 seconds
+        [10, 5],
+    ),
+    "without an end a text takes the window": (
+        ["<|1.00|> One", "<|0.00|> Two"],
+        [("One", 1, 10), ("Two", 10, 15)],
+        [10, 5],
+    ),
+    "the next window is later in any case": (
+        ["<|0.00|> a<|0.02|><|0.02|> b", "<|0.00|> c", "<|0.00|> d"],
+        [("a", 0, 0.02), ("c", 1, 11), ("d", 11, 15)],
+        [10, 10, 4],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_timestamps_tell_the_times_too(case):
+    texts, expected, heard = PARTS[case]
+    answer = Stenographer(*texts)
+    sound = np.ones(1500, "float32")
+    found = transcribe(answer, sound, rate=RATE, seconds=SECONDS)
+    found = [*itertools.islice(found, len(expected))]
+    assert shown(found) == expected
+    assert answer.heard == heard
+    assert not any(x.words for x in found)
+
+
+def test_timestamps_are_no_words():
+    said = [(1, "So"), (2, "it"), (3, "is.")]
+    text = "<|1.00|> So it is.<|3.50|>"
+    speaker, found = heard(said, 4.0, text=text)
+    assert shown(found) == [("So it is.", 1.0, 3.5)]
+
+
+def test_a_text_without_timestamps_is_refused():
+    with pytest.raises(ValueError, match="words of a sound, or timestamps"):
+        [*transcribe(Stenographer("One."), np.ones(50, "float32"))]

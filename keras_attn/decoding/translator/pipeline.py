@@ -182,7 +182,7 @@ class Pipeline:
             begun = tf.zeros([tf.shape(inputs[0])[0], 0], tf.int32)
         else:
             request = self.prompted(inputs, self.with_ids(request))
-            begun = self._whole(request["begun"])
+            begun = request["begun"]
         decoded = self.decode(given, request)
         with self.scope():
             found = decoded.hypotheses
@@ -202,7 +202,7 @@ class Pipeline:
                 "`Translator(..., word_times=WordTimes(heads))`; "
                 "`Translator.from_hugging_face` knows them of Whisper."
             )
-        assert self._reader  # raises what is wrong with the heads
+        _ = self._reader  # raises what is wrong with the heads
 
     def _report_prefixes(self, strings, request):
         """Reports which prefixes were cut, and their unknown tokens."""
@@ -467,7 +467,9 @@ class Pipeline:
             model = model.hoisted(compiled)
         found = SearchInput(
             model=model,
-            start_token=self._start_token,
+            start_token=(
+                self.special.start[-1] if begun is None else begun[:, -1]
+            ),
             end_token=self.special.end,
             forbidden=(*self.special.never_written, *self.forbidden),
             source_mask=self.cut.source_mask(encoded),
@@ -514,21 +516,14 @@ class Pipeline:
         Args:
             encoded: What the cut model made of them.
             rows: Number of sources.
-            begun: Ids `(batch, n)` that follow the start tokens, the last of
-                a `LanguagePrompt` left out, or `None`.
+            begun: Ids `(batch, n)` that follow the start tokens, those of a
+                `LanguagePrompt`, or `None`.
             **options: As for `CutModel`.
         """
         start: tuple = self.special.start
         if begun is not None:
-            start = *start, *tf.unstack(begun, axis=1), self._start_token
+            start = *start, *tf.unstack(begun, axis=1)
         return CutModel(self.cut, encoded, rows, start, self.steps, **options)
-
-    @property
-    def _start_token(self):
-        """The last token that is read before the first one is written."""
-        if self.language_prompt is None:
-            return self.special.start[-1]
-        return self.language_prompt.after[-1]
 
     def width(self, inputs, encoded):
         """Returns the number of columns of the alignments."""
@@ -631,15 +626,10 @@ class Pipeline:
         """
         start = tf.tile([self.special.start], [tf.shape(ids)[0], 1])
         if begun is not None:
-            start = tf.concat([start, self._whole(begun)], axis=1)
+            start = tf.concat([start, begun], axis=1)
         read = tf.concat([start[:, -1:], ids[:, :-1]], axis=1)
         read = tf.where(ids != self.special.pad, read, self.special.pad)
         return tf.concat([start[:, :-1], read], axis=1)
-
-    def _whole(self, begun):
-        """Returns prompts `(batch, n)` with the last token, which all have."""
-        last = [[0, 0], [0, 1]]
-        return tf.pad(begun, last, constant_values=self._start_token)
 
     def log_probabilities(self, outputs: list, ids: tf.Tensor) -> tf.Tensor:
         """Returns log-probabilities of target ids `(batch, time)`.

@@ -282,7 +282,7 @@ def require_promptable(prompt, cut, target_text, search) -> None:
             "`language_prompt` needs a translator of one model. Received: "
             f"{len(cut.models)} models."
         )
-    ids = (*prompt.languages, *prompt.after)
+    ids = (*prompt.languages, *prompt.after, *prompt.last)
     if min(ids) < 0 or max(ids) >= target_text.size:
         raise ValueError(
             "`language_prompt` must have ids of the target text, from 0 to "

@@ -61,8 +61,10 @@ class Reader:
         self._text, self._longest = text, cut.longest
         self._heads = cut.heads_at_once(times.heads)
         self._groups = WordGroups(text)
-        usual = {*text.special.of_text(text.size)}
+        spelled = {*text.special.spelled_tokens}
+        usual = {*text.special.of_text(text.size)} - spelled
         self._is_text = [i in usual for i in range(text.size)]
+        self._is_time = [i in spelled for i in range(text.size)]
 
     def __call__(self, inputs: tuple, begun, found) -> Spoken:
         """Reads the best hypotheses.
@@ -101,6 +103,7 @@ class Reader:
 
     def _row(self, border, begun, columns, ids):
         ids = tf.boolean_mask(ids, ids != self._special.end)
+        ids = tf.boolean_mask(ids, ~tf.gather(self._is_time, ids))
         is_text = tf.gather(tf.constant(self._is_text), ids)
         written = tf.boolean_mask(ids, is_text)
         leads = tf.cumsum(tf.cast(is_text, tf.int32)) == 0

@@ -12,6 +12,7 @@ from keras_attn.decoding import GreedySearch
 from keras_attn.decoding import Sampling
 from keras_attn.decoding import Search
 from keras_attn.models.hugging_face.architecture.fields import GENERATION
+from keras_attn.models.hugging_face.timestamps import Timestamps
 
 _FILE = "generation_config.json"
 # Fields that change no result of a search
@@ -52,6 +53,7 @@ _OF_SPEECH = (
     "max_initial_timestamp_index",
     "no_timestamps_token_id",
     "prev_sot_token_id",
+    "return_timestamps",
     "task_to_id",
 )
 # Two names of one limit, of which the second goes first
@@ -96,14 +98,17 @@ _KINDS: dict[str, Any] = {
     "forced_bos_token_id": _ID,
     "forced_eos_token_id": _SOME,
     "length_penalty": _NUMBER,
+    "max_initial_timestamp_index": _SIZE,
     "max_length": _COUNT,
     "max_new_tokens": _COUNT,
     "min_length": _SIZE,
     "min_new_tokens": _SIZE,
     "no_repeat_ngram_size": _SIZE,
+    "no_timestamps_token_id": _ID,
     "num_beams": _COUNT,
     "num_return_sequences": _COUNT,
     "repetition_penalty": _ABOVE,
+    "return_timestamps": _TRUTH,
     "suppress_tokens": _IDS,
     "temperature": _ABOVE,
     "top_k": _SIZE,
@@ -190,6 +195,7 @@ class Generation:
         end: int,
         longest: int | None,
         of_speech: bool = False,
+        timestamps: Timestamps | None = None,
     ) -> Search:
         """Returns the search, and warns of the fields that it does not use.
 
@@ -200,6 +206,7 @@ class Generation:
                 `None`.
             of_speech: Whether lengths count no start tokens, as for models of
                 speech.
+            timestamps: The `Timestamps` that outputs have, or `None`.
 
         Raises:
             ValueError: If a field that was given has no effect.
@@ -209,7 +216,9 @@ class Generation:
         options, ends = self._lengths(start, counted, longest)
         options["no_repeat_ngram"] = self._pop("no_repeat_ngram_size") or 0
         options["repetition_penalty"] = self._pop("repetition_penalty") or 1.0
-        options["rules"] = self._rules(options["max_length"], begun, end, ends)
+        options["rules"] = self._rules(
+            options["max_length"], begun, end, ends, timestamps
+        )
         beams, count = self._pop("num_beams") or 1, self._count()
         penalty = self._pop("length_penalty")
         early = self._pop("early_stopping") or False
@@ -265,7 +274,7 @@ class Generation:
             "min_length": min(fewest, most),
         }, fewest <= most
 
-    def _rules(self, max_length, begun, end, ends):
+    def _rules(self, max_length, begun, end, ends, timestamps):
         rules: list[Any] = []
         forced = self._forced_end()
         if forced is not None:
@@ -278,6 +287,8 @@ class Generation:
         sequences += [[x] for x in self._pop("suppress_tokens") or ()]
         if not ends and forced != end:
             sequences.append([end])
+        if timestamps is not None:
+            sequences.append([timestamps.none])
         if [forced] in sequences:
             raise ValueError(
                 "A token that must come last must not be forbidden. Received: "
@@ -288,6 +299,8 @@ class Generation:
         first = self._pop("begin_suppress_tokens") or ()
         if sequences or first:
             rules.append(ForbiddenSequences(sequences, first, begun))
+        if timestamps is not None:
+            rules.append(timestamps.rule(end))
         return rules
 
     def _forced_end(self):

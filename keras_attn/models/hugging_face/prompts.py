@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from keras_attn.decoding.language_prompt import LanguagePrompt
+from keras_attn.models.hugging_face.timestamps import Timestamps
 
 _SEVERAL = 51_865  # ids of the smallest model of several languages
 _CODE = re.compile(r"<\|[a-z]{2,3}\|>")
@@ -11,12 +12,21 @@ _TASKS = "transcribe", "translate"
 
 
 class Prompts:
-    """The tokens that tell a model of speech its language and its task.
+    """The tokens that tell a model of speech what to write.
+
+    They are a language, a task, and the one for texts without timestamps.
 
     Args:
         generation: Fields of a `generation_config.json`.
         ids: Ids by token, or `None` if texts are ids.
         size: Number of ids of the model.
+
+    Attributes:
+        quiet: Id of `<|notimestamps|>`, or `None` if it is not known.
+        timestamps: The `Timestamps` that texts have, or `None`.
+
+    Raises:
+        ValueError: If texts are to have timestamps that are not known.
     """
 
     def __init__(self, generation: dict, ids: dict[str, int] | None, size: int):
@@ -33,6 +43,17 @@ class Prompts:
         if quiet is not None:
             known["<|notimestamps|>"] = quiet
         self._ids = known
+        self.quiet = known.get("<|notimestamps|>")
+        self.timestamps = None
+        if generation.get("return_timestamps"):
+            if self.quiet is None or self.quiet + 1 >= size:
+                raise ValueError(
+                    "`return_timestamps` needs a model that knows timestamps. "
+                    f"Received: no_timestamps_token_id={self.quiet} and "
+                    f"{size} ids of the model. Leave it out."
+                )
+            latest = generation.get("max_initial_timestamp_index")
+            self.timestamps = Timestamps(self.quiet, latest)
 
     def after_start(self, source, target) -> tuple[int, ...]:
         """Returns the ids that follow the start token of every output.
@@ -51,7 +72,7 @@ class Prompts:
                     f"several. Received: source={source!r}, target={target!r} "
                     "and a model of English alone. Leave them out."
                 )
-            return self._quiet()
+            return self._last()
         if source is None:
             if target is not None:
                 raise ValueError(
@@ -67,7 +88,7 @@ class Prompts:
         language = self._id(f"<|{source}|>", "source", source)
         task = _TASKS[target not in (None, source)]
         return (language, self._id(f"<|{task}|>", "target", target)) + (
-            self._quiet()
+            self._last()
         )
 
     def found(self, source) -> LanguagePrompt | None:
@@ -86,11 +107,12 @@ class Prompts:
             return None
         if not ids or transcribe is None:
             return None
-        return LanguagePrompt(sorted(ids), (transcribe, *self._quiet()))
+        return LanguagePrompt(sorted(ids), (transcribe,), self._last())
 
-    def _quiet(self):
-        found = self._ids.get("<|notimestamps|>")
-        return () if found is None else (found,)
+    def _last(self):
+        """Returns the ids that end each prompt."""
+        writes = self.timestamps is not None or self.quiet is None
+        return () if writes else (self.quiet,)
 
     def _id(self, token, name, given):
         if token not in self._ids:

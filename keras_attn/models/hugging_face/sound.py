@@ -71,7 +71,7 @@ def sound_of(directory: Directory, configuration) -> dict:
     return found
 
 
-def word_times_of(fields: dict, configuration) -> WordTimes:
+def word_times_of(fields: dict, configuration, prompts) -> WordTimes:
     """Returns how a model of speech tells when words are spoken.
 
     Args:
@@ -79,6 +79,7 @@ def word_times_of(fields: dict, configuration) -> WordTimes:
             `alignment_heads` all heads of the later half of the decoder count,
             as in OpenAI's code.
         configuration: The `WhisperConfiguration`, its sound known.
+        prompts: The `Prompts`.
 
     Raises:
         ValueError: If the heads are no pairs of a block and a head.
@@ -103,12 +104,15 @@ def word_times_of(fields: dict, configuration) -> WordTimes:
             f"Received: alignment_heads={heads!r:.200}"
         )
     layer = LogMelSpectrogram(**configuration.sound)
-    quiet = fields.get("no_timestamps_token_id")
+    quiet = prompts.quiet
+    writes_times = prompts.timestamps is not None
     return WordTimes(
         [(attention_name(i), n) for i, n in heads],
         samples=2 * layer.stride,  # a convolution halves the frames
         sampling_rate=layer.sampling_rate,
+        median=configuration.median,
         no_speech=None if quiet is None else quiet - 1,
+        before=(quiet,) if writes_times else (),
     )
 
 

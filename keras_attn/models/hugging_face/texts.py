@@ -101,7 +101,8 @@ class Texts:
             special = frame.special(
                 unknown,
                 [side.ids[x] for x in prompts],
-                [side.ids[x] for x in side.special] if may else (),
+                [side.ids[x] for x in side.special if may]
+                + [side.ids[x] for x in side.times],
             )
             key = id(side), special
             if key not in made:

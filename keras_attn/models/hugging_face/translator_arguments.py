@@ -50,17 +50,18 @@ def arguments_of(
         )
     asked = _Asked(source, target, ids, special_tokens, source_end)
     more: dict[str, Any] = {}
-    prompt = None
+    prompt = timestamps = None
     reads_sound = isinstance(configuration, WhisperConfiguration)
     if isinstance(configuration, WhisperConfiguration):
         sound = sound_of(files, configuration)
         configuration = dataclasses.replace(configuration, sound=sound)
         fields = generation.of_speech()
-        texts, prompt = _transcripts(
+        texts, prompts = _transcripts(
             files, configuration, generation, fields, asked
         )
+        prompt, timestamps = prompts.found(source), prompts.timestamps
         more["language_prompt"] = prompt
-        more["word_times"] = word_times_of(fields, configuration)
+        more["word_times"] = word_times_of(fields, configuration, prompts)
     else:
         texts = _texts(files, configuration, generation, asked)
     checkpoint = Checkpoint(files)
@@ -75,6 +76,7 @@ def arguments_of(
             configuration.end,
             can_write,
             of_speech=reads_sound,
+            timestamps=timestamps,
         )
     return {
         "model": model,
@@ -114,7 +116,7 @@ def _texts(files, configuration, generation, asked):
 
 
 def _transcripts(files, configuration, generation, fields, asked):
-    """Returns the `Texts` of a model that reads sound, and its prompt."""
+    """Returns the `Texts` of a model that reads sound, and its `Prompts`."""
     if asked.special_tokens:
         raise ValueError(
             "`special_tokens` is for sources of text. Received: "
@@ -132,13 +134,15 @@ def _transcripts(files, configuration, generation, fields, asked):
     known = sides[0].ids if sides else None
     prompts = Prompts(fields, known, size)
     after = prompts.after_start(asked.source, asked.target)
-    found = prompts.found(asked.source)
     start, end = configuration.start, configuration.end
     frame = Frame(configuration.pad, end, (start, *after), (), (end,))
     if sides is None:
         numbers = Texts.as_numbers(frame, configuration.family, (size, size))
-        return numbers, found
-    return Texts.of(sides, frame, (False, False), False), found
+        return numbers, prompts
+    if prompts.timestamps is not None:
+        side = sides[0].with_times(prompts.timestamps)
+        sides = side, side
+    return Texts.of(sides, frame, (False, False), False), prompts
 
 
 def _require_ids(configuration, forced):

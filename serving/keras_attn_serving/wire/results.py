@@ -73,10 +73,10 @@ class Word(NamedTuple):
 
 
 class Transcript(NamedTuple):
-    """What is said in a sound, from the signature `words`.
+    """One sound's result from the signature `words`.
 
     Attributes:
-        text: The text.
+        text: The text, with timestamps if the model writes them.
         score: Its score.
         words: Its `Word`s with their times.
         no_speech: The probability that nobody speaks.

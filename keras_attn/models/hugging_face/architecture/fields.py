@@ -69,7 +69,6 @@ _WITHOUT_EFFECT = {
     "label2id",
     "max_source_positions",
     "max_target_positions",
-    "median_filter_width",
     "model_type",
     "n_positions",
     "num_labels",

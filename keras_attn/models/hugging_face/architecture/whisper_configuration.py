@@ -31,6 +31,7 @@ class WhisperConfiguration:
         dropout, attention_dropout, activation_dropout: Rates in training.
         tied: Whether the embedding also makes the logits.
         sound: Arguments of the `LogMelSpectrogram`.
+        median: Columns of the median filter that finds times of words.
         start, end: Ids of the token with which the decoder begins, and of
             the end.
         norm_first, norm_embedding, scale, has_bias: As of a
@@ -51,6 +52,7 @@ class WhisperConfiguration:
     activation_dropout: float
     tied: bool
     sound: dict
+    median: int
     start: int | None
     end: int
     norm_first: bool = True
@@ -96,6 +98,7 @@ class WhisperConfiguration:
             activation_dropout=read.rate("activation_dropout", 0.0),
             tied=read.truth("tie_word_embeddings", True),
             sound={"num_mels": mels},
+            median=read.whole("median_filter_width", 7),
             start=read.id("decoder_start_token_id", 50257),
             end=read.end(50256),
         )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from collections.abc import Sequence
 
 from keras_attn.text.byte_pair import BytePair
 from keras_attn.text.special_tokens import SpecialTokens
@@ -19,8 +20,9 @@ class Tokens:
 
     Attributes:
         names: The tokens.
-        codes: Those that name languages.
+        codes: Those that only a prefix writes, such as names of languages.
         special: Those that no text is split into, the codes among them.
+        times: Those that name times, which outputs have and texts may spell.
         splitter: Function from `SpecialTokens` and names to a `Splitter`.
     """
 
@@ -28,6 +30,7 @@ class Tokens:
     codes: list[str]
     special: list[str]
     splitter: Callable[[SpecialTokens, list[str]], Splitter]
+    times: Sequence[str] = ()
 
     @classmethod
     def of_pieces(cls, content: bytes, names, codes=(), special=()) -> "Tokens":
@@ -92,6 +95,13 @@ class Tokens:
             )
         names = [*self.names, *(f"<unused {i}>" for i in more)]
         return dataclasses.replace(self, names=names)
+
+    def with_times(self, timestamps) -> "Tokens":
+        """Returns these with the times that texts have, of `Timestamps`."""
+        names = timestamps.named(self.names)
+        times = names[timestamps.first :]
+        codes = [x for x in self.codes if x not in {*times}]
+        return dataclasses.replace(self, names=names, codes=codes, times=times)
 
 
 def _special(names, more) -> list[str]:
