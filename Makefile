@@ -85,6 +85,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/local.py
 	$(RUN) tests/benchmarks/marginal.py
 	$(RUN) tests/benchmarks/shortlist.py
+	$(RUN) tests/benchmarks/output_sets.py
 	$(RUN) tests/benchmarks/adopted.py
 	$(RUN) tests/benchmarks/onnx_runtime.py
 	$(RUN) tests/benchmarks/xla.py

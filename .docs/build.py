@@ -41,6 +41,7 @@ REFERENCE = {
     "Decoding": "decoding",
     "Text": "text training.batches",
     "Shortlists": "decoding.shortlist",
+    "Output sets": "decoding.output_sets",
     "Translator": "decoding.translator",
     "Export": "export",
     "Checks": "diagnostics",

@@ -6,7 +6,8 @@ Description: "lauantai 21. marraskuuta 2026" becomes "2026-11-21".
 The shortest whole program: data, model, training, export, server, picture. It
 learns to read dates as they are written in eighteen languages. Day, month and
 year come in any order, so the picture shows best what attention does: it jumps
-to the year, to the month, to the day.
+to the year, to the month, to the day. A regular expression sees to it that
+nothing but dates is written, here and by the server.
 
     python examples/dates.py
 
@@ -55,7 +56,17 @@ def draw(days: int, seed: int):
 
 """
 ## Model and training
+
+The search writes only what matches `DATE`: a year from 1000 to 2999, and a day
+that this year has.
 """
+
+_30 = "(0[1-9]|[12][0-9]|30)"
+_LEAP = "[12][0-9](0[48]|[2468][048]|[13579][26])|(12|16|20|24|28)00"
+DATE = (
+    f"[12][0-9]{{3}}-((0[13578]|1[02])-({_30}|31)|(0[469]|11)-{_30}"
+    f"|02-(0[1-9]|1[0-9]|2[0-8]))|({_LEAP})-02-29"
+)
 
 
 def build(source_text, target_text, units: int):
@@ -89,7 +100,8 @@ def train(pairs, options):
     adam = keras.optimizers.Adam(rate, global_clipnorm=1.0)
     model.compile(adam, loss=keras_attn.SequenceCrossentropy())
     model.fit(data, epochs=options.epochs, verbose=2, shuffle=False)
-    search = keras_attn.BeamSearch(3, max_length=11)
+    dates_alone = keras_attn.Matches(DATE)
+    search = keras_attn.BeamSearch(3, max_length=11, rules=[dates_alone])
     return keras_attn.Translator(model, *texts, search)
 
 

@@ -73,12 +73,14 @@ from keras_attn.viewing.plots import plot_attention
 __version__ = "0.3.0"
 
 _NEED_TENSORFLOW = {
+    "Among": "decoding.output_sets",
     "BeamSearch": "decoding",
     "BytePair": "text",
     "Bytes": "text",
     "GreedySearch": "decoding",
     "IntegerIds": "text",
     "LanguagePrompt": "decoding.language_prompt",
+    "Matches": "decoding.output_sets",
     "pairs": "training.batches",
     "rank_correlation": "viewing.saliency",
     "saliency": "viewing.saliency",

@@ -30,6 +30,7 @@ class Written(NamedTuple):
 
     time: Any  # number of tokens so far, a scalar tensor
     tokens: Any  # (batch, N, max_length), or None if no rule needs them
+    fixed_shapes: bool = False  # whether XLA compiles, which knows all shapes
 
 
 class Rule:
@@ -135,6 +136,20 @@ class Rule:
             state: The state of the hypotheses that they continue.
         """
         return state
+
+    def bound(self, text, max_length) -> "Rule":
+        """Returns this rule for a translator's targets.
+
+        Args:
+            text: Their `Text`.
+            max_length: Most tokens of an output, the end token counted.
+        """
+        return self
+
+    @property
+    def variables(self) -> list:
+        """The `tf.Variable`s that `apply` and `update` read."""
+        return []
 
     def require_beside(self, rules: list["Rule"]) -> None:
         """Raises `ValueError` if no output obeys this rule beside others.

@@ -96,7 +96,8 @@ class Run:
     def apply_rules(self, state, logits) -> Ruled:
         """Returns the logits after all rules."""
         tokens = state.tokens if self.rules.need_tokens else None
-        written = Written(state.time, tokens)
+        compiled = self.search_input.policy.caches == "two loops"
+        written = Written(state.time, tokens, compiled)
         return self.rules.apply(logits, written, state.rules)
 
     def uniform(self, time, count) -> Any:

@@ -216,6 +216,13 @@ class Search(_Record, kw_only=True):
             object.__setattr__(self, name, option.read(name, self))
         self.check()
 
+    def bound(self, text) -> "Search":
+        """Returns the search for targets of a `Text`, which its rules read."""
+        rules = tuple(x.bound(text, self.max_length) for x in self.rules)
+        found = copy.copy(self)
+        object.__setattr__(found, "rules", rules)
+        return found
+
     @classmethod
     def _former_names(cls):
         """Returns the names of options by those that they had before."""

@@ -719,7 +719,9 @@ class Text:
     @property
     def prompt_marks(self) -> list[str]:
         """The tokens `<|...|>` that a prefix may write, such as Whisper's."""
-        names = [self.tokens[i] for i in self.special.prompt_tokens]
+        special = self.special
+        ids = (*special.prompt_tokens, *special.spelled_tokens)
+        names = [self.tokens[i] for i in ids]
         return [x for x in names if MARK.fullmatch(x)]
 
     def resources(self) -> list:

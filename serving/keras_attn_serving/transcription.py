@@ -138,7 +138,8 @@ def _require_numbers(rate, seconds):
 
 
 def _require_times(found, seconds):
-    timed = timestamps.are_in(getattr(found, "text", ""))
+    text = getattr(found, "text", None)
+    timed = text is not None and (not text.strip() or timestamps.are_in(text))
     if getattr(found, "words", None) is None and not timed:
         raise ValueError(
             "`answer` must tell the words of a sound, or timestamps. Received: "
@@ -227,7 +228,11 @@ def _by_timestamps(text, length, last, begin):
     if told and len(told) < len(parts) and not last:
         # What began last may be cut by the end of the window.
         parts, following = told, max(_LEAST, told[-1].end)
-    times = [(x.text, x.start, min(x.end or length, length)) for x in parts]
+    times = [
+        (x.text, x.start, length if x.end is None else min(x.end, length))
+        for x in parts
+        if x.start < length  # later ones are made up
+    ]
     segments = [
         Segment(x, start + begin, end + begin, [])
         for x, start, end in times

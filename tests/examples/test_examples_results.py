@@ -1,6 +1,8 @@
 """The programs that make tables and figures of results, at toy size."""
 
+import datetime
 import json
+import re
 
 import keras
 import numpy as np
@@ -197,6 +199,9 @@ def test_dates_are_learned_exported_and_served(tmp_path):
     small = "--epochs", "1", "--units", "16", "--output", "here"
     printed = run(*toy, *small, program=program, folder=tmp_path).stdout
     assert "Of 1000 dates held out, " in printed
+    # It has learned little, and yet writes nothing but dates.
+    answers = re.findall(r"^  .{35} (\S+)(?: \(wanted|$)", printed, re.M)
+    assert len(answers) == 6 and all(map(datetime.date.fromisoformat, answers))
     assert (tmp_path / "here/models/dates/1/saved_model.pb").exists()
     picture = tmp_path / "here" / "attention.png"
     assert picture.read_bytes()[:4] == b"\x89PNG"

@@ -54,6 +54,13 @@ def test_a_shortlist_is_measured_beside_the_whole_vocabulary(tmp_path):
 
 
 @pytest.mark.full
+def test_outputs_of_a_set_are_measured_beside_all(tmp_path):
+    printed = smoke("output_sets.py", tmp_path)
+    assert "| set | MB | ms a step, 1 row | 32 rows |" in printed
+    assert "| 100 texts, made in " in printed
+
+
+@pytest.mark.full
 def test_onnx_runtime_is_measured_beside_tensorflow(tmp_path):
     printed = smoke("onnx_runtime.py", tmp_path)
     assert "| texts | TensorFlow | ONNX Runtime | ratio |" in printed

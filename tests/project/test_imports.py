@@ -50,8 +50,10 @@ ROOMS = {
     "text": set(),
     "incremental": {"layers", "graph"},
     "decoding": {"text"},
+    "decoding.output_sets": {"decoding", "text"},
     "decoding.translator": {
         "decoding",
+        "decoding.output_sets",
         "incremental",
         "graph",
         "text",
@@ -83,6 +85,7 @@ OUTSIDE = {
     "layers.loops": {"tensorflow"},
     "text": {"tensorflow", "tensorflow_text", "sentencepiece"},
     "decoding": {"tensorflow"},
+    "decoding.output_sets": {"tensorflow", "outlines_core"},
     "decoding.translator": {"tensorflow"},
     "export": {
         "tensorflow",

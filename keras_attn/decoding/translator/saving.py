@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from keras_attn.decoding import Search
+from keras_attn.decoding import output_sets as output_sets  # rules to load
 from keras_attn.decoding.language_prompt import LanguagePrompt
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_files

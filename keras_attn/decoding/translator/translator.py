@@ -169,6 +169,7 @@ class Translator:
         self.recompute = recompute
         if search is not None:
             _require_search(search)
+            search = search.bound(target_text)
             try_search(search, target_text.size)
         prepared = prepare(
             models,

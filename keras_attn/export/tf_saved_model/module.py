@@ -29,7 +29,9 @@ class Module(tf.Module):
             for model in translator.models
             for x in model.variables
         }
-        self._all_variables = list(variables.values())
+        rules = translator.search.rules
+        tables = [x for rule in rules for x in rule.variables]
+        self._all_variables = [*variables.values(), *tables]
         texts = [text for _, text in translator.pipeline.sources.texts]
         texts.append(translator.target_text)
         roots = [root for text in texts for root in text.resources()]

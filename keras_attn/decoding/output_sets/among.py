@@ -1,0 +1,145 @@
+"""`Among`: each output is one of given texts."""
+
+from collections.abc import Iterable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.decoding.output_sets.automaton import Automaton
+from keras_attn.decoding.output_sets.output_set import OutputSet
+
+_AT_ONCE = 10_000  # texts that are split in one call
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class Among(OutputSet):
+    """Each output is one of given texts, such as names or labels.
+
+    The search keeps to a trie of their tokens (De Cao et al., 2021, section
+    3.2). Each text is split as the targets of training are. Among its
+    prefixes, a hypothesis of a request that begins with none of the texts is
+    cut.
+
+    Args:
+        texts: The texts, up to millions, as the target text writes them.
+
+    References:
+        - [De Cao et al., 2021](https://arxiv.org/abs/2010.00904)
+
+    Raises:
+        ValueError: If there is none, or one is no string. A `Translator`
+            refuses texts with unknown tokens, of more tokens than the
+            search's `max_length`, or that it would write in another way, such
+            as in lower case.
+
+    Example:
+        >>> rule = keras_attn.Among(["yes", "no", "I do not know"])
+        >>> search = keras_attn.BeamSearch(3, rules=[rule])
+    """
+
+    def __init__(self, texts):
+        several = isinstance(texts, Iterable) and not isinstance(texts, str)
+        given = list(texts) if several else []
+        if not given or not all(isinstance(x, str) for x in given):
+            raise ValueError(
+                "`texts` of `Among` must be a list of strings, one at least. "
+                f"Received: texts={texts!r:.200}"
+            )
+        self.texts = tuple(dict.fromkeys(given))
+
+    def automaton_for(self, text, max_length):
+        parts = []
+        for i in range(0, len(self.texts), _AT_ONCE):
+            some = list(self.texts[i : i + _AT_ONCE])
+            parts.append(with_end(text.uncut_ids(some), text))
+            self._require_same(some, text, parts[-1])
+        ids = np.concatenate([x.flat_values.numpy() for x in parts])
+        lengths = np.concatenate([x.row_lengths().numpy() for x in parts])
+        self._require_written(text, ids, lengths, max_length)
+        return trie(ids, lengths, text.special.end)
+
+    def _require_same(self, texts, text, ids):
+        """Refuses texts that would be written in another way."""
+        if (ids.flat_values == text.special.unknown).numpy().any():
+            return  # which is refused by itself
+        written = text.strings(ids.to_tensor(text.special.pad)).numpy()
+        for given, found in zip(texts, written, strict=True):
+            found = found.decode("utf-8", "replace")
+            if given != found:
+                raise ValueError(
+                    "A text of `Among` must stand there as it is written. "
+                    f"Received: {given!r:.80}, which the target text writes "
+                    f"{found!r:.80}. Pass the texts in this form."
+                )
+
+    def _require_written(self, text, ids, lengths, max_length):
+        special = text.special
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        unknown = rows[ids == special.unknown]
+        never = rows[np.isin(ids, special.never_written)]
+        long = np.flatnonzero(lengths > max_length)
+        for found, problem, remedy in (
+            (unknown, "has unknown tokens", "Leave it out."),
+            (never, "has tokens that no output has", "Leave it out."),
+            (
+                long,
+                f"has more tokens than max_length={max_length}, the end "
+                "counted",
+                f"Pass a search with max_length={lengths.max()}.",
+            ),
+        ):
+            if len(found):
+                count = len(np.unique(found))
+                raise ValueError(
+                    "A text of `Among` must be one that the search can write. "
+                    f"Received: {self.texts[found[0]]!r:.80}, which {problem}"
+                    f"{f'; so have {count - 1} others' * (count > 1)}. {remedy}"
+                )
+
+    def get_config(self):
+        return {"texts": list(self.texts)}
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.texts == other.texts
+
+    __hash__ = OutputSet.__hash__
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self.texts[:3]))
+        more = len(self.texts) - 3
+        return f"Among([{shown}{f', ... {more} more' if more > 0 else ''}])"
+
+
+def with_end(ids, text):
+    """Returns ragged ids with the end token of a text after each row."""
+    ends = tf.fill([ids.nrows(), 1], text.special.end)
+    return tf.concat([ids, tf.cast(ends, ids.dtype)], axis=1)
+
+
+def trie(ids, lengths, end: int) -> Automaton:
+    """Returns the automaton of sequences of ids.
+
+    Args:
+        ids: All ids, one sequence after the other, each with its end.
+        lengths: Number of ids of each.
+        end: Id of the end, which no token follows.
+    """
+    starts = np.cumsum(lengths) - lengths
+    size, states = int(ids.max()) + 1, 1
+    rows = np.arange(len(lengths))
+    state = np.zeros(len(lengths), "int64")
+    found = []
+    for time in range(int(lengths.max())):
+        rows = rows[lengths[rows] > time]
+        key = state[rows] * size + ids[starts[rows] + time]
+        keys, number = np.unique(key, return_inverse=True)
+        follow = np.where(keys % size == end, -1, 0)
+        is_open = follow == 0
+        follow[is_open] = states + np.arange(is_open.sum())
+        states += int(is_open.sum())
+        state[rows] = follow[number]
+        found.append((keys // size, keys % size, follow))
+    sources, tokens, targets = map(np.concatenate, zip(*found, strict=True))
+    targets = np.where(targets < 0, states, targets)
+    return Automaton(sources, tokens, targets, states)
