@@ -401,6 +401,7 @@ def test_another_backend_is_refused_with_the_way_out(monkeypatch, toys):
         Translator(toys["pre"].model, toy_models.SOURCE, toy_models.TARGET)
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "softmax",
     [

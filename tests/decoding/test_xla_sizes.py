@@ -99,6 +99,7 @@ MORE = [
 ]
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", MORE)
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
 def test_padding_changes_no_result(name, count, toys, sized):
@@ -107,6 +108,7 @@ def test_padding_changes_no_result(name, count, toys, sized):
         assert_alike(sized(name)(lines), toys[name](lines))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", KINDS)
 def test_nor_do_prefixes_and_options(name, toys, sized):
     for count in (1, 2):
@@ -127,6 +129,7 @@ def test_any_lines_find_the_same(lines, toys, sized):
     assert_alike(sized("pre")(lines), toys["pre"](lines))
 
 
+@pytest.mark.full
 def test_seeds_draw_the_same_in_each_size(toys, sized):
     drawn = sized("sampling")
     many = drawn(LINES[:4], seed=[5, 6, 7, 8])  # more rows than a size has
@@ -175,6 +178,7 @@ def test_several_sources_are_padded_to_the_longest(features):
     assert_alike(made(one), plain(one))
 
 
+@pytest.mark.full
 def test_scores_and_streams_need_no_size(toys, sized):
     targets = ["AA B", "K"]
     one, other = (

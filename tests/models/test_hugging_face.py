@@ -297,6 +297,7 @@ def test_save(family, said, tmp_path):
     assert again.target_text.special == translator.target_text.special
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", some(["marian", "t5"], ALWAYS))
 def test_another_process_loads_what_was_saved(
     family, said, translators, tmp_path
@@ -376,6 +377,7 @@ def test_tensorflow_serving(family, said, translators, exports):
         assert [x.decode() for x in texts] == [row.text, *others]
 
 
+@pytest.mark.full
 @each_family
 def test_onnx(family, said, translators, tmp_path):
     translator, theirs = translators[family], said[family]

@@ -131,6 +131,7 @@ def test_a_language_begins_the_source():
     assert ids[0, 0] not in code
 
 
+@pytest.mark.full
 def test_ids_need_no_tokenizer(folder):
     for name in ("source.spm", "target.spm", "vocab.json"):
         (folder / name).unlink()
@@ -192,6 +193,7 @@ def test_added_tokens_must_have_the_same_ids(tmp_path):
         Translator.from_hugging_face(folder)
 
 
+@pytest.mark.full
 def test_mbart_50_may_be_named_in_the_configuration(tmp_path):
     folder = copied("mbart_50", tmp_path)
     (folder / "tokenizer_config.json").unlink()

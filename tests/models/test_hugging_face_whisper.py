@@ -89,6 +89,7 @@ def test_a_language_and_a_task_begin_the_text(said, translators, sound):
     require_same(found, sound, theirs.translated)
 
 
+@pytest.mark.full
 def test_a_request_tells_the_language(said, sound):
     greedy = {"num_beams": 1}
     translator = read("languages", source=None, search=greedy)

@@ -137,6 +137,7 @@ def test_a_prompt_by_prefix_is_no_word(sound):
         assert [x[:3] for x in row.words] == [x[:3] for x in expected.words]
 
 
+@pytest.mark.full
 def test_saved_and_loaded(translator, tmp_path, sound, found):
     translator.save(tmp_path)
     again = keras_attn.Translator.load(tmp_path)
@@ -494,6 +495,7 @@ def _require_words(client, translator, expected):
     assert caught.value.result["text"][0] == expected[1].text
 
 
+@pytest.mark.full
 def test_a_model_without_the_signature_is_named(translator, tmp_path):
     folder = tmp_path / "whisper"
     translator.export(folder, lengths=True)

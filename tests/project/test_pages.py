@@ -107,7 +107,13 @@ COMMANDS = [x for page in PAGES for x in snippets(page, "sh")]
 
 
 def named_snippets(found):
-    return {"argvalues": found, "ids": [x.name for x in found]}
+    """Returns cases; whole models of others are left to `make test-all`."""
+    slow = "keras_attn/models/", "keras_attn/training/"
+    cases = [
+        pytest.param(x, marks=[pytest.mark.full] * x.name.startswith(slow))
+        for x in found
+    ]
+    return {"argvalues": cases, "ids": [x.name for x in found]}
 
 
 def run(snippet, names, code=None):

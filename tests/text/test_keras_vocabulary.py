@@ -29,6 +29,7 @@ def at_commas(strings):
     return tf.strings.split(strings, ",")
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -153,6 +154,7 @@ def sequences(content, lines):
 WORDS = ["so", "it", "is", "he", "said", "été", "was", "not", "foo's", "foo"]
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "content",
     [

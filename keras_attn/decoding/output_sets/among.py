@@ -17,9 +17,8 @@ class Among(OutputSet):
     """Each output is one of given texts, such as names or labels.
 
     The search keeps to a trie of their tokens (De Cao et al., 2021, section
-    3.2). Each text is split as the targets of training are. Among its
-    prefixes, a hypothesis of a request that begins with none of the texts is
-    cut.
+    3.2). Each text is split as the targets of training are. A hypothesis whose
+    prefix begins none of the texts is cut.
 
     Args:
         texts: The texts, up to millions, as the target text writes them.

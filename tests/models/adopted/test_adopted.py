@@ -101,6 +101,7 @@ def take(sources, rows):
     return sources[rows]
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "search",
     [
@@ -143,6 +144,7 @@ def test_a_warning_says_that_the_past_is_read_again(name):
             translator(name, recompute=False)
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", models(ALWAYS))
 def test_scores_are_the_models_own(name, translators):
     made, decode = published.make(name), translators[name]

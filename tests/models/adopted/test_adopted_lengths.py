@@ -58,6 +58,7 @@ def logp_of(model, source, target):
     return logp[np.arange(len(logp)), ids[0]].sum()
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("length", [4, 8, 9, 20])
 @pytest.mark.parametrize(
     "table", [Positions, keras_hub.layers.PositionEmbedding]

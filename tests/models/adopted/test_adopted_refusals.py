@@ -127,6 +127,7 @@ def test_padding_of_arrays_is_refused():
         translator(model, None, TEXT, pad_to=4)
 
 
+@pytest.mark.full
 def test_an_input_of_one_length_has_no_other():
     source = keras.Input((LENGTH,), dtype="int32", name="line")
     target = keras.Input((None,), dtype="int32")
@@ -164,6 +165,7 @@ def test_a_search_is_as_long_as_the_model_allows():
         )
 
 
+@pytest.mark.full
 def test_a_default_search_stops_where_a_table_of_positions_ends():
     class Positions(layers.Layer):
         def __init__(self):
@@ -197,6 +199,7 @@ def test_a_layer_that_looks_ahead_is_named():
         translator(plain(Backwards(name="culprit")))
 
 
+@pytest.mark.full
 def test_a_whole_model_that_looks_ahead_is_refused():
     class Ahead(TutorialTransformer):
         def call(self, inputs):
@@ -254,6 +257,7 @@ def test_a_stepper_of_ones_own_that_is_wrong_is_not_passed_over():
         translator(plain(Summing()))
 
 
+@pytest.mark.full
 def test_the_model_stays_as_it_was():
     model = TutorialTransformer()
     ids = np.ones((2, 3), "int32")
@@ -348,6 +352,7 @@ def test_inputs_may_be_nested():
     )
 
 
+@pytest.mark.full
 def test_the_first_argument_may_be_an_array():
     class Arguments(keras.Model):
         def __init__(self):
@@ -387,6 +392,7 @@ def test_without_recomputing_it_is_said_that_it_could_help():
     assert any("`recompute=True`" in x for x in caught.value.__notes__)
 
 
+@pytest.mark.full
 def test_an_output_of_a_call_is_named_by_its_key():
     class Dictionary(TutorialTransformer):
         def call(self, inputs):
@@ -411,12 +417,14 @@ class WithDefault(TutorialTransformer):
         return super().call((source, target))
 
 
+@pytest.mark.full
 def test_the_second_argument_may_have_a_default():
     model, ids = WithDefault(), np.ones((1, 3), "int32")
     model(ids, target=ids, training=False)
     assert len(translator(model)(["ab", "c"]).text) == 2
 
 
+@pytest.mark.full
 def test_padding_that_wins_a_maximum_now_and_then_is_noticed():
     source, target, _, _ = simple(mask=False)
     x = layers.Embedding(SIZE, 12)(source)
@@ -436,6 +444,7 @@ def test_padding_that_wins_a_maximum_now_and_then_is_noticed():
         np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_table_of_positions_in_a_call_of_its_own_ends_the_search():
     class Short(TutorialTransformer):
         def __init__(self):
@@ -459,6 +468,7 @@ def tanh(x):
     return tf.tanh(x)
 
 
+@pytest.mark.full
 def test_a_lambda_with_names_of_its_module_is_not_saved_to_fail(tmp_path):
     decode = translator(plain(layers.Lambda(lambda x: tf.tanh(x), name="own")))
     with pytest.raises(ValueError, match="uses 'tf', which a file does not"):

@@ -240,6 +240,7 @@ MODELS = {
 }
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_inside_runs_a_token_at_a_time(name):
     model = MODELS[name]()
@@ -250,6 +251,7 @@ def test_what_is_inside_runs_a_token_at_a_time(name):
     assert made(["abc"]).alignments[0].shape[1] == 4  # and the end token
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [
@@ -275,6 +277,7 @@ def test_published_layers_are_opened(name):
     assert {id(x) for x in found.variables} <= {id(x) for x in model.variables}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", [model_of, subclassed])
 def test_it_follows_the_training(make):
     model = make()
@@ -350,6 +353,7 @@ def test_weights_that_are_zero_at_first_are_no_fixed_numbers():
     assert any(type(x) is Centred for x in own_layers(opened_model(model)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "make",
     [
@@ -435,6 +439,7 @@ class NamedTwice(Named):
         return super().call([x, inputs[1]], mask=mask)
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -462,6 +467,7 @@ class Attribute(Decoder):
         return super().call(inputs, mask=mask) * self.alpha
 
 
+@pytest.mark.full
 def test_a_changed_attribute_is_noticed():
     model = model_of(Learned, Attribute)
     made = translator(model)
@@ -471,6 +477,7 @@ def test_a_changed_attribute_is_noticed():
         made.check()
 
 
+@pytest.mark.full
 def test_what_cannot_be_opened_is_read_again_alone():
     with pytest.warns(UserWarning, match=r"'windowed\w*' \(Windowed\) reads"):
         made = keras_attn.Translator(
@@ -481,6 +488,7 @@ def test_what_cannot_be_opened_is_read_again_alone():
         translator(model_of(Learned, Windowed))
 
 
+@pytest.mark.full
 def test_layers_with_operations_of_tensorflow_are_read_again_alone():
     made = published.make("subclassed_transformer")
     with pytest.warns(UserWarning, match="At each step") as caught:
@@ -535,6 +543,7 @@ class Raising(Decoder):
         return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [Decoder, Storing, Raising])
 def test_the_layers_stay_as_they_were(kind):
     model = model_of(Learned, kind)
