@@ -136,7 +136,7 @@ def test_padding_within_a_row_is_no_end(made_beam):
     long = np.argsort((ids != 0).sum(axis=1))[-2:]
     ids[long, 30] = 0
     alone = pipeline.search_inputs((tf.constant(ids[long]),), {})
-    parted = pipeline.for_export(False)
+    parted = pipeline.for_export(None)
     found = parted.search_inputs((tf.constant(ids),), {})
     np.testing.assert_array_equal(tf.gather(found.tokens, long), alone.tokens)
     np.testing.assert_allclose(
