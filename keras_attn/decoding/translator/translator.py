@@ -449,7 +449,8 @@ class Translator:
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
         )
-        return self._decoded("decode", rows, request, batch_size)
+        run = self._compiled("decode", requests.specs(self.search, request))
+        return self._decoded(run, rows, request, batch_size)
 
     def words(
         self,
@@ -481,16 +482,16 @@ class Translator:
         rows, request = self._read(
             sources, batch_size, prefixes=prefixes, seed=seed, options=options
         )
-        return self._decoded("words", rows, request, batch_size)
+        run = self._compiled("words", requests.specs(self.search, request))
+        return self._decoded(run, rows, request, batch_size, with_times=True)
 
-    def _decoded(self, name, rows, request, batch_size):
-        """Returns the results of a pipeline's function for rows."""
-        run = self._compiled(name, requests.specs(self.search, request))
+    def _decoded(self, run, rows, request, batch_size, with_times=False):
+        """Returns the results of a graph for rows."""
         found: list = [None] * self.pipeline.sources.count(rows)
         for batch in self._batches(rows, batch_size):
             given = self.pipeline.sources.take(rows, batch)
             returned = run(given, requests.take(request, batch))
-            decoded, spoken = returned if name == "words" else (returned, None)
+            decoded, spoken = returned if with_times else (returned, None)
             texts = translations(decoded, self.target_text)
             if spoken is not None:
                 texts = with_words(texts, spoken)
