@@ -18,10 +18,9 @@ from worker import limit_threads
 
 limit_threads(1)
 
-import keras  # noqa: E402
 import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from keras import layers  # noqa: E402
+from lstm_translator import graph  # noqa: E402
+from lstm_translator import model  # noqa: E402
 
 import keras_attn  # noqa: E402
 from keras_attn import Among  # noqa: E402
@@ -87,30 +86,6 @@ def steps(calls, size, rows, rounds):
                 took = time.process_time() - start
                 found.append(took / LONGEST)
     return [median(x) for x in times]
-
-
-def graph(translator):
-    """Returns a function of ids that searches."""
-    ids = tf.TensorSpec([None, None], tf.int32)
-    return tf.function(
-        translator.decode_ids, input_signature=[ids], autograph=False
-    )
-
-
-def model(size, units):
-    source = keras.Input((None,), dtype="int32")
-    target = keras.Input((None,), dtype="int32")
-    memory, h, c = layers.LSTM(units, return_sequences=True, return_state=True)(
-        layers.Embedding(size, units, mask_zero=True)(source)
-    )
-    hidden = keras_attn.AttentionDecoder(
-        layers.LSTMCell(units), keras_attn.BahdanauAttention(units)
-    )(
-        layers.Embedding(size, units, mask_zero=True)(target),
-        memory,
-        initial_state=[h, c],
-    )
-    return keras.Model([source, target], layers.Dense(size)(hidden))
 
 
 if __name__ == "__main__":

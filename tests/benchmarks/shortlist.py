@@ -27,10 +27,9 @@ from worker import limit_threads
 
 limit_threads(1)
 
-import keras  # noqa: E402
 import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from keras import layers  # noqa: E402
+from lstm_translator import graph  # noqa: E402
+from lstm_translator import model  # noqa: E402
 
 import keras_attn  # noqa: E402
 
@@ -99,14 +98,6 @@ def on_sentences(folder, rounds):
     return 0
 
 
-def graph(translator):
-    """Returns a function of ids that searches."""
-    ids = tf.TensorSpec([None, None], tf.int32)
-    return tf.function(
-        translator.decode_ids, input_signature=[ids], autograph=False
-    )
-
-
 def compare(calls, batches):
     """Prints a row: CPU times of two calls, and their ratio."""
     times = [[], []]
@@ -138,22 +129,6 @@ def both(size, units):
         keras_attn.Translator(made, text, text, search, shortlist=x)
         for x in (None, short)
     ]
-
-
-def model(size, units):
-    source = keras.Input((None,), dtype="int32")
-    target = keras.Input((None,), dtype="int32")
-    memory, h, c = layers.LSTM(units, return_sequences=True, return_state=True)(
-        layers.Embedding(size, units, mask_zero=True)(source)
-    )
-    hidden = keras_attn.AttentionDecoder(
-        layers.LSTMCell(units), keras_attn.BahdanauAttention(units)
-    )(
-        layers.Embedding(size, units, mask_zero=True)(target),
-        memory,
-        initial_state=[h, c],
-    )
-    return keras.Model([source, target], layers.Dense(size)(hidden))
 
 
 if __name__ == "__main__":
