@@ -43,6 +43,8 @@ def test_texts_have_their_timestamps(translator, sound):
         b'"<|0.00|>H<|0.06|>'
     ]
     assert last.tokens[0] == "<|0.00|>"
+    (begun,) = translator(sound[:1], prefixes=["<|0.02|>"])
+    assert begun.text.startswith("<|0.02|>H")
 
 
 @pytest.mark.full
