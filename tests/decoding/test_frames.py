@@ -11,5 +11,5 @@ def test_a_score_is_few_frames_from_the_call_of_a_translator():
     files = {frame.filename for frame in frames}
     # And the score's own, a frame in one more file. These are today's numbers;
     # the aim is 14 frames in 8 files.
-    assert len(frames) + 1 <= 20, names
+    assert len(frames) + 1 <= 19, names
     assert len(files) + 1 <= 11, sorted(files)

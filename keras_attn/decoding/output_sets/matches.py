@@ -87,7 +87,7 @@ class Matches(OutputSet):
 
 
 class _Pieces:
-    """What tokens add to a text, within it and where they begin it.
+    """The bytes that tokens add to a text, within it and where it begins.
 
     To outlines-core each token is two: by its id within a text, and by a
     second one, larger by the size of the vocabulary, at the beginning. All

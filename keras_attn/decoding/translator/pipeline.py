@@ -375,9 +375,10 @@ class Pipeline:
             if "options" in request:
                 specs["options"] = self.search.request_options.specs(options)
 
-            def search(inputs, request):
-                return self.decode_inputs(inputs, request, compiled)
-
+            search: Any = functools.partial(
+                self.decode_inputs, compiled=compiled
+            )
+            search.__name__ = "search"  # in graphs and their errors
             self._searches[key] = tf.function(
                 search,
                 input_signature=[self.sources.input_specs, specs],
