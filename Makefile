@@ -38,7 +38,8 @@ PART_2 = tests/layers --deselect tests/layers/test_mechanisms.py tests/serving
 PART_3 = tests/incremental tests/text
 PART_4 = tests/decoding
 PART_5 = tests/export tests/viewing
-PART_6 = tests/graph tests/diagnostics tests/training tests/examples
+PART_6 = tests/graph tests/diagnostics tests/training tests/examples \
+	tests/reranking
 PART_7 = tests/models --deselect tests/models/adopted tests/project
 PART_8 = tests/models/adopted --dist loadgroup
 
@@ -86,6 +87,7 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/marginal.py
 	$(RUN) tests/benchmarks/shortlist.py
 	$(RUN) tests/benchmarks/output_sets.py
+	$(RUN) tests/benchmarks/terms.py
 	$(RUN) tests/benchmarks/adopted.py
 	$(RUN) tests/benchmarks/onnx_runtime.py
 	$(RUN) tests/benchmarks/xla.py

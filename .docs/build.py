@@ -42,12 +42,15 @@ REFERENCE = {
     "Text": "text training.batches",
     "Shortlists": "decoding.shortlist",
     "Output sets": "decoding.output_sets",
+    "Terms": "decoding.phrases",
     "Translator": "decoding.translator",
+    "Reranking": "reranking",
     "Export": "export",
     "Checks": "diagnostics",
     "Steppers": "incremental",
     "Losses and metrics": "training",
     "Callbacks and schedules": "training.callbacks training.schedules",
+    "Averaging and distillation": "training.averaging training.distillation",
     "Plots and pages": "viewing",
     "Migration": "models.tf_addons",
 }
@@ -64,12 +67,14 @@ FURTHER = {
     "Integer Real PerSource",
     "Text": "text: Characters Whitespace",
     "Translator": "decoding.translator: Token",
+    "Reranking": "reranking: Utility own_score",
     "Export": "export: export",
     "Checks": "diagnostics: Finding",
     "Steppers": "incremental: Encoded Ensemble",
     "Losses and metrics": "training.metrics: bleu chrf word_error_rate "
     "character_error_rate sequence_error_rate error_rates edit_distance "
     "alignment_links",
+    "Averaging and distillation": "training.distillation: Record",
 }
 
 _DESCRIPTION = """::: {}

@@ -20,6 +20,7 @@ from http.server import ThreadingHTTPServer
 from types import SimpleNamespace
 
 from keras_attn_serving import RestClient
+from keras_attn_serving import RowError
 from keras_attn_serving import ServingError
 
 import keras_attn
@@ -28,41 +29,64 @@ import keras_attn
 ## What the server answers
 
 The signature `align` has the best output with its attention, `nbest` the
-others with their scores.
+others with their scores. An export with the signature `terms` also takes
+phrases that the output must have.
 """
 
 
-def ask(client: RestClient, text: str):
+def ask(client: RestClient, text: str, terms: list[str]):
     """Returns the output for a text, with its attention and alternatives."""
-    (best,) = client.align([text])
-    others = client.predict([text], "nbest")
-    pairs = zip(others["texts"][0], others["scores"][0], strict=True)
-    alternatives = [
+    if terms:
+        found = client.translate([text], terms=[terms])
+        rows, columns = found["length"][0], found["source_length"][0]
+        best = SimpleNamespace(
+            text=found["text"][0],
+            score=float(found["score"][0]),
+            tokens=found["tokens"][0][:rows],
+            source_tokens=found["source_tokens"][0][:columns],
+            alignment=found["alignments"][0][:rows, :columns],
+            missing=found["missing"][0].split("\n"),
+        )
+    else:
+        (best,) = client.align([text])
+        found = client.predict([text], "nbest")
+        best = SimpleNamespace(**best._asdict(), missing=[])
+    pairs = zip(found["texts"][0], found["scores"][0], strict=True)
+    best.alternatives = [
         SimpleNamespace(text=text, score=score)
         for text, score in list(pairs)[1:]
         if score > float("-inf")  # there may be fewer than were asked for
     ]
-    return SimpleNamespace(**best._asdict(), alternatives=alternatives)
+    return best
 
 
 """
 ## The page
 
 A text comes as `/?text=...`, so that a page can be kept and sent to others.
-What the server refuses becomes a message above the field.
+What the server refuses becomes a message above the field. The field for terms
+is there if the export has the signature.
 """
 
 
-def page(client: RestClient, title: str, text: str) -> str:
+def page(client: RestClient, title: str, text: str, terms: str) -> str:
     """Returns the page for a text, or without one the empty field."""
-    results, message = [], None
+    results, message, known = [], None, False
+    phrases = [x.strip() for x in terms.split(";") if x.strip()]
     try:
+        known = "terms" in client.metadata()
         if text.strip():
-            results = [ask(client, text)]
-    except ServingError as error:
+            results = [ask(client, text, phrases)]
+            missing = ", ".join(filter(None, results[0].missing))
+            message = f"Without: {missing}" if missing else None
+    except (RowError, ServingError, ValueError) as error:
         message = str(error)
     return keras_attn.attention_html(
-        results, title=title, ask=text, message=message
+        results,
+        title=title,
+        ask=text,
+        terms=terms if known else None,
+        message=message,
     )
 
 
@@ -77,7 +101,8 @@ def handler(client: RestClient, title: str):
                 return
             query = urllib.parse.parse_qs(address.query)
             (text,) = query.get("text", [""])[:1]
-            body = page(client, title, text).encode()
+            (terms,) = query.get("terms", [""])[:1]
+            body = page(client, title, text, terms).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

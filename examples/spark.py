@@ -18,6 +18,7 @@ it was. The extra `spark` of keras-attn has what it needs, but for Java 17.
 import argparse
 import fcntl
 import json
+import math
 import os
 import shutil
 import sys
@@ -32,12 +33,14 @@ Each worker is a process that loads the model once. Workers share the cores, so
 each has a thread or a few of its own: more would wait for each other.
 
 `align` costs a little more than `serving_default` and also tells which texts
-were cut, and how many of their tokens were unknown.
+were cut, and how many of their tokens were unknown. `nbest` has all hypotheses
+of the search.
 """
 
 FIELDS = {
     "serving_default": "text string, score float",
     "align": "text string, score float, truncated int, unknown int",
+    "nbest": "texts array<string>, scores array<float>, empty int",
 }
 
 
@@ -52,10 +55,11 @@ def load_model(version: str, signature: str, threads: int):
     model = tf.saved_model.load(version)
     names = [field.split()[0] for field in FIELDS[signature].split(", ")]
 
+    decoded = np.frompyfunc(lambda x: x.decode("utf-8", "replace"), 1, 1)
+
     def column(values):
         if values.dtype == object:  # Spark wants str
-            texts = [x.decode("utf-8", "replace") for x in values]
-            return np.array(texts, object)
+            return decoded(values)
         return values.astype("int32") if values.dtype == bool else values
 
     def predict(texts):
@@ -249,6 +253,8 @@ def run(spark, options):
         print(f"{options.input} has no texts.")
         return
     require_each_once(spark, texts, answers)
+    if options.distilled:
+        write_distilled(spark, answers, options.distilled)
 
 
 def require_each_once(spark, texts: Path, answers: Path):
@@ -260,6 +266,44 @@ def require_each_once(spark, texts: Path, answers: Path):
     print(f"{count} texts: {rows} answers in {answers}, for {ids} texts.")
     if not count == rows == ids:
         raise SystemExit("Answers are missing, or there more than once.")
+
+
+"""
+## Targets for a student
+
+The answers may be what a smaller model learns from. `--distilled` writes them
+as `keras_attn.distill` does, in the order of the input, and
+`keras_attn.Distilled` reads them. An export does not tell which of its texts
+were cut, so its search should have a large `max_length`.
+"""
+
+
+def distilled(answer: dict) -> str:
+    """Returns the line of a text and its answers, best first."""
+    several = "texts" in answer
+    texts = answer["texts"] if several else [answer["text"]]
+    scores = answer["scores"] if several else [answer["score"]]
+    # A hypothesis that the search did not find has a score of minus infinity.
+    found = [x for x in zip(texts, scores, strict=True) if x[1] > -math.inf]
+    line = {
+        "source": answer["source"],
+        "targets": [text for text, _ in found],
+        "scores": [score for _, score in found],
+    }
+    for name in "truncated", "unknown", "empty":
+        if name in answer:
+            line[name] = answer[name]
+    return json.dumps(line, ensure_ascii=False)
+
+
+def write_distilled(spark, answers: Path, path: Path):
+    table = spark.read.parquet(f"file://{answers}").orderBy("id")
+    new = path.with_name(path.name + ".new")
+    with open(new, "w", encoding="utf-8", newline="\n") as file:
+        for row in table.toLocalIterator():
+            print(distilled(row.asDict()), file=file)
+    new.replace(path)  # all of it at once
+    print(f"{path} has them for `keras_attn.Distilled`.")
 
 
 """
@@ -283,6 +327,7 @@ def parse(arguments: list[str] | None):
     add("--column", default="text", help="column of the texts")
     add("--key", help="column to keep beside the answers, to join them by")
     add("--signature", choices=FIELDS, default="serving_default")
+    add("--distilled", type=Path, help="file of targets for a student, *.jsonl")
     add("--workers", type=int, default=os.cpu_count(), help="processes")
     add("--threads", type=int, default=1, help="threads of each worker")
     add("--batch-size", type=int, default=64, help="texts a call of the model")

@@ -53,9 +53,13 @@ from keras_attn.models.tf_addons.weights import load_tf_addons_weights
 from keras_attn.placement import on_device
 from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.training import metrics
+from keras_attn.training.averaging import average
 from keras_attn.training.callbacks import BestCheckpoint
 from keras_attn.training.callbacks import DecodingMetrics
+from keras_attn.training.callbacks import LastCheckpoints
 from keras_attn.training.callbacks import ResumeTraining
+from keras_attn.training.distillation import Distilled
+from keras_attn.training.distillation import distill
 from keras_attn.training.losses import SequenceCrossentropy
 from keras_attn.training.metrics import Perplexity
 from keras_attn.training.metrics import SequenceAccuracy
@@ -81,8 +85,12 @@ _NEED_TENSORFLOW = {
     "IntegerIds": "text",
     "LanguagePrompt": "decoding.language_prompt",
     "Matches": "decoding.output_sets",
+    "MinimumRisk": "reranking",
+    "Glossary": "decoding.phrases",
+    "Without": "decoding.phrases",
     "pairs": "training.batches",
     "rank_correlation": "viewing.saliency",
+    "rerank": "reranking",
     "saliency": "viewing.saliency",
     "Sampling": "decoding",
     "Scores": "decoding.translator",
@@ -94,6 +102,7 @@ _NEED_TENSORFLOW = {
     "Translation": "decoding.translator",
     "Translations": "decoding.translator",
     "Translator": "decoding.translator",
+    "tune": "reranking",
     "Word": "decoding.translator",
     "WordPiece": "text",
     "WordTimes": "decoding.word_times",
@@ -113,6 +122,7 @@ __all__ = [
     "CoverageLoss",
     "CoverageScore",
     "DecodingMetrics",
+    "Distilled",
     "DotScore",
     "DoublyStochastic",
     "EntmaxAlignment",
@@ -122,6 +132,7 @@ __all__ = [
     "Incremental",
     "InverseSigmoidDecay",
     "InverseSquareRootDecay",
+    "LastCheckpoints",
     "LayerNormGRUCell",
     "LayerNormLSTMCell",
     "LocalMonotonicAlignment",
@@ -155,7 +166,9 @@ __all__ = [
     "TokenAccuracy",
     "alignment_error_rate",
     "attention_html",
+    "average",
     "check",
+    "distill",
     "load_tf_addons_weights",
     "metrics",
     "on_device",

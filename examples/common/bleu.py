@@ -72,7 +72,8 @@ def serve(translator, sentence: str, output):
         output: Folder of the export and the picture.
     """
     folder, picture = output / "models/translate", output / "attention.png"
-    print(f"\nExported to {translator.export(folder)}. The server says:")
+    path = translator.export(folder, signatures=["terms"])
+    print(f"\nExported to {path}. The server says:")
     print(f"  {sentence}")
     print(f"  -> {serving.ask(folder, [sentence])['text'][0]}")
     result = translator([sentence])[0]

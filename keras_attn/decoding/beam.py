@@ -158,6 +158,7 @@ class BeamSearch(Search):
     length_offset: int = Integer(default=0, low=0, last=True)
 
     rows_are_independent = ids_are_interchangeable = True
+    takes_steering = True
     width, normalise = Former("num_beams"), Former("normalize")
     streams = False  # the first token is known only when the last one is
 
@@ -298,7 +299,10 @@ class Groups(Run):
                 for group in state.groups
             ]
             pools, finished = zip(*results, strict=True)
-            pool, finished = merged(pools, finished, count)
+            steer = self.rules.steer
+            wanted = self.search.num_beams if steer else count
+            pool, finished = merged(pools, finished, wanted)
+            pool, finished = self._each.lacking_least(pool, finished, count)
         return without_impossible(
             Hypotheses(
                 tokens=pool.tokens,

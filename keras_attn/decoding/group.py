@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_attn.decoding.banks import Extensions
+from keras_attn.decoding.banks import by_tokens
+from keras_attn.decoding.banks import likeliest_of_each
 from keras_attn.decoding.candidates import extend
 from keras_attn.decoding.hypotheses import IMPOSSIBLE
 from keras_attn.decoding.hypotheses import NEVER
@@ -124,17 +127,20 @@ class Beams:
 
         # The best `num_beams` candidates that do not end go on.
         going, chosen = tf.math.top_k(tf.where(is_end, NEVER, value), num_beams)
-        parents, tokens = gather((parents, tokens), chosen)
-        beam_ids = (
-            tf.gather(beam_ids, chosen, batch_dims=1) if offset else parents
-        )
-        if diversity_penalty is not None:
+        if diversity_penalty is not None or self.rules.steer:
             there = going > POSSIBLE
             going = tf.gather(logp, chosen, batch_dims=1)
             going = tf.where(there, going, IMPOSSIBLE)
         going = tf.maximum(going, IMPOSSIBLE)
         if self.beams_of_rows is not None:
             going = tf.where(self._within_beams(num_beams), going, IMPOSSIBLE)
+        if self.rules.steer:  # by banks, until here
+            going, best = tf.math.top_k(going, num_beams)
+            chosen = tf.gather(chosen, best, batch_dims=1)
+        parents, tokens = gather((parents, tokens), chosen)
+        beam_ids = (
+            tf.gather(beam_ids, chosen, batch_dims=1) if offset else parents
+        )
         chose = (going > POSSIBLE) & tf.logical_not(group.done)[:, None]
         grown = Group(
             last=tokens,
@@ -163,17 +169,46 @@ class Beams:
         if diversity_penalty is not None:
             allowed = ruled.logits if allowed is None else allowed
             allowed -= diversity_penalty[:, None]
-        value, parents, tokens = extend(
-            ruled.logits,
-            group.logp,
-            min(2, ruled.logits.shape[-1] or 2) * self.num_beams,
-            ruled.penalties,
-            allowed,
+        count = min(2, ruled.logits.shape[-1] or 2) * self.num_beams
+        found = Extensions(
+            *extend(ruled.logits, group.logp, count, ruled.penalties, allowed)
         )
+        if self.rules.steer:
+            ruled = ruled._replace(allowed=allowed)
+            found = self._by_banks(group, ruled, found, count)
+        value, parents, tokens = found
         logp = value
         if diversity_penalty is not None:
             logp = value + tf.gather(diversity_penalty, tokens, batch_dims=1)
+        if self.rules.steer:  # their order ranks them
+            order = -tf.range(count, dtype=tf.float32)
+            value = tf.where(value > POSSIBLE, order, NEVER)
         return value, logp, parents, tokens
+
+    def _by_banks(self, group, ruled, found, count):
+        """Returns the first `count` extensions by banks.
+
+        Args:
+            group: The `Group`.
+            ruled: Its logits, `Ruled`.
+            found: The best `Extensions` of all its beams.
+            count: Their number.
+        """
+        if self.beams_of_rows is not None:  # as many as a smaller search has
+            most = 2 * self.beams_of_rows[:, None]
+            value = tf.where(tf.range(count) < most, found.value, NEVER)
+            found = found._replace(value=value)
+        following = self.rules.following(group.rules)
+        end = tf.fill(tf.shape(following[..., :1]), self.search_input.end_token)
+        following = tf.concat([following, end], axis=-1)
+        found = found.beside(
+            likeliest_of_each(ruled, group.logp),
+            by_tokens(ruled, group.logp, following),
+        ).without_repeats()
+        lacking = self.rules.lacking_after(
+            found.tokens, group.rules, found.parents
+        )
+        return found.by_banks(lacking, count)
 
     def _within_beams(self, count):
         """Returns whether each of `count` ranks is a beam of the row.
@@ -290,12 +325,23 @@ class Beams:
         late = None
         if self.search.cut == "by_score":
             late = group.lengths[:, None] >= _by_row(self.limits.longest)
-        pool, finished = ranked(group.pool, cut, count, late)
+        wanted = 2 * self.num_beams if self.rules.steer else count
+        pool, finished = ranked(group.pool, cut, wanted, late)
+        pool, finished = self.lacking_least(pool, finished, count)
         if self.beams_of_rows is None:
             return pool, finished
         within = self._within_beams(count)
         scores = tf.where(within, pool.scores, IMPOSSIBLE)
         return pool._replace(scores=scores), finished & within
+
+    def lacking_least(self, pool, finished, count):
+        """Returns the first `count` hypotheses, that lack least first."""
+        if not self.rules.steer:
+            return pool, finished
+        lacking = self.rules.lacking_in(pool.tokens, pool.lengths)
+        there = pool.scores > POSSIBLE
+        _, index = tf.math.top_k(-tf.where(there, lacking, tf.int32.max), count)
+        return gather((pool, finished), index)
 
 
 def _by_row(option):

@@ -59,6 +59,10 @@ class Rule:
         reads_logits_alone: Whether `apply` needs no more than the logits. An
             export's signature `step` applies such rules. It refuses others,
             since it does not know what a client's hypotheses contain.
+        steers: Whether a hypothesis may lack tokens, as `lacking` and
+            `following` say. `BeamSearch` then divides its beams among those
+            that lack more and those that lack less (Post and Vilar, 2018);
+            other searches refuse such a rule.
 
     Example:
         A list of words, given as the ids of their letters, that an output may
@@ -90,6 +94,7 @@ class Rule:
     may_exhaust = True
     needs_penalties = False
     reads_logits_alone = False
+    steers = False
 
     def start(self, batch, beams) -> Any:
         """Returns the state before the first token, or None.
@@ -136,6 +141,33 @@ class Rule:
             state: The state of the hypotheses that they continue.
         """
         return state
+
+    def lacking(self, state) -> Any:
+        """Returns how many tokens hypotheses lack at least, int32 `(batch, N)`.
+
+        For a rule that `steers`. One that lacks none may end.
+        """
+        raise arguments.lacking(
+            self, "lacking", "how many tokens hypotheses lack"
+        )
+
+    def following(self, state) -> Any:
+        """Returns tokens by which hypotheses lack less, `(batch, N, M)`.
+
+        For a rule that `steers`. -1 stands for none.
+        """
+        raise arguments.lacking(
+            self, "following", "tokens by which they lack less"
+        )
+
+    def take_rows(self, rows, count) -> "Rule":
+        """Returns the rule for some rows of a batch.
+
+        Args:
+            rows: Their indices, in rising order.
+            count: Number of rows of the batch.
+        """
+        return self
 
     def bound(self, text, max_length) -> "Rule":
         """Returns this rule for a translator's targets.
@@ -306,7 +338,7 @@ class RepetitionPenalty(Rule):
         )
         come = tf.range(tokens.shape[-1]) < time
         lowered = tf.where(come, lowered, float("inf"))
-        return _at_most(logits, tokens, lowered)
+        return at_most(logits, tokens, lowered)
 
 
 class NoRepeatNgram(Rule):
@@ -332,7 +364,7 @@ class NoRepeatNgram(Rule):
             seen &= tokens[..., i : i + starts] == last[..., i : i + 1]
         cost = tf.where(seen, NEVER, float("inf"))
         cost = tf.broadcast_to(cost, tf.shape(tokens[..., before:]))
-        return _at_most(logits, tokens[..., before:], cost)
+        return at_most(logits, tokens[..., before:], cost)
 
 
 class Prefix:
@@ -397,6 +429,7 @@ class Rules:
     Attributes:
         need_tokens: Whether `apply` needs the tokens so far.
         prefix: The argument `prefix`.
+        steer: Whether hypotheses may lack tokens.
         may_exhaust: Whether the rules can forbid all tokens at once.
     """
 
@@ -405,6 +438,7 @@ class Rules:
         self._rules = sorted(rules, key=lambda x: not x.before_softmax)
         self.prefix = prefix
         self.need_tokens = any(x.needs_tokens for x in self._rules)
+        self.steer = any(x.steers for x in self._rules)
         self.may_exhaust = self.prefix is not None or any(
             x.may_exhaust for x in self._rules
         )
@@ -415,8 +449,8 @@ class Rules:
 
         Args:
             search: The search, for its options.
-            search_input: The `SearchInput`, for its forbidden tokens and its
-                prefix.
+            search_input: The `SearchInput`, for its forbidden tokens, its
+                prefix and its own rules.
             limits: The `Limits`, for the minimum length.
         """
         end, given = search_input.end_token, search_input.prefix
@@ -431,7 +465,7 @@ class Rules:
         prefix = None
         if given is not None and given.shape[1] != 0:
             prefix = Prefix(given, search_input.padding)
-        return cls([*rules, *search.rules], prefix)
+        return cls([*rules, *search.rules, *search_input.rules], prefix)
 
     def start(self, batch, beams) -> tuple:
         """Returns the state of each rule before the first token."""
@@ -511,6 +545,69 @@ class Rules:
                 )
             found.append(after)
         return tuple(found)
+
+    def following(self, states: tuple) -> Any:
+        """Returns tokens by which hypotheses lack less, `(batch, N, M)`."""
+        found = [x.following(state) for x, state in self._steering(states)]
+        return tf.concat(found, axis=-1)
+
+    def lacking_after(self, tokens, states: tuple, parents) -> Any:
+        """Returns how many tokens continued hypotheses lack, `(batch, C)`.
+
+        Args:
+            tokens: The tokens that continue them, `(batch, C)`.
+            states: The states before these.
+            parents: The hypotheses that they continue, `(batch, C)`.
+        """
+        found = tf.zeros_like(tokens)
+        for rule, state in self._steering(states):
+            found += rule.lacking(rule.update(tokens, gather(state, parents)))
+        return found
+
+    def lacking_in(self, tokens, lengths) -> Any:
+        """Returns how many tokens whole hypotheses lack, `(batch, N)`.
+
+        Args:
+            tokens: Those of the hypotheses, `(batch, N, T)`.
+            lengths: Their number, `(batch, N)`.
+        """
+        found = tf.zeros_like(lengths)
+        for rule in self._rules:
+            if rule.steers:
+                found += rule.lacking(state_after(rule, tokens, lengths))
+        return found
+
+    def _steering(self, states):
+        both = zip(self._rules, states, strict=True)
+        return [(rule, state) for rule, state in both if rule.steers]
+
+
+def state_after(rule, tokens, lengths) -> Any:
+    """Returns the state of a rule after whole hypotheses.
+
+    Args:
+        rule: A `Rule`, or what has its `start` and `update`.
+        tokens: Those of the hypotheses, `(batch, N, T)`.
+        lengths: Their number, `(batch, N)`.
+    """
+    batch, count = tf.unstack(tf.shape(lengths))
+    first = rule.start(batch, tokens.shape[1] or count)
+
+    def update(time, state):
+        here = time < lengths
+
+        def chosen(new, old):
+            axes = [1] * (len(new.shape) - 2)
+            shape = tf.concat([tf.shape(here), axes], axis=0)
+            return tf.where(tf.reshape(here, shape), new, old)
+
+        after = rule.update(tokens[..., time], state)
+        return time + 1, tf.nest.map_structure(chosen, after, state)
+
+    _, state = tf.while_loop(
+        lambda time, _: time < tf.reduce_max(lengths), update, (0, first)
+    )
+    return state
 
 
 def _name(rule):
@@ -599,7 +696,7 @@ def _shown(state):
     return ", ".join(map(described, tf.nest.flatten(state)))
 
 
-def _at_most(logits, tokens, bounds):
+def at_most(logits, tokens, bounds):
     """Lowers the logits `(B, K, V)` of tokens to at most their bounds.
 
     Tokens and bounds are `(B, K, N)`. Where a token occurs several times, the

@@ -108,6 +108,8 @@ class Search(_Record, kw_only=True):
         ids_are_interchangeable: Whether the class vouches that the search
             looks at no particular token. A shortlist, which numbers tokens
             anew, needs that. Neither is inherited.
+        takes_steering: Whether its run keeps hypotheses by what rules that
+            `steer` say they lack, as `BeamSearch` does.
 
     Example:
         Mirostat ([Basu et al., 2021](https://arxiv.org/abs/2007.14966)) keeps
@@ -175,6 +177,7 @@ class Search(_Record, kw_only=True):
     num_hypotheses = 1
     draws = False
     rows_are_independent = ids_are_interchangeable = False
+    takes_steering = False
     asked = arguments.Former("with_request")
 
     def __init_subclass__(cls, **kwargs):
@@ -362,6 +365,12 @@ class Search(_Record, kw_only=True):
                 f"`{type(self).__name__}.run` must return a "
                 f"`keras_attn.decoding.Run`. Received: {run!r:.80}. Subclass "
                 "it."
+            )
+        if run.rules.steer and not self.takes_steering:
+            raise ValueError(
+                "Terms, and other rules that `steer`, need a search that "
+                "divides its beams among those that lack more and less, such "
+                f"as `BeamSearch`. Received: {self!r:.200}"
             )
         return run
 

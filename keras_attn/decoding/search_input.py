@@ -24,6 +24,7 @@ class SearchInput(NamedTuple):
     options: Any = None  # name -> (batch,) tensor, replaces the search's own
     padding: int = 0  # the id that pads prefixes
     policy: LoopPolicy = LoopPolicy()
+    rules: tuple = ()  # of the request, which apply after the search's own
 
     @property
     def batch(self):
@@ -46,5 +47,6 @@ class SearchInput(NamedTuple):
         taken = rows_of([getattr(self, x) for x in names], rows, self.batch)
         return self._replace(
             model=self.model.take_rows(rows),
+            rules=tuple(x.take_rows(rows, self.batch) for x in self.rules),
             **dict(zip(names, taken, strict=True)),
         )

@@ -306,7 +306,14 @@ class VocabularySubset(NamedTuple):
             forbidden=tuple(self.place_of[x] for x in search_input.forbidden),
             prefix=prefix,
             padding=self.place_of[padding],
+            rules=tuple(x.renumbered(self) for x in search_input.rules),
         )
+
+    def columns_of(self, ids, instead) -> tf.Tensor:
+        """Returns the columns of ids; `instead` for those without one."""
+        columns = tf.gather(self.places, tf.maximum(ids, 0))
+        listed = tf.gather(self.ids, columns) == ids
+        return tf.where(listed, columns, instead)
 
     def ids_of(self, tokens, real) -> tf.Tensor:
         """Returns the ids of columns, and 0 where they are not real."""

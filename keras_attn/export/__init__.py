@@ -34,6 +34,8 @@ Further signatures, chosen by `signatures=`:
 | `options` | text, prefix `[B]`, seed `[B]` if the search draws, and one \
 `[B]` for each of the search's `request_options` | text, score `[B]`, texts, \
 scores `[B, N]`, truncated, unknown, empty, error `[B]` |
+| `terms` | those of `options`, and terms, avoid `[B]` | those of `options`, \
+those of `align`, and missing `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
 length, truncated, unknown, empty, error `[B]` |
 | `words` | sound `[B, samples]`, prefix `[B]` | text, score `[B]`, words, \
@@ -46,10 +48,15 @@ log_probabilities `[B, K, V]`, alignments `[B, K, S]`, error `[B, K]`, \
 state_0... |
 | `strings` | ids `[B, L]`, lengths `[B]` | text, error `[B]` |
 
-In `options`, -1 stands for the search's own value, a seed below zero for a
-new seed, and an empty prefix for none. The other signatures have no seed: a
+In `options` and `terms`, -1 stands for the search's own value, a seed below
+zero for a new seed, and an empty prefix for none. The others have no seed: a
 search that draws uses a new one for every request, in every process that
 loads the export.
+
+terms and avoid hold phrases, joined by line feeds: those that a text has, which
+needs a `BeamSearch`, and those that it does not have. missing are the terms
+that a text lacks all the same. With a `Glossary` the plain signatures have
+this output too.
 
 `words` is for translators that have `word_times`: when each word of the best
 text is spoken, in seconds; the probability that nobody speaks; and the tokens

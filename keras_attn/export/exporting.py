@@ -137,6 +137,17 @@ def export(
             "XLA cannot compile a search with a shortlist, whose number of "
             "tokens varies. Received: jit_compile=True. Leave it out."
         )
+    if sizes is not None and translator.glossary is not None:
+        raise ValueError(
+            "XLA cannot compile a search with a glossary, whose number of "
+            "terms varies. Received: jit_compile=True. Leave it out."
+        )
+    if "step" in names and translator.glossary is not None:
+        raise ValueError(
+            "The signature `step` does not know which terms a client's "
+            "hypotheses have. Received: a translator with a glossary. Leave "
+            "`step` out."
+        )
     if "step" in names and translator.language_prompt is not None:
         raise ValueError(
             "The signature `step` begins with the start tokens alone, so it "
@@ -166,7 +177,8 @@ def export(
 def _impossible(translator) -> list[str]:
     """Returns the signatures that "all" leaves out for a translator."""
     found = [] if translator.word_times is not None else [WORDS]
-    return found + ([*STEPS] if translator.language_prompt is not None else [])
+    steps = translator.language_prompt is None and translator.glossary is None
+    return found if steps else [*found, *STEPS]
 
 
 def require_format(format):
@@ -306,6 +318,8 @@ def _reading(translator, pipeline, folder, archive):
     for name, text in files.items():
         read[name] = text.reading(folder / name)
         archive.track_resources(read[name].resources())
+    if pipeline.glossary is not None:
+        archive.track_resources([pipeline.glossary.table])
     texts: dict = {"target_text": read.pop("target.txt")}
     if isinstance(translator.source_text, Mapping):
         names_of = translator.source_text

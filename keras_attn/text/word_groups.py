@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_attn.text.text import Text
 
 # Scripts without spaces: Thai, Lao, Tibetan, Burmese, Khmer, kana, Han
-_WITHOUT_SPACES = (
+WITHOUT_SPACES = (
     (0x0E00, 0x0FFF),
     (0x1000, 0x109F),
     (0x1780, 0x17FF),
@@ -125,7 +125,7 @@ def _begins(piece):
 
 
 def _has_no_spaces(code):
-    return any(first <= code <= last for first, last in _WITHOUT_SPACES)
+    return any(first <= code <= last for first, last in WITHOUT_SPACES)
 
 
 def _is_mark(piece):

@@ -138,6 +138,14 @@ def test_saved_streamed_exported_and_compiled(toys, tmp_path, kind):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("kind", RULES)
+def test_an_onnx_model_refuses_the_rule_by_name(toys, tmp_path, kind):
+    made = translator(toys, GreedySearch(max_length=8, rules=[RULES[kind]]))
+    with pytest.raises(ValueError, match=f"ONNX.*{type(RULES[kind]).__name__}"):
+        made.export(tmp_path, format="onnx")
+
+
+@pytest.mark.full
 def test_an_ensemble_keeps_to_the_set(toys):
     made = keras_attn.Translator(
         [toys["pre"].model, toys["feeding"].model],

@@ -38,6 +38,24 @@ class Fake:
             raise ServingError(grpc.StatusCode.UNAVAILABLE, "no <server> there")
         return [Alignment("B", -0.5, [*texts, "</s>"], ["B"], np.ones((1, 2)))]
 
+    def metadata(self):
+        return {"align": None, "nbest": None, "terms": None}
+
+    def translate(self, texts, terms):
+        assert terms == [["B", "K K"]]
+        return {
+            "text": ["B"],
+            "score": [-0.7],
+            "texts": [["B", "AA"]],
+            "scores": np.array([[-0.7, -1.0]]),
+            "source_tokens": [[*texts, "</s>", ""]],
+            "source_length": [2],
+            "tokens": [["B", ""]],
+            "length": [1],
+            "alignments": np.ones((1, 2, 3)),
+            "missing": ["K <K>"],
+        }
+
     def predict(self, texts, signature):
         assert signature == "nbest"
         scores = [[-0.5, -1.0, -np.inf]]
@@ -45,7 +63,7 @@ class Fake:
 
 
 def test_an_answer_has_the_alternatives_that_there_are(live):
-    found = live.ask(Fake(), "a")
+    found = live.ask(Fake(), "a", [])
     assert (found.text, found.score) == ("B", -0.5)
     assert [x.text for x in found.alternatives] == ["K"]
 
@@ -67,6 +85,9 @@ def port(live):
         ("/", 200, 'name="text" value=""'),
         ("/?text=%20", 200, '{"results":[]}'),
         ("/?text=a", 200, '"text":"K"'),
+        ("/?text=a&terms=B;%20K%20K%20;", 200, '"text":"AA"'),
+        ("/?text=a&terms=B;K%20K", 200, "Without: K &lt;K&gt;"),
+        ("/?terms=B", 200, 'name="terms" value="B"'),
         ("/?text=away", 200, "no &lt;server&gt; there"),
         (f"/?text={urllib.parse.quote(HOSTILE)}", 200, "\\u003c/script"),
         ("/other", 404, "404"),
@@ -90,7 +111,7 @@ def server(toys, tmp_path_factory):
     from keras_attn_serving.server import Server
 
     folder = tmp_path_factory.mktemp("models") / "toy"
-    toys["pre"].export(folder)
+    toys["pre"].export(folder, signatures=["terms"])
     with Server(folder, "toy", port=0, rest=Rest()) as made:
         yield f"http://{made.rest_address}"
 
@@ -131,6 +152,19 @@ def test_a_browser_shows_what_the_real_server_answers(server, toys, tmp_path):
                 folder = os.environ.get("SCREENSHOTS")
                 if folder:
                     page.screenshot(path=f"{folder}/live.png")
+                page.get_by_label("Terms").fill("B K; ñ")
+                page.get_by_role("button", name="Ask").click()
+                page.get_by_role("region").first.wait_for()
+                (first, *_) = cards.get_by_role("heading").all_inner_texts()
+                assert "B K" in first and "ñ" in first
+                assert page.get_by_label("Terms").input_value() == "B K; ñ"
+                assert browsers.problems(page) == []
+                if folder:
+                    page.screenshot(path=f"{folder}/terms.png")
+                page.get_by_label("Terms").fill("never")
+                page.get_by_role("button", name="Ask").click()
+                page.get_by_text("the target text knows").wait_for()
+                page.get_by_label("Terms").fill("")
                 page.get_by_label("Text").fill(HOSTILE)
                 page.keyboard.press("Enter")
                 page.get_by_text("→").wait_for()

@@ -23,6 +23,8 @@ import tensorflow as tf
 from support.programs import PROGRAM
 from support.programs import load
 
+import keras_attn
+
 pytestmark = pytest.mark.full
 
 SPARK = PROGRAM.with_name("spark.py")
@@ -92,7 +94,7 @@ def test_parts_are_listed_in_order_and_written_when_spark_says_so(
 
 
 @pytest.mark.sample_cases(1)
-@pytest.mark.parametrize("signature", ["serving_default", "align"])
+@pytest.mark.parametrize("signature", ["serving_default", "align", "nbest"])
 def test_a_worker_answers_as_the_translator_does(
     spark, toys, signature, tmp_path, monkeypatch
 ):
@@ -109,11 +111,32 @@ def test_a_worker_answers_as_the_translator_does(
     expected = translator(lines)
     fields = [x.split() for x in spark.FIELDS[signature].split(", ")]
     assert list(found) == [name for name, _ in fields]
+    if signature == "nbest":
+        assert found["texts"][:, 0].tolist() == expected.text
+        assert found["empty"].tolist() == [0, 1, 0, 0]
+        return
     assert found["text"].tolist() == expected.text
     np.testing.assert_allclose(found["score"], expected.scores, rtol=1e-5)
     if signature == "align":
         assert found["unknown"].tolist() == [0, 0, 2, 0]
         assert found["truncated"].dtype == "int32"
+
+
+def test_answers_are_targets_for_a_student(spark, tmp_path):
+    best = {"source": "a\u2028b", "text": "A", "score": -0.5, "truncated": 1}
+    several = {
+        "id": 1,
+        "source": "é",
+        "texts": ["E", "F", ""],
+        "scores": [-1.0, -2.0, -np.inf],
+        "empty": 0,
+    }
+    file = tmp_path / "distilled.jsonl"
+    lines = [spark.distilled(x) + "\n" for x in (best, several)]
+    file.write_text("".join(lines), "utf-8")
+    found = keras_attn.Distilled(file)
+    assert [x.source for x in found] == [best["source"], "é"]
+    assert found.n_best() == (["é", "é"], ["E", "F"])
 
 
 def test_a_mistaken_command_is_refused(spark, tmp_path, capsys):
@@ -309,6 +332,25 @@ def test_columns_are_answered_with_their_keys(
     assert found["text"].tolist() == expected.text
     assert found["unknown"].tolist() == expected.unknown
     assert found["truncated"].astype(bool).tolist() == expected.truncated
+
+
+@pytest.mark.system
+def test_a_student_s_targets_are_those_of_distill(environment, toys, tmp_path):
+    lines = ["abc", "", "dead", "x?", "é"] * 10
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    toys["pre"].export(tmp_path / "models")
+    run = command(tmp_path / "models", tmp_path / "texts.txt", tmp_path / "out")
+    run += ["--workers", "1", "--part-size", "20", "--signature", "nbest"]
+    run += ["--distilled", str(tmp_path / "spark.jsonl")]
+    subprocess.run(run, env=environment, check=True, timeout=300)
+    expected = keras_attn.distill(
+        toys["pre"], lines, tmp_path / "own.jsonl", num_best=3
+    )
+    found = list(keras_attn.Distilled(tmp_path / "spark.jsonl"))
+    assert [x.source for x in found] == lines
+    for one, other in zip(found, expected, strict=True):
+        assert one.targets == other.targets and one.empty == other.empty
+        np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4)
 
 
 @pytest.mark.system

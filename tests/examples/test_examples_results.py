@@ -16,6 +16,7 @@ import keras_attn
 
 ATTENTIONS = PROGRAM.with_name("attentions.py")
 BEAMS = PROGRAM.with_name("beams.py")
+RISK = PROGRAM.with_name("risk.py")
 LENGTHS = PROGRAM.with_name("lengths.py")
 TRANSLATE = PROGRAM.with_name("translate.py")
 LETTERS = keras_attn.Text("abc", split="characters")
@@ -40,7 +41,7 @@ def table(attentions, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("program", [ATTENTIONS, BEAMS, LENGTHS])
+@pytest.mark.parametrize("program", [ATTENTIONS, BEAMS, RISK, LENGTHS])
 def test_a_program_is_read_in_one_go(program):
     assert len(program.read_text().splitlines()) <= 290
 
@@ -122,7 +123,7 @@ def test_attentions_are_compared_and_kept(tmp_path):
 
 
 @pytest.mark.full
-def test_beams_are_compared(tmp_path):
+def test_beams_and_samples_are_compared(tmp_path):
     toy = "--epochs", "1", "--units", "16", "--size", "500"
     few = "--sentences", "600"
     run(*toy, *few, program=TRANSLATE, folder=tmp_path)
@@ -131,6 +132,10 @@ def test_beams_are_compared(tmp_path):
     rows = [x for x in printed.stdout.split("\n\n")[-2].split("\n")]
     assert rows[0].startswith("| beams | length penalty | BLEU |")
     assert len(rows) == 2 + 1 + 16
+    printed = run(*saved, "--sentences", "3", program=RISK, folder=tmp_path)
+    rows = printed.stdout.split("\n\n")[-2].split("\n")
+    head = "| samples | candidates | by | BLEU | chrF | seconds |"
+    assert rows[0] == head and len(rows) == 2 + 1 + 6
 
 
 @pytest.mark.full

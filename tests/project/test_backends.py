@@ -64,6 +64,7 @@ FILES = [
     "layers/test_cells.py",
     "layers/test_decoder.py",
     "layers/test_marginal.py",
+    "training/test_averaging.py",
     "training/test_scheduled_sampling.py",
     "training/test_schedules.py",
     "layers/test_scores.py",

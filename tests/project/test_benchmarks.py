@@ -61,6 +61,13 @@ def test_outputs_of_a_set_are_measured_beside_all(tmp_path):
 
 
 @pytest.mark.full
+def test_terms_are_measured_beside_none(tmp_path):
+    printed = smoke("terms.py", tmp_path)
+    assert "| terms of each row | ms a step, 1 row | 32 rows |" in printed
+    assert "| entries | made in s | ms a text | 32 texts |" in printed
+
+
+@pytest.mark.full
 def test_onnx_runtime_is_measured_beside_tensorflow(tmp_path):
     printed = smoke("onnx_runtime.py", tmp_path)
     assert "| texts | TensorFlow | ONNX Runtime | ratio |" in printed

@@ -51,9 +51,11 @@ ROOMS = {
     "incremental": {"layers", "graph"},
     "decoding": {"text"},
     "decoding.output_sets": {"decoding", "text"},
+    "decoding.phrases": {"decoding", "text"},
     "decoding.translator": {
         "decoding",
         "decoding.output_sets",
+        "decoding.phrases",
         "incremental",
         "graph",
         "text",
@@ -62,15 +64,17 @@ ROOMS = {
         "models.hugging_face",
         "models.keras_hub",
     },
-    "export": {"incremental", "decoding", "text"},
+    "export": {"incremental", "decoding", "decoding.phrases", "text"},
     "command": {"decoding.translator"},
     "models.adopted": {"incremental", "graph", "text"},
     "models.hugging_face": {"layers", "decoding", "text", "models.keras_hub"},
     "models.keras_hub": {"layers", "incremental", "decoding", "text"},
     "models.tf_addons": {"layers"},
     "diagnostics": {"graph", "text", "training.functional_model"},
+    "reranking": {"decoding", "decoding.translator", "training.metrics"},
     "training": {"layers", "incremental", "text"},
     "training.callbacks": {"training.metrics", "viewing.plots"},
+    "training.distillation": {"training.metrics"},
     "training.metrics": {"training.losses", "training.padded", "text"},
     "viewing.plots": {"viewing.shown"},
     "viewing.html": {"viewing.shown"},
@@ -86,6 +90,7 @@ OUTSIDE = {
     "text": {"tensorflow", "tensorflow_text", "sentencepiece"},
     "decoding": {"tensorflow"},
     "decoding.output_sets": {"tensorflow", "outlines_core"},
+    "decoding.phrases": {"tensorflow"},
     "decoding.translator": {"tensorflow"},
     "export": {
         "tensorflow",
@@ -98,6 +103,7 @@ OUTSIDE = {
     "models.keras_hub": {"keras_hub"},
     "models.tf_addons": {"tensorflow"},
     "graph": {"tensorflow", "jax", "torch"},
+    "reranking": {"sacrebleu"},
     "training": {"tensorflow"},
     "training.callbacks": {"tensorflow"},
     "training.metrics": {"rapidfuzz", "sacrebleu"},
@@ -106,7 +112,14 @@ OUTSIDE = {
 }
 
 # Nothing else of the package imports these.
-LEAVES = {"command", "diagnostics", "models.tf_addons", "training", "viewing"}
+LEAVES = {
+    "command",
+    "diagnostics",
+    "models.tf_addons",
+    "reranking",
+    "training",
+    "viewing",
+}
 
 
 def modules(folder):

@@ -79,3 +79,35 @@ class Without(Rule):
 
     def get_config(self):
         return {"ids": self.ids}
+
+
+@keras.saving.register_keras_serializable("tests")
+class AtLeast(Rule):
+    """A token comes so many times at least before the end."""
+
+    steers = True
+
+    def __init__(self, token, times, end):
+        self.token, self.times, self.end = token, times, end
+
+    def start(self, batch, beams):
+        return tf.zeros([batch, beams], tf.int32)
+
+    def apply(self, logits, written, state):
+        early = tf.cast(state < self.times, tf.float32)[..., None]
+        return logits + NEVER * early * tf.one_hot(
+            self.end, tf.shape(logits)[-1]
+        )
+
+    def update(self, tokens, state):
+        return state + tf.cast(tokens == self.token, tf.int32)
+
+    def lacking(self, state):
+        return tf.maximum(self.times - state, 0)
+
+    def following(self, state):
+        wanted = tf.where(state < self.times, self.token, -1)
+        return wanted[..., None]
+
+    def get_config(self):
+        return {"token": self.token, "times": self.times, "end": self.end}

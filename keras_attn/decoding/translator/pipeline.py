@@ -6,6 +6,9 @@ Beside its sources a request may have, in a dictionary:
 - `"prefix"`: strings `(batch,)` with which the texts begin, "" for none
 - `"seed"`: int32 `(batch,)`, for the random draws of each row
 - `"options"`: name -> `(batch,)`, replaces the search's own options
+- `"terms"`: strings `(batch,)`, phrases that a text must have, joined by line
+  feeds
+- `"avoid"`: strings `(batch,)`, phrases that a text must not have, as above
 
 The graph of a request without these has no operations for them.
 """
@@ -29,6 +32,13 @@ from keras_attn.decoding.batching import MOST
 from keras_attn.decoding.batching import Buckets
 from keras_attn.decoding.language_prompt import LanguagePrompt
 from keras_attn.decoding.loop import Loop
+from keras_attn.decoding.phrases.glossary import Glossary
+from keras_attn.decoding.phrases.matcher import PhraseMatcher
+from keras_attn.decoding.phrases.spellings import Spellings
+from keras_attn.decoding.phrases.spellings import phrases_in
+from keras_attn.decoding.phrases.terms import Terms
+from keras_attn.decoding.phrases.terms import missing
+from keras_attn.decoding.phrases.without import Avoided
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.cut_model import CutModel
 from keras_attn.decoding.translator.model_trial import Examples
@@ -74,6 +84,7 @@ class Pipeline:
     shortlist: Shortlist | None = None
     word_times: WordTimes | None = None
     language_prompt: LanguagePrompt | None = None
+    glossary: Glossary | None = None
     buckets: int = 1  # most, of like length, which a batch is split into
     # Whether padding changes what the models compute, so that only sources of
     # one length are run together.
@@ -139,7 +150,10 @@ class Pipeline:
         """Decodes a batch of sources, the tensors that `sources` takes."""
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs)
+        terms = self._terms(given, request)
         strings, request = request.get("prefix"), self.with_ids(request)
+        if terms is not None:
+            request["terms"] = self.spellings.of_rows(terms)
         if strings is not None and strings.dtype == tf.string:
             report = report.beside(self._report_prefixes(strings, request))
         request = self.prompted(inputs, request)
@@ -173,7 +187,50 @@ class Pipeline:
             tokens=tf.where(real, tokens, ""),
             hypotheses=found,
             report=report,
+            missing=() if terms is None else self.missing(terms, found),
         )
+
+    def _terms(self, given, request):
+        """Returns the terms of each row, strings `(batch, ragged)`, or None."""
+        lines, found = request.get("terms"), []
+        if lines is not None:
+            found.append(phrases_in(lines))
+        if self.glossary is not None:
+            leading: Any = self.sources.leading
+            number, _ = leading
+            found.append(self.glossary.terms_of(given[number]))
+        return tf.concat(found, axis=1) if found else None
+
+    def terms_of_ids(self, inputs: tuple) -> tf.RaggedTensor:
+        """Returns the glossary's terms of the model's source inputs."""
+        glossary: Any = self.glossary
+        leading: Any = self.sources.leading
+        number, text = leading
+        return glossary.terms_of(text.strings(inputs[number]))
+
+    def missing(self, terms, found: Hypotheses) -> tf.Tensor:
+        """Returns the terms that hypotheses lack, joined by line feeds.
+
+        Args:
+            terms: Those of each row, `(batch, ragged)`.
+            found: The hypotheses.
+
+        Returns:
+            Strings `(batch, N)`, "" where none is missing.
+        """
+        ids = self.spellings.of_rows(terms)
+        matcher = PhraseMatcher(ids, self.spellings.first)
+        lacks = missing(matcher, found.tokens, found.lengths)
+        lines = terms.to_tensor("")[:, None]
+        lines = tf.where(lacks, tf.strings.join([lines, "\n"]), "")
+        lines = tf.strings.reduce_join(lines, axis=-1)
+        return tf.strings.strip(lines)
+
+    @functools.cached_property
+    def spellings(self) -> Spellings:
+        """Turns terms into the ids that they have in a text."""
+        with tf.init_scope():
+            return Spellings(self.target_text)
 
     def words(self, given: tuple, request: dict) -> tuple[Decoded, Spoken]:
         """Decodes a batch of sounds, and tells when each word is spoken."""
@@ -215,11 +272,21 @@ class Pipeline:
         return report._replace(truncated=report.truncated | (lengths > longest))
 
     def with_ids(self, request: dict) -> dict:
-        """Returns a request with its prefixes as ids `(batch, length)`."""
-        if "prefix" not in request or request["prefix"].dtype != tf.string:
-            return request
-        ids = self.target_text.ids(request["prefix"], end=False)
-        return {**request, "prefix": ids}
+        """Returns a request with ids in the place of strings.
+
+        Those of prefixes are `(batch, length)`, those of phrases are as a
+        `PhraseMatcher` takes them.
+        """
+        found = {}
+        for name in ("prefix", "terms", "avoid"):
+            if name not in request or request[name].dtype != tf.string:
+                continue
+            if name == "prefix":
+                found[name] = self.target_text.ids(request[name], end=False)
+            else:
+                phrases = phrases_in(request[name])
+                found[name] = self.spellings.of_rows(phrases)
+        return {**request, **found}
 
     def search_inputs(self, inputs: tuple, request: dict) -> Hypotheses:
         """Decodes the model's source inputs; XLA may compile this part.
@@ -232,9 +299,13 @@ class Pipeline:
         if self.search.draws and "seed" not in request:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
+        if self.glossary is not None and "terms" not in request:
+            terms = self.spellings.of_rows(self.terms_of_ids(inputs))
+            request = {**request, "terms": terms}
         search = self._in_buckets(self._search(request), self.buckets)
         plain = functools.partial(search, inputs, request)
-        if self.sizes is None:
+        # The number of phrases varies, so XLA compiles no search of some.
+        if self.sizes is None or {"terms", "avoid"} & set(request):
             return plain()
         request = self._completed(request, inputs)
         compiled = self._search(request, compiled=True)
@@ -370,6 +441,9 @@ class Pipeline:
             if "begun" in request:
                 count = request["begun"].shape[1]
                 specs["begun"] = tf.TensorSpec([None, count], tf.int32)
+            for name in {"terms", "avoid"} & set(request):
+                size = [None, None, self.spellings.count, None]
+                specs[name] = tf.TensorSpec(size, tf.int32)
             if "seed" in request:
                 specs["seed"] = tf.TensorSpec([None], tf.int32)
             if "options" in request:
@@ -392,7 +466,8 @@ class Pipeline:
 
     def decode_ids(self, inputs: tuple) -> Hypotheses:
         """Decodes the model's source inputs in a caller's graph."""
-        if self.of_one_length or self.language_prompt is not None:
+        asks = self.language_prompt is not None or self.glossary is not None
+        if self.of_one_length or asks:
             return self.search_inputs(inputs, {})
         if self.sizes is None:
             return self.decode_inputs(inputs, {})
@@ -480,6 +555,7 @@ class Pipeline:
             options=request.get("options"),
             padding=self.special.pad,
             policy=self._policy(inputs, compiled),
+            rules=self._rules(request),
         )
         if self.shortlist is None:
             return found, None
@@ -490,10 +566,37 @@ class Pipeline:
             text,
             self.target_text,
             self.forbidden,
-            request.get("prefix"),
+            self._asked_ids(request),
         )
         found = found._replace(model=model.restricted(subset))
         return subset.restrict(found), subset
+
+    def _rules(self, request):
+        """Returns the rules that a request asks for."""
+        found: list = []
+        if "terms" in request:
+            matcher = PhraseMatcher(request["terms"], self.spellings.first)
+            found.append(Terms(matcher, self.special.end))
+        if "avoid" in request:
+            matcher = PhraseMatcher(request["avoid"], self.spellings.first)
+            found.append(Avoided(matcher))
+        return tuple(found)
+
+    def _asked_ids(self, request):
+        """Returns all ids that outputs of a request must have, padded."""
+        found = [request[x] for x in ("prefix", "terms") if x in request]
+        if not found:
+            return None
+        rows = tf.shape(found[0])[0]
+        counts = [tf.reduce_prod(tf.shape(x)[1:]) for x in found]
+        ids = tf.concat(
+            [
+                tf.reshape(x, tf.stack([rows, count]))
+                for x, count in zip(found, counts, strict=True)
+            ],
+            axis=1,
+        )
+        return tf.where(ids < 0, self.special.pad, ids)
 
     def _policy(self, inputs, compiled):
         if tf.executing_eagerly():

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 import keras
+import tensorflow as tf
 
+from keras_attn.decoding.phrases.glossary import Glossary
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.several import Several
 from keras_attn.decoding.translator.sources import FeatureSource
@@ -295,4 +297,35 @@ def require_promptable(prompt, cut, target_text, search) -> None:
             f"Received: max_length={search.max_length} of the search, with "
             f"{more} tokens before, and a model of {cut.longest} places. Use "
             f"a search with max_length={cut.longest - more}."
+        )
+
+
+def require_glossary(glossary, sources, search, pipeline, jit_compile) -> None:
+    """Raises `ValueError` unless a translator can use a `Glossary`."""
+    if not isinstance(glossary, Glossary):
+        raise ValueError(
+            "`glossary` must be a `Glossary`, or None. Received: "
+            f"glossary={glossary!r:.80}. `Glossary({{phrase: term}})` makes "
+            "one."
+        )
+    if not sources.texts:
+        raise ValueError(
+            "A glossary is for words of the source, so the source must be "
+            "text. Received: a model that reads features. Leave `glossary` "
+            "out, and pass `terms` with a request."
+        )
+    if not search.takes_steering or jit_compile:
+        raise ValueError(
+            "A glossary needs a `BeamSearch` without XLA, as the number of "
+            f"terms varies. Received: search={search!r:.80}, "
+            f"jit_compile={jit_compile}."
+        )
+    ids = pipeline.spellings(tf.constant(glossary.terms))
+    known = pipeline.spellings.are_known(ids).numpy()
+    if not known.all():
+        term = glossary.terms[int(known.argmin())]
+        raise ValueError(
+            "A term of a glossary must be made of tokens that the target text "
+            f"knows. Received: {term!r}. Leave it out, or write it as the "
+            "texts of training do."
         )

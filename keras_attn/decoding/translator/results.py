@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,8 @@ class Translation:
         default_factory=list, repr=False
     )  # indices of the `tokens` that replaced the model's "<unk>"
     empty: bool = False  # whether the source is empty; the text is made up
+    # Terms that the text should have and lacks
+    missing: list[str] = dataclasses.field(default_factory=list)
     # The words and their times, of `Translator.words` alone
     words: list[Word] | None = dataclasses.field(default=None, repr=False)
     # The probability that nobody speaks; of `Translator.words` alone
@@ -115,6 +118,11 @@ class Translations(Sequence):
     def empty(self) -> list[bool]:
         """Whether each source is empty, so that its text is made up."""
         return [row.empty for row in self._rows]
+
+    @property
+    def missing(self) -> list[list[str]]:
+        """The terms that each text should have and lacks."""
+        return [row.missing for row in self._rows]
 
 
 class Token(NamedTuple):
@@ -191,6 +199,9 @@ class Decoded(NamedTuple):
     tokens: tf.Tensor  # (batch, N, time), padded with ""
     hypotheses: Hypotheses
     report: Report  # of the sources, and of prefixes where there are any
+    # (batch, N): terms that a text lacks, joined by line feeds; () if none is
+    # asked for
+    missing: Any = ()
 
 
 def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
@@ -222,6 +233,7 @@ def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
                         unknown=int(arrays.report.unknown[i]),
                         replaced=_replaced(found.tokens[i, n], tokens, text),
                         empty=bool(arrays.report.empty[i]),
+                        missing=_lines(arrays.missing, i, n),
                     )
                 )
         if not hypotheses:
@@ -258,6 +270,14 @@ def with_words(rows: Iterable[Translation], spoken) -> Iterator[Translation]:
             no_speech=float(arrays.no_speech[i]),
             prompt=strings(arrays.prompts)[i],
         )
+
+
+def _lines(missing, row, number):
+    """Returns the lines of a hypothesis, none if none are known."""
+    if isinstance(missing, tuple):
+        return []
+    found = missing[row, number].decode("utf-8", "replace")
+    return found.split("\n") if found else []
 
 
 def _replaced(ids, tokens, text):

@@ -15,7 +15,9 @@ import keras
 
 from keras_attn.decoding import Search
 from keras_attn.decoding import output_sets as output_sets  # rules to load
+from keras_attn.decoding import phrases as phrases  # rules to load
 from keras_attn.decoding.language_prompt import LanguagePrompt
+from keras_attn.decoding.phrases.glossary import Glossary
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_files
 from keras_attn.decoding.word_times import WordTimes
@@ -26,6 +28,7 @@ from keras_attn.text.text import Text
 
 _OPTIONS = "translator.json"
 _SHORTLIST = "shortlist.npz"
+_GLOSSARY = "glossary.json"
 _OURS = "keras_attn>"  # Keras's prefix of the names of our searches
 
 
@@ -54,6 +57,7 @@ def save(translator, directory: pathlib.Path) -> None:
         "recompute": translator.recompute,
         "word_times": _fields(translator.word_times),
         "language_prompt": _fields(translator.language_prompt),
+        "glossary": translator.glossary is not None,
     }
     sources, target = translator.pipeline.examples
     with _complete_or_not_at_all(directory) as unfinished:
@@ -65,6 +69,12 @@ def save(translator, directory: pathlib.Path) -> None:
         translator.target_text.save(unfinished / "target.txt")
         if translator.shortlist is not None:
             translator.shortlist.save(unfinished / _SHORTLIST)
+        if translator.glossary is not None:
+            written = json.dumps(
+                translator.glossary.get_config(), ensure_ascii=False, indent=1
+            )
+            path = unfinished / _GLOSSARY
+            path.write_text(written + "\n", encoding="utf-8")
         for file, text in files_of_sources(texts).items():
             text.save(unfinished / file)
         path = unfinished / _OPTIONS
@@ -107,7 +117,7 @@ def _is_named_by_us(name):
         r"model(-[0-9]+)?\.keras"
         r"|(source(-[0-9]+)?|target)\.txt\.split\..*"
         r"|source-[0-9]+\.txt(\.json)?"
-        r"|shortlist\.npz",
+        r"|shortlist\.npz|glossary\.json",
         name,
     )
 
@@ -162,6 +172,10 @@ def load(
     shortlist = None
     if options.pop("shortlist", False):
         shortlist = Shortlist.load(directory / _SHORTLIST)
+    glossary = None
+    if options.pop("glossary", False):
+        content = (directory / _GLOSSARY).read_text(encoding="utf-8")
+        glossary = Glossary(**json.loads(content))
     named = options.pop("source_text", True)
     source_text: Any = None
     if isinstance(named, list):
@@ -185,6 +199,7 @@ def load(
         "model": models if len(models) > 1 else models[0],
         "source_text": source_text,
         "shortlist": shortlist,
+        "glossary": glossary,
         "target_text": Text.load(directory / "target.txt", custom_objects),
         "search": made,
     }

@@ -22,6 +22,7 @@ from keras_attn.decoding import Hypotheses
 from keras_attn.decoding import Search
 from keras_attn.decoding import batching
 from keras_attn.decoding.language_prompt import LanguagePrompt
+from keras_attn.decoding.phrases.glossary import Glossary
 from keras_attn.decoding.search_trial import try_search
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator import model_trial
@@ -104,6 +105,8 @@ class Translator:
         word_times: `WordTimes` of a model that reads sound, for `words()`.
         language_prompt: `LanguagePrompt`, with which a target begins where a
             request has no prefix.
+        glossary: `Glossary` of terms that a target must have where its source
+            has certain words.
 
     Raises:
         ValueError: If a model cannot be cut, or does not fit the texts.
@@ -143,6 +146,7 @@ class Translator:
         padding: str | None = None,
         word_times: WordTimes | None = None,
         language_prompt: LanguagePrompt | None = None,
+        glossary: Glossary | None = None,
     ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
@@ -214,7 +218,13 @@ class Translator:
             of_one_length=padding_matters,
             word_times=word_times,
             language_prompt=language_prompt,
+            glossary=glossary,
         )
+        self.glossary = glossary
+        if glossary is not None:
+            requirements.require_glossary(
+                glossary, sources, self.search, self.pipeline, jit_compile
+            )
         self.word_times, self.language_prompt = word_times, language_prompt
         if language_prompt is not None:
             requirements.require_promptable(
@@ -363,7 +373,7 @@ class Translator:
             "recompute",
         )
         shown |= {name: getattr(self, name) for name in names}
-        for name in ("word_times", "language_prompt"):
+        for name in ("word_times", "language_prompt", "glossary"):
             if getattr(self, name) is not None:
                 shown[name] = getattr(self, name)
         lines = [f"  {name}={value!r}" for name, value in shown.items()]
@@ -417,6 +427,8 @@ class Translator:
         prefixes: Sequence[str | None] | None = None,
         seed: int | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
+        terms: Sequence[Sequence[str] | None] | None = None,
+        avoid: Sequence[Sequence[str] | None] | None = None,
     ) -> Translations:
         """Translates sources.
 
@@ -440,6 +452,11 @@ class Translator:
                 as `{"length_penalty": 0.6}`. Each value is one number for all
                 sources, or a list with a number for each.
                 `search.request_options` has the names.
+            terms: List with a list of phrases, or `None`, for each source.
+                Its text has them all, in any order; what it lacks all the
+                same is in `missing`. It needs a `BeamSearch`.
+            avoid: List with a list of phrases, or `None`, for each source,
+                which its text does not have; see `Without`.
 
         Returns:
             `Translations`, one `Translation` for each source. They also
@@ -447,7 +464,13 @@ class Translator:
             and which are empty. A model makes up a text for these too.
         """
         rows, request = self._read(
-            sources, batch_size, prefixes=prefixes, seed=seed, options=options
+            sources,
+            batch_size,
+            prefixes=prefixes,
+            seed=seed,
+            options=options,
+            terms=terms,
+            avoid=avoid,
         )
         run = self._compiled("decode", requests.specs(self.search, request))
         return self._decoded(run, rows, request, batch_size)
@@ -606,6 +629,7 @@ class Translator:
         prefix: str | None = None,
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
+        avoid: Sequence[str] | None = None,
     ) -> Iterator[Token]:
         """Yields the tokens of one source's target as they are decoded.
 
@@ -622,6 +646,7 @@ class Translator:
                 yielded too.
             seed: As in a call.
             options: As in a call.
+            avoid: List of phrases that the text does not have.
         """
         require_streamable(self.search)
         sources = self.pipeline.sources.batch_of_one(source)
@@ -631,6 +656,7 @@ class Translator:
             prefixes=[prefix] if prefix else None,
             seed=seed,
             options=options,
+            avoid=None if avoid is None else [avoid],
         )
         specs = requests.specs(self.search, request)
         key = "stream", str(specs)
@@ -668,7 +694,11 @@ class Translator:
             return rows, {}
         count = self.pipeline.sources.count(rows)
         return rows, requests.read(
-            self.search, self.target_text, count, **request
+            self.search,
+            self.target_text,
+            count,
+            spellings=lambda: self.pipeline.spellings,
+            **request,
         )
 
     def _refresh(self, compare=True):
@@ -823,8 +853,9 @@ class Translator:
                 `model_base_path`.
             version: Number of the version. Defaults to the next one.
             signatures: Names of further signatures, or `"all"`: `"options"`,
-                `"score"`, `"words"` for a translator with `word_times`, and
-                `"step"`, which includes `"encode"` and `"strings"`.
+                `"terms"`, `"score"`, `"words"` for a translator with
+                `word_times`, and `"step"`, which includes `"encode"` and
+                `"strings"`.
             jit_compile: Whether XLA compiles the search on the server, which
                 then needs a flag: `--xla_cpu_compilation_enabled` or
                 `--xla_gpu_compilation_enabled`. As for the translator,

@@ -36,6 +36,19 @@ class Onnx:
                 "Make a `Translator` of the same model without it, or export "
                 "a SavedModel."
             )
+        if translator.glossary is not None:
+            raise ValueError(
+                "An ONNX model reads ids, in which a glossary finds no words. "
+                'Received: format="onnx" and a translator with a glossary. '
+                "Make one without."
+            )
+        for rule in translator.search.rules:
+            if rule.variables:
+                raise ValueError(
+                    "An ONNX model has no variables for the tables of a rule. "
+                    f'Received: format="onnx" and {rule!r:.200}. Export a '
+                    "SavedModel, or make a `Translator` without the rule."
+                )
         self._translator, self._progress = translator, progress
 
     @staticmethod

@@ -35,6 +35,8 @@ class Module(tf.Module):
         texts = [text for _, text in translator.pipeline.sources.texts]
         texts.append(translator.target_text)
         roots = [root for text in texts for root in text.resources()]
+        if translator.glossary is not None:
+            roots.append(translator.glossary.table)
         self._resources = resources_of(roots)
 
     def decode_ids(self, *inputs):

@@ -11,6 +11,8 @@ import re
 
 import tensorflow as tf
 
+from keras_attn.decoding.phrases.matcher import PhraseMatcher
+from keras_attn.decoding.phrases.spellings import phrases_in
 from keras_attn.text.text import MARK
 
 # The most rows of a request. The development server takes as many, and so does
@@ -130,6 +132,44 @@ def of_prefix(ids, strings, max_length, text) -> tf.Tensor:
             "one of ",
             count,
             f" tokens with max_length={max_length}. Shorten it.",
+        ),
+    )
+
+
+def of_phrases(name, lines, pipeline, longest=None) -> tf.Tensor:
+    """Returns errors of phrases, `(batch,)`, joined by line feeds.
+
+    Args:
+        name: Name of the input.
+        lines: The strings.
+        pipeline: The `Pipeline` that reads them.
+        longest: Most tokens of a row's output, `(batch,)`, for phrases that
+            it must have all.
+    """
+    phrases = phrases_in(lines)
+    ids = pipeline.spellings.of_rows(phrases)
+    is_one = tf.sequence_mask(phrases.row_lengths(), tf.shape(ids)[1])
+    known = pipeline.spellings.are_known(ids) | ~is_one
+    error = wrong(
+        ~tf.reduce_all(known, axis=1),
+        f"`{name}` must be made of tokens that the target text knows. "
+        "Received: ",
+        lines,
+    )
+    if longest is None:
+        return error
+    matcher = PhraseMatcher(ids, pipeline.spellings.first)
+    count = tf.reduce_sum(matcher.shortest, axis=1)
+    return first(
+        error,
+        wrong(
+            count >= longest,
+            f"The phrases of `{name}` must fit into the output together. "
+            "Received: phrases of ",
+            count,
+            " tokens, with max_length=",
+            longest,
+            ", the end counted.",
         ),
     )
 

@@ -11,7 +11,8 @@ from keras_attn.export.tf_saved_model.steps import Steps
 PLAIN = ("serving_default", "nbest", "align", "ids")
 STEPS = ("encode", "step", "strings")
 WORDS = "words"
-FURTHER = ("options", "score", *STEPS, WORDS)
+TERMS = "terms"
+FURTHER = ("options", "score", *STEPS, WORDS, TERMS)
 
 _IDS = (
     tf.TensorSpec([None, None], tf.int32, name="ids"),
@@ -19,6 +20,10 @@ _IDS = (
 )
 _PREFIX = tf.TensorSpec([None], tf.string, name="prefix")
 _SEED = tf.TensorSpec([None], tf.int32, name="seed")
+_PHRASES = (
+    tf.TensorSpec([None], tf.string, name="terms"),
+    tf.TensorSpec([None], tf.string, name="avoid"),
+)
 _TARGET = tf.TensorSpec([None], tf.string, name="target")
 
 
@@ -68,6 +73,8 @@ class Signatures:
             return _IDS
         if name == "options":
             specs = *self.sources, *self._request_specs()
+        elif name == TERMS:
+            specs = *self.sources, *self._request_specs(), *_PHRASES
         elif name == "score":
             specs = *self.sources, _TARGET
         elif name == WORDS:
@@ -106,6 +113,7 @@ class Signatures:
             "text": decoded.texts[:, 0],
             "score": decoded.hypotheses.scores[:, 0],
             "empty": decoded.report.empty,
+            **_missing(decoded),
         }
 
     def nbest(self, *given):
@@ -114,20 +122,17 @@ class Signatures:
             "texts": decoded.texts,
             "scores": decoded.hypotheses.scores,
             "empty": decoded.report.empty,
+            **_missing(decoded),
         }
 
     def align(self, *given):
         decoded = self._decode(given)
-        found = decoded.hypotheses
         return {
             "text": decoded.texts[:, 0],
-            "score": found.scores[:, 0],
-            "source_tokens": decoded.source_tokens,
-            "source_length": decoded.source_lengths,
-            "tokens": decoded.tokens[:, 0],
-            "length": found.lengths[:, 0],
-            "alignments": found.alignments[:, 0],
+            "score": decoded.hypotheses.scores[:, 0],
+            **_aligned(decoded),
             **decoded.report._asdict(),
+            **_missing(decoded),
         }
 
     def ids(self, ids, lengths):
@@ -157,7 +162,13 @@ class Signatures:
         return self._ids(inputs, error, sources.report(given, inputs).empty)
 
     def _ids(self, inputs, error, empty):
-        found = self.pipeline.search_inputs(inputs, {})
+        request, more = {}, {}
+        if self.pipeline.glossary is not None:
+            terms = self.pipeline.terms_of_ids(inputs)
+            request["terms"] = self.pipeline.spellings.of_rows(terms)
+        found = self.pipeline.search_inputs(inputs, request)
+        if request:
+            more["missing"] = self.pipeline.missing(terms, found)[:, 0]
         error = rows.first(error, rows.of_found(found))
         bad = rows.is_bad(error)
         found = rows.emptied(found, bad)
@@ -166,14 +177,23 @@ class Signatures:
             "lengths": found.lengths,
             "scores": found.scores,
             "empty": empty & ~bad,
+            **{name: tf.where(bad, "", x) for name, x in more.items()},
             "error": error,
         }
 
     def options(self, *tensors):
+        return self._asked("options", tensors)
+
+    def terms(self, *tensors):
+        return self._asked(TERMS, tensors)
+
+    def _asked(self, name, tensors):
+        """Answers a request that sets options, and perhaps phrases."""
         given = tensors[: len(self.sources)]
-        names = [spec.name for spec in self._request_specs()]
-        asked = tensors[len(self.sources) :]
-        asked = dict(zip(names, asked, strict=True))
+        names = [spec.name for spec in self.specs(name)]
+        asked = dict(zip(names, tensors, strict=True))
+        asked = {x: asked[x] for x in names[len(self.sources) :]}
+        phrases = {x: asked.pop(x) for x in _names_of_phrases(asked)}
         options = self.pipeline.search.request_options
         asked |= {x: asked.pop(options.in_exports(x)) for x in options}
         given, error = self._checked(given)
@@ -184,20 +204,30 @@ class Signatures:
             fresh = self.pipeline.fresh_seeds(tf.shape(seed)[0])
             request["seed"] = tf.where(seed < 0, fresh, seed)
         errors += options.errors(asked)
+        if phrases:
+            errors += self._errors_of_phrases(asked["max_length"], **phrases)
         error = rows.first(*(x for x in errors if x is not None))
         bad = rows.is_bad(error)
         request["prefix"] = tf.where(bad, "", prefix)
         request["options"] = options.with_own(asked, bad)
+        request |= {x: tf.where(bad, "", y) for x, y in phrases.items()}
+        if not self.pipeline.search.takes_steering:
+            request.pop("terms", None)  # rows that have some have an error
         decoded = self.pipeline.decode(given, request)
         error = rows.first(error, rows.of_found(decoded.hypotheses))
         decoded = _emptied(decoded, rows.is_bad(error))
         scores = decoded.hypotheses.scores
+        missing = _missing(decoded)
+        if phrases:
+            nothing = tf.fill(tf.shape(error), "")
+            missing = {"missing": nothing} | missing | _aligned(decoded)
         return {
             "text": decoded.texts[:, 0],
             "score": scores[:, 0],
             "texts": decoded.texts,
             "scores": scores,
             **decoded.report._asdict(),
+            **missing,
             "error": error,
         }
 
@@ -306,6 +336,24 @@ class Signatures:
         longest = self.pipeline.search.max_length
         return too_long, rows.of_prefix(ids, prefix, longest, text)
 
+    def _errors_of_phrases(self, max_length, terms, avoid):
+        """Returns errors of rows of terms, and of phrases to avoid."""
+        search = self.pipeline.search
+        longest = tf.where(max_length < 1, search.max_length, max_length)
+        if search.takes_steering:
+            errors = [rows.of_phrases("terms", terms, self.pipeline, longest)]
+        else:
+            errors = [
+                rows.wrong(
+                    tf.strings.strip(terms) != "",
+                    "`terms` need a model that was exported with a "
+                    "`BeamSearch`. Received: ",
+                    terms,
+                    f" with {type(search).__name__}. Leave them out.",
+                )
+            ]
+        return [*errors, rows.of_phrases("avoid", avoid, self.pipeline)]
+
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:
         """The specs of numeric inputs of `options`, one number per row."""
@@ -330,7 +378,35 @@ def _emptied(decoded, bad):
         tokens=tf.where(bad[:, None, None], "", decoded.tokens),
         hypotheses=rows.emptied(decoded.hypotheses, bad),
         report=_without(decoded.report, bad),
+        missing=(
+            ()
+            if isinstance(decoded.missing, tuple)
+            else tf.where(bad[:, None], "", decoded.missing)
+        ),
     )
+
+
+def _names_of_phrases(names):
+    return [spec.name for spec in _PHRASES if spec.name in names]
+
+
+def _missing(decoded):
+    """Returns the terms that the best texts lack, if any were asked for."""
+    if isinstance(decoded.missing, tuple):
+        return {}
+    return {"missing": decoded.missing[:, 0]}
+
+
+def _aligned(decoded):
+    """Returns the alignments of the best texts, and what they align."""
+    found = decoded.hypotheses
+    return {
+        "source_tokens": decoded.source_tokens,
+        "source_length": decoded.source_lengths,
+        "tokens": decoded.tokens[:, 0],
+        "length": found.lengths[:, 0],
+        "alignments": found.alignments[:, 0],
+    }
 
 
 def _without(report, bad):

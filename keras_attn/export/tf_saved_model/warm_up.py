@@ -44,12 +44,16 @@ def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
             }
             if name == "words":
                 inputs["prefix"] = tf.constant(["", ""])
-            if name == "options":  # -1: the search's own options
+            if name in ("options", "terms"):  # -1: the search's own options
                 inputs |= {
                     spec.name: tf.fill([2], tf.cast(-1, spec.dtype))
                     for spec in signatures.numbers_asked
                 }
                 inputs["prefix"] = tf.constant(["", _prefix(pipeline)])
+            if name == "terms":
+                inputs |= dict.fromkeys(
+                    ("terms", "avoid"), tf.constant(["", ""])
+                )
             inputs = {
                 name: x[-min(2, most or 2) :] for name, x in inputs.items()
             }

@@ -26,7 +26,12 @@ _ESCAPES = {ord(x): f"\\u{ord(x):04x}" for x in "<>&\u2028\u2029"}
 
 
 def attention_html(
-    results, title="Attention", words=False, ask=None, message=None
+    results,
+    title="Attention",
+    words=False,
+    ask=None,
+    message=None,
+    terms=None,
 ) -> str:
     """Returns a page of HTML that shows what results attended to.
 
@@ -49,12 +54,16 @@ def attention_html(
             the page's own address again, with `?text=...`. It is for
             programs that answer, as `examples/live.py` does.
         message: Text above the results, such as that of an error.
+        terms: If not None, the form has a second field with this text, for
+            phrases that an output must have, sent as `&terms=...`. It needs
+            `ask`.
 
     Returns:
         The page. Write it to a file in UTF-8.
 
     Raises:
-        ValueError: If a result has no attention whose shape fits its tokens.
+        ValueError: If a result has no attention whose shape fits its tokens;
+            or if there are `terms` without `ask`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -66,6 +75,11 @@ def attention_html(
         >>> page.startswith("<!doctype html>"), len(page.encode()) < 40_000
         (True, True)
     """
+    if terms is not None and ask is None:
+        raise ValueError(
+            "`terms` is a second field of the form that `ask` makes. Received: "
+            f'terms={terms!r:.80} and ask=None. Pass `ask`, a text or "".'
+        )
     if not are_several(results):
         results = [results]
     data = {"results": [_record(x, words) for x in results]}
@@ -74,7 +88,7 @@ def attention_html(
     page = string.Template(_text("page.html")).substitute(
         title=html.escape(title),
         style=_text("page.css"),
-        form="" if ask is None else _form(ask),
+        form="" if ask is None else _form(ask, terms),
         message="" if message is None else _message(message),
         data=_json(data),
         script=script,
@@ -124,9 +138,14 @@ def _json(data):
     return text.translate(_ESCAPES)
 
 
-def _form(text):
+def _form(text, terms):
+    more = ""
+    if terms is not None:
+        more = string.Template(_text("terms.html")).substitute(
+            terms=html.escape(terms)
+        )
     return string.Template(_text("form.html")).substitute(
-        text=html.escape(text)
+        text=html.escape(text), more=more
     )
 
 

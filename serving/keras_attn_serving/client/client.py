@@ -91,12 +91,14 @@ class BlockingClient:
         prefixes: Sequence[str | None] | None = None,
         seed: int | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
+        terms: Sequence[Sequence[str] | None] | None = None,
+        avoid: Sequence[Sequence[str] | None] | None = None,
         *,
         model: str | None = None,
         version: int | str | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Runs the signature `options` with the given options.
+        """Runs the signature `options`, or `terms` if there are phrases.
 
         Signatures have no optional inputs, so options that are left out are
         sent as -1, which stands for the exported search's own. The client
@@ -111,10 +113,16 @@ class BlockingClient:
                 each source its own.
             options: Options by name, such as `{"length_penalty": 0.6}`. Each
                 is one value for all sources, or a list with one for each.
+            terms: A list of phrases or `None` for each source: its text has
+                them all. The export needs a `BeamSearch`.
+            avoid: A list of phrases or `None` for each source, which its text
+                does not have.
             model, version, timeout: Override the client's own.
 
         Returns:
-            A `Result` of `text`, `score`, `texts` and `scores`. Exports of
+            A `Result` of `text`, `score`, `texts` and `scores`. With phrases
+            it has the outputs of `align` too, and `missing`: the terms that
+            a text lacks all the same, joined by line feeds. Exports of
             keras-attn 0.2 and later add `truncated` and `unknown`, which
             report cuts and unknown tokens of text and prefix together, and
             `error`, "" for every row. Those after 0.3 add `empty`, which
@@ -137,6 +145,8 @@ class BlockingClient:
                 prefixes,
                 seed,
                 options,
+                terms,
+                avoid,
                 model=model,
                 version=version,
                 timeout=timeout,

@@ -76,6 +76,43 @@ def wrong_dtypes(
     return " ".join(wrong)
 
 
+def phrases(
+    rows: int, **given: Sequence[Sequence[str] | None] | None
+) -> dict[str, np.ndarray]:
+    """Returns inputs of phrases, joined by line feeds, none if none is given.
+
+    Args:
+        rows: Number of sources.
+        **given: By the names of the inputs a list of phrases for each source.
+
+    Raises:
+        ValueError: If they are no such lists, or have line breaks.
+    """
+    if all(x is None for x in given.values()):
+        return {}
+    found = {}
+    for name, lists in given.items():
+        lists = [None] * rows if lists is None else lists
+        fine = not isinstance(lists, str | bytes) and len(lists) == rows
+        if not fine or not all(map(_are_phrases, lists)):
+            raise ValueError(
+                f"`{name}` must be a list with a list of strings, or None, for "
+                "each source; no string may have a line break. Received: "
+                f"{name}={lists!r:.200} for {rows} source(s)."
+            )
+        found[name] = np.array(["\n".join(x or ()) for x in lists], object)
+    return found
+
+
+def _are_phrases(given):
+    if given is None:
+        return True
+    is_list = not isinstance(given, str | bytes) and hasattr(given, "__len__")
+    return is_list and all(
+        isinstance(x, str) and x.strip() and "\n" not in x for x in given
+    )
+
+
 class Options:
     """The inputs of the signature `options` beside the sources.
 

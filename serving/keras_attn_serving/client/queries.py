@@ -79,7 +79,8 @@ class Queries:
         self._max_rows = max_rows
         self._transport = transport
         self._answered = False
-        self._options: dict[ModelSpec, dict[str, TensorSpec]] = {}
+        # Inputs of a signature of a model
+        self._options: dict[tuple[str, ModelSpec], dict[str, TensorSpec]] = {}
         self._spec(model or "", version)  # refuses what can be none
 
     def __repr__(self) -> str:
@@ -135,6 +136,8 @@ class Queries:
         prefixes: Sequence[str | None] | None = None,
         seed: int | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
+        terms: Sequence[Sequence[str] | None] | None = None,
+        avoid: Sequence[Sequence[str] | None] | None = None,
         *,
         model: str | None = None,
         version: int | str | None = None,
@@ -159,19 +162,22 @@ class Queries:
                 f"Received: shapes {shapes}"
             )
         spec = self._spec(model, version)
+        phrases = given.phrases(rows, terms=terms, avoid=avoid)
+        signature = "terms" if phrases else "options"
 
         async def ask():
-            wanted = await self._inputs_of_options(spec, deadline)
-            further = given.Options(wanted, arrays)
+            wanted = await self._inputs_of(signature, spec, deadline)
+            further = given.Options(wanted, arrays | phrases)
+            asked = further.arrays(rows, prefixes, seed, options)
             return await self.predict(
-                arrays | further.arrays(rows, prefixes, seed, options),
-                "options",
+                arrays | phrases | asked,
+                signature,
                 model=model,
                 version=version,
                 timeout=deadline.left(),
             )
 
-        asked_before = spec in self._options
+        asked_before = (signature, spec) in self._options
         try:
             result = await ask()
         except (ServingError, ValueError) as error:
@@ -179,8 +185,8 @@ class Queries:
             if getattr(error, "code", invalid) != invalid or not asked_before:
                 raise
             # Another version may answer now, which takes other options.
-            before = self._options.pop(spec)
-            if await self._inputs_of_options(spec, deadline) == before:
+            before = self._options.pop((signature, spec))
+            if await self._inputs_of(signature, spec, deadline) == before:
                 raise
             result = await ask()
         _require_no_error(result)
@@ -463,18 +469,21 @@ class Queries:
             return ""
         return given.wrong_dtypes(arrays, signatures[signature].inputs)
 
-    async def _inputs_of_options(self, spec, deadline):
-        """Returns the specs of the inputs of `options`, asked for once."""
-        if spec not in self._options:
+    async def _inputs_of(self, signature, spec, deadline):
+        """Returns the specs of a signature's inputs, asked for once."""
+        if (signature, spec) not in self._options:
             _, signatures = await self._metadata(spec, deadline)
-            if "options" not in signatures:
+            if signature not in signatures:
+                phrases = " with `terms` or `avoid`" * (signature == "terms")
                 raise ValueError(
-                    "`translate` needs the signature `options`. Received: a "
-                    f"model with {list(signatures)}. Export it by "
-                    "`translator.export(directory, signatures=['options'])`."
+                    f"`translate`{phrases} needs the signature `{signature}`. "
+                    f"Received: a model with {list(signatures)}. Export it by "
+                    "`translator.export(directory, "
+                    f"signatures=['{signature}'])`."
                 )
-            self._options[spec] = signatures["options"].inputs
-        return self._options[spec]
+            found = signatures[signature].inputs
+            self._options[signature, spec] = found
+        return self._options[signature, spec]
 
 
 def _require_no_error(result):

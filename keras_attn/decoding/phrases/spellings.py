@@ -1,0 +1,154 @@
+"""`Spellings`: the ids of a phrase where it may stand in a text."""
+
+import functools
+
+import tensorflow as tf
+
+from keras_attn.decoding.phrases.matcher import ABSENT
+from keras_attn.decoding.phrases.matcher import UNKNOWN
+from keras_attn.text.text import Text
+from keras_attn.text.word_groups import WITHOUT_SPACES
+from keras_attn.text.word_groups import pieces_of
+
+_TRIED = 50  # tokens on which a text's way of splitting is tried
+# Words before which phrases are split; one is used that is split by itself.
+_BEFORE = ("a", ".", ",", "1", "-", "A", "e")
+
+
+class Spellings:
+    """Turns phrases into the ids that they have in a text.
+
+    A phrase is split in one way at the beginning of a text and in another
+    after a space, if tokens hold spaces. In a script without spaces it may
+    also follow a letter.
+
+    Args:
+        text: The `Text`.
+
+    Attributes:
+        first: Whether the first spelling is that at the beginning of a text,
+            and stands only there.
+        count: Number of spellings of a phrase; some may be absent.
+    """
+
+    def __init__(self, text: Text):
+        self._text = text
+        pieces = [x.decode("utf-8", "replace").strip() for x in pieces_of(text)]
+        letters = [x for x in pieces if x.isalpha()]
+        ranges = (f"\\x{{{a:X}}}-\\x{{{b:X}}}" for a, b in WITHOUT_SPACES)
+        self._without_spaces = f"(?s)[{''.join(ranges)}].*"
+        self._word: str | None = None
+        self._of_word: list[int] = []
+        self.first = False
+        self._find_word(letters[:_TRIED])
+        tight = tf.strings.regex_full_match(
+            tf.constant(letters, tf.string), self._without_spaces
+        )
+        self._tight = self._word is not None and bool(tf.reduce_any(tight))
+        self.count = 1 + self.first + self._tight
+
+    def _find_word(self, letters):
+        """Finds a word that is split by itself before others."""
+        if not letters:
+            return
+        alone = self._text.uncut_ids(letters).to_list()
+        for word in (*_BEFORE, *letters):
+            (start,) = self._text.uncut_ids([word]).to_list()
+            lines = [f"{word} {x}" for x in letters]
+            after = self._text.uncut_ids(lines).to_list()
+            count = len(start)
+            known = self._text.special.unknown not in start
+            if not known or any(x[:count] != start for x in after):
+                continue
+            rest = [x[count:] for x in after]
+            more = {
+                tuple(x[: len(x) - len(y)])
+                for x, y in zip(rest, alone, strict=True)
+                if x[-len(y) :] == y
+            }
+            same = len(more) == 1 and all(
+                x[-len(y) :] == y for x, y in zip(rest, alone, strict=True)
+            )
+            self._word, self._of_word, self.first = word, start, not same
+            return
+
+    def __call__(self, phrases) -> tf.Tensor:
+        """Returns the ids of phrases, `(phrases, count, length)`.
+
+        Args:
+            phrases: Strings `(phrases,)`, none empty.
+
+        Returns:
+            int32, padded by `ABSENT`. A spelling that a phrase does not have
+            is padding alone.
+        """
+        alone = self._ids(phrases)
+        found = [alone]
+        if self.first:
+            after, fits = self._after(phrases, " ")
+            found.append(_chosen(fits, after, alone))
+        if self._tight:
+            after, fits = self._after(phrases, "")
+            fits &= tf.strings.regex_full_match(phrases, self._without_spaces)
+            found.append(_chosen(fits, after, tf.fill([1, 1], ABSENT)))
+        longest = functools.reduce(
+            tf.maximum, [tf.shape(x)[1] for x in found], 1
+        )
+        return tf.stack([_padded(x, longest) for x in found], axis=1)
+
+    def of_rows(self, phrases) -> tf.Tensor:
+        """Returns the ids of phrases, `(batch, P, count, length)`, padded.
+
+        Args:
+            phrases: Strings `(batch, ragged)`, none empty.
+        """
+        ids = phrases.with_flat_values(self(phrases.flat_values))
+        size = [None, None, self.count, None]
+        return tf.ensure_shape(ids.to_tensor(ABSENT), size)
+
+    def are_known(self, ids) -> tf.Tensor:
+        """Returns whether phrases are made of tokens that the text knows.
+
+        Args:
+            ids: Their ids, `(..., count, length)`.
+        """
+        unknown = self._text.special.unknown
+        known = tf.reduce_all(ids != UNKNOWN, axis=[-2, -1])
+        if unknown >= 0:
+            known &= tf.reduce_all(ids != unknown, axis=[-2, -1])
+        return known & tf.reduce_any(ids != ABSENT, axis=[-2, -1])
+
+    def _ids(self, strings):
+        ids = self._text.uncut_ids(strings)
+        flat = tf.cast(ids.flat_values, tf.int32)
+        # Without an unknown token, unknown ones are -1.
+        ids = ids.with_flat_values(tf.where(flat < 0, UNKNOWN, flat))
+        return ids.to_tensor(ABSENT)
+
+    def _after(self, phrases, between):
+        """Returns the ids of phrases after the word, and whether they fit."""
+        count = len(self._of_word)
+        ids = self._ids(tf.strings.join([self._word + between, phrases]))
+        ids = _padded(ids, tf.maximum(tf.shape(ids)[1], count + 1))
+        fits = tf.reduce_all(ids[:, :count] == self._of_word, axis=1)
+        return ids[:, count:], fits & (ids[:, count] != ABSENT)
+
+
+def phrases_in(lines) -> tf.RaggedTensor:
+    """Returns the phrases of strings `(batch,)`, joined there by line feeds."""
+    phrases = tf.strings.strip(tf.strings.split(lines, "\n"))
+    return tf.ragged.boolean_mask(phrases, phrases != "")
+
+
+def _chosen(which, ids, others):
+    """Returns rows of ids where `which` is true, else of others."""
+    longest = tf.maximum(tf.shape(ids)[1], tf.shape(others)[1])
+    return tf.where(
+        which[:, None], _padded(ids, longest), _padded(others, longest)
+    )
+
+
+def _padded(ids, length):
+    """Returns ids `(rows, length)`, padded by `ABSENT`."""
+    more = [[0, 0], [0, length - tf.shape(ids)[1]]]
+    return tf.pad(ids, more, constant_values=ABSENT)

@@ -1,0 +1,41 @@
+"""`ErrorRate`: the edits between two texts, as a share of the reference."""
+
+import unicodedata
+
+import numpy as np
+
+from keras_attn.reranking.utility import Utility
+from keras_attn.training.metrics import edit_distance
+
+
+class ErrorRate(Utility):
+    """The negative error rate of words, of characters or of whole texts.
+
+    Args:
+        split: Function that splits a text into what edits replace, or `None`
+            for the whole text.
+    """
+
+    def __init__(self, split=None):
+        self._split = split or (lambda text: [text])
+        edit_distance("a", "b")  # RapidFuzz is missed now
+
+    def matrix(self, hypotheses, references):
+        edits, lengths = self._edits(hypotheses, references)
+        return -edits / np.maximum(lengths, 1)
+
+    def counts(self, hypotheses, references):
+        """Returns minus the edits of the nearest reference, and its length."""
+        edits, lengths = self._edits(hypotheses, references)
+        nearest = edits.argmin(axis=1)
+        edits = edits[np.arange(len(nearest)), nearest]
+        return np.stack([-edits, lengths[nearest]], axis=-1)
+
+    def _edits(self, hypotheses, references):
+        said, right = (
+            [self._split(unicodedata.normalize("NFC", x)) for x in texts]
+            for texts in (hypotheses, references)
+        )
+        edits = [[edit_distance(x, y) for y in right] for x in said]
+        lengths = np.array([len(x) for x in right], float)
+        return np.reshape(edits, (len(said), len(right))).astype(float), lengths

@@ -1,0 +1,276 @@
+"""`average()`: the mean of several checkpoints of one training.
+
+Late in a training the weights move around an optimum. Their mean is nearer to
+it than any of them, and decodes at the cost of one model.
+"""
+
+import gc
+import itertools
+import os
+import pathlib
+import re
+import zipfile
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_attn.keras_internals import Functional
+from keras_attn.keras_internals import is_seed
+
+
+def average(models: Iterable[keras.Model | str | os.PathLike]) -> keras.Model:
+    """Returns a model whose weights are the mean of those of several.
+
+    The models are checkpoints of one training, such as the last five, which
+    `LastCheckpoints` keeps. The mean of models that were trained apart is of
+    no use: decode with these as an ensemble, `Translator([first, second],
+    ...)`.
+
+    The mean is computed in float64 and rounded once. It takes all variables
+    of floating-point numbers, the moving mean and variance of
+    `BatchNormalization` too. Others, such as counters, are those of the last
+    model. Files are read one at a time, so the memory is that of one model
+    and the sums.
+
+    Args:
+        models: List of paths of `.keras` files, of models, or of both, from
+            the first to the last. For models with layers of your own, whose
+            classes are not registered, call it in a
+            `keras.saving.custom_object_scope`.
+
+    Returns:
+        A new model like the last, not compiled.
+
+    Raises:
+        ValueError: If a path is not that of a model, if the models are not of
+            one architecture (the message names the first variable that
+            differs), or if a variable holds NaN.
+
+    Reference:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section
+          6.1: the last 5 or 20 checkpoints
+        - [Izmailov et al., 2018](https://arxiv.org/abs/1803.05407): why the
+          mean is better than its parts
+
+    Example:
+        >>> models = []
+        >>> for value in (1.0, 2.0, 6.0):
+        ...     inputs = keras.Input((1,))
+        ...     outputs = keras.layers.Dense(1, name="scale")(inputs)
+        ...     models.append(keras.Model(inputs, outputs))
+        ...     models[-1].set_weights([np.array([[value]]), np.array([0.5])])
+        >>> mean = keras_attn.average(models)
+        >>> [x.tolist() for x in mean.get_weights()]
+        [[[3.0]], [0.5]]
+    """
+    given = _listed(models)
+    mean = _Mean()
+    for number, each in enumerate(given):
+        name = f"models[{number}]"
+        if isinstance(each, keras.Model):
+            mean.add(each, name)
+            continue
+        model = None  # frees the one before, in whose place this one comes
+        gc.collect()  # Keras's models refer to themselves
+        model = _read(each)
+        mean.add(model, f"{name}, {each}")
+    result = _copy(each) if isinstance(each, keras.Model) else model
+    mean.assign(result)
+    return result
+
+
+class _Variable(NamedTuple):
+    """A variable as messages show it."""
+
+    path: str
+    shape: tuple
+    dtype: str
+
+    @classmethod
+    def of(cls, variable):
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        return cls(variable.path, tuple(variable.shape), dtype)
+
+    def __str__(self):
+        return f"`{self.path}` of shape {self.shape} and dtype {self.dtype}"
+
+    def is_like(self, other):
+        """Whether both have one name, shape and dtype.
+
+        Only the last part of a path counts. The layers of a model that is
+        built again are `dense_1` where they were `dense`, and those within a
+        `Bidirectional` have another path in a model that was loaded.
+        """
+        return _name(self.path) == _name(other.path) and self[1:] == other[1:]
+
+
+class _Mean:
+    """Sums of the variables of models, which are added one by one."""
+
+    def __init__(self):
+        self._name = None  # of the first model
+        self._variables: list[_Variable] = []
+        self._values: list[np.ndarray] = []  # sums, float64; or the last values
+        self._count = 0
+
+    def add(self, model, name):
+        """Adds the variables of a model.
+
+        Args:
+            model: The model.
+            name: What messages call it.
+        """
+        variables = [_Variable.of(x) for x in model.variables]
+        if not variables:
+            raise ValueError(
+                "`average` needs models that have weights. Received: "
+                f"{name}, {model!r:.80}, which has none. Build the model "
+                "first, by a call on some inputs."
+            )
+        if not self._count:
+            self._name, self._variables = name, variables
+        self._require_like(variables, name)
+        for i, variable in enumerate(model.variables):
+            value, is_float = _array(variable), _is_float(variables[i])
+            if is_float:
+                value = value.astype("float64")
+                _refuse_nan(value, variables[i], name)
+            if not self._count:
+                self._values.append(value)
+            elif is_float:
+                self._values[i] += value
+            else:
+                if not is_seed(variable):
+                    self._require_counter(i, value, name)
+                self._values[i] = value
+        self._count += 1
+
+    def assign(self, model):
+        """Gives a model the means, and what has none from the last model."""
+        variables = [_Variable.of(x) for x in model.variables]
+        self._require_like(variables, "a copy of the last model")
+        for variable, known, value in zip(
+            model.variables, variables, self._values, strict=True
+        ):
+            mean = value / self._count if _is_float(known) else value
+            variable.assign(mean)
+
+    def _require_like(self, variables, name):
+        pairs = itertools.zip_longest(self._variables, variables)
+        for one, other in pairs:
+            if one is not None and other is not None and one.is_like(other):
+                continue
+            raise ValueError(
+                "`average` needs models of one architecture, checkpoints of "
+                "one training. Received: models whose first variable that "
+                f"differs is {one or 'missing'} in {self._name}, and "
+                f"{other or 'missing'} in {name}. Decode with models of "
+                "different architectures as an ensemble: `Translator([first, "
+                "second], ...)`."
+            )
+
+    def _require_counter(self, i, value, name):
+        """Refuses integers that matter, such as quantised weights."""
+        if value.ndim and not np.array_equal(value, self._values[i]):
+            raise ValueError(
+                "`average` needs weights of floating-point numbers. Received: "
+                f"{self._variables[i]}, which differs between {self._name} and "
+                f"{name}, and integers have no mean. Average before you "
+                "quantise."
+            )
+
+
+def _listed(models):
+    """Returns a caller's models and paths as a list."""
+    if isinstance(models, (str, os.PathLike, keras.Model)) or not isinstance(
+        models, Iterable
+    ):
+        raise ValueError(
+            "`average` needs a list of models or of paths. Received: "
+            f"models={str(models)!r:.80}. Of a directory's files pass "
+            '`sorted(pathlib.Path(directory).glob("*.keras"))`.'
+        )
+    found = list(models)
+    for number, each in enumerate(found):
+        if not isinstance(each, (str, os.PathLike, keras.Model)):
+            raise ValueError(
+                "`average` needs Keras models, or paths of `.keras` files. "
+                f"Received: models[{number}]={each!r:.80} (of type "
+                f"{type(each).__name__}). Of a `Translator` pass its `model`."
+            )
+    if not found:
+        raise ValueError(
+            "`average` needs at least one model. Received: none. Did the "
+            "training save any?"
+        )
+    return found
+
+
+def _read(path):
+    """Returns the model of a file."""
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise ValueError(f"{_NEEDED} Received: {path}, which does not exist.")
+    if path.name.endswith((".h5", ".weights.json")):
+        raise ValueError(
+            f"{_NEEDED} Received: {path}. A file of weights says nothing of "
+            "the architecture. For each file make the model, call "
+            "`model.load_weights(path)`, and pass the models; or let "
+            "`LastCheckpoints` save whole models."
+        )
+    if path.is_dir():
+        raise ValueError(
+            f"{_NEEDED} Received: the directory {path}. Pass the files in it, "
+            f"such as {path / 'model.keras'} of a saved `Translator`."
+        )
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"{_NEEDED} Received: {path}, which is no such file, or only a "
+            "part of one. Write models by `model.save(path)`."
+        )
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except Exception as error:
+        error.add_note(f"Raised as `average` read {path}.")
+        raise
+
+
+_NEEDED = "`average` needs paths of models that Keras saved, `.keras` files."
+
+
+def _copy(model):
+    """Returns a new model of the same architecture."""
+    if type(model) in (Functional, keras.Sequential):
+        # Keras would compile the copy too, with a loss that it may not know.
+        compiled, model.compiled = model.compiled, False
+        try:
+            return keras.models.clone_model(model, recursive=True)
+        finally:
+            model.compiled = compiled
+    copied = type(model).from_config(model.get_config())
+    if not copied.built:
+        copied.build_from_config(model.get_build_config())
+    return copied
+
+
+def _name(path):
+    """Returns a variable's own name, without a number that Keras added."""
+    return re.sub(r"_\d+$", "", path.rpartition("/")[2])
+
+
+def _is_float(variable):
+    return keras.backend.is_float_dtype(variable.dtype)
+
+
+def _array(variable):
+    return np.asarray(keras.ops.convert_to_numpy(variable.value))
+
+
+def _refuse_nan(value, variable, name):
+    if np.isnan(value).any():
+        raise ValueError(
+            "`average` needs models that have not diverged. Received: "
+            f"{variable}, which holds NaN in {name}. Leave this model out."
+        )

@@ -1,0 +1,240 @@
+"""`Distilled`: what a teacher wrote over a corpus, as `pairs` takes it.
+
+The file has a JSON object for each source, on a line of its own:
+
+    {"source": "a cat", "targets": ["un chat"], "scores": [-0.5],
+     "finished": [true], "truncated": false, "unknown": 0, "empty": false}
+
+The last four may be missing, and others are passed over, as where another
+program wrote the file.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_attn.training.metrics import bleu
+
+
+class Record(NamedTuple):
+    """What a teacher wrote for a source."""
+
+    source: str
+    targets: list[str]  # hypotheses, best first
+    scores: list[float]  # a score for each of them
+    finished: list[bool] | None = None  # False if cut at the search's maximum
+    truncated: bool = False  # whether the source was cut at its max_length
+    unknown: int = 0  # unknown tokens of the source
+    empty: bool = False  # whether the source is empty; its targets are made up
+
+    @classmethod
+    def of(cls, source, translation, num_best=None) -> "Record":
+        """Makes a record of a `Translation`, with `num_best` hypotheses."""
+        several = [translation, *translation.alternatives][:num_best]
+        return cls(
+            source,
+            [x.text for x in several],
+            [_shortest(x.score) for x in several],
+            [bool(getattr(x, "finished", True)) for x in several],
+            bool(getattr(translation, "truncated", False)),
+            int(getattr(translation, "unknown", 0)),
+            bool(getattr(translation, "empty", False)),
+        )
+
+    @classmethod
+    def from_json(cls, line: bytes) -> "Record":
+        """Reads a line; raises `ValueError` if it is none of a record."""
+        fields = json.loads(line)
+        try:
+            found = cls(**{x: fields[x] for x in cls._fields if x in fields})
+            counts = {len(found.targets), len(found.scores)}
+            counts |= set() if found.finished is None else {len(found.finished)}
+        except TypeError as error:
+            raise ValueError("it has no source, targets and scores") from error
+        if len(counts) > 1:
+            raise ValueError("it needs a score for each target")
+        return found
+
+    def to_json(self) -> bytes:
+        """Returns the line, with its end."""
+        fields = self._asdict()
+        try:
+            line = json.dumps(fields, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            line = json.dumps(fields).encode()
+        return line + b"\n"
+
+    @property
+    def good(self) -> list[str]:
+        """The targets to learn from, best first.
+
+        Those that the search had to cut are left out: a student would learn
+        to stop in the middle. Where the source was cut or is empty, there
+        are none.
+        """
+        if self.truncated or self.empty:
+            return []
+        if self.finished is None:
+            return self.targets
+        pairs = zip(self.targets, self.finished, strict=True)
+        return [target for target, is_whole in pairs if is_whole]
+
+
+class Distilled:
+    """The targets that a teacher wrote, as `distill` returns and saves them.
+
+    The methods return `(sources, targets)`, two lists for `pairs`. They leave
+    out what a student should not learn: targets that the search cut at its
+    maximum length, and sources that were cut at their `max_length` or are
+    empty. The file has these too, and iterating yields a `Record` for each
+    source.
+
+    Nothing is kept in memory; each method reads the file.
+
+    Args:
+        path: Path of the file that `distill` wrote. It may still be written.
+
+    Raises:
+        ValueError: If there is no such file. The methods raise it if a line
+            is not what `distill` writes.
+
+    Reference:
+        - [Kim and Rush, 2016](https://arxiv.org/abs/1606.07947)
+
+    Example:
+        >>> lines = [
+        ...     '{"source": "a", "targets": ["A B", "A"], "scores": [-1, -2]}',
+        ...     '{"source": "b", "targets": ["B"], "scores": [-1]}']
+        >>> with open("distilled.jsonl", "w") as file:
+        ...     print(*lines, sep="\\n", file=file)
+        >>> found = keras_attn.Distilled("distilled.jsonl")
+        >>> found.best()
+        (['a', 'b'], ['A B', 'B'])
+        >>> found.n_best()
+        (['a', 'a', 'b'], ['A B', 'A', 'B'])
+        >>> found.nearest(["A", "C"])
+        (['a', 'b'], ['A', 'B'])
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = pathlib.Path(path)
+        if not self.path.is_file():
+            raise ValueError(
+                "`Distilled` reads a file that `distill` wrote. Received: "
+                f"path={str(path)!r}, where there is none. Call "
+                "`distill(teacher, sources, path)` first."
+            )
+
+    def __iter__(self) -> Iterator[Record]:
+        with open(self.path, "rb") as file:  # other line ends stay in texts
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):  # it is being written
+                    return
+                try:
+                    yield Record.from_json(line)
+                except ValueError as error:
+                    raise ValueError(
+                        "Each line must be what `distill` writes for a source. "
+                        f"Received: line {number} of {self.path}, "
+                        f"{line[:80]!r}: {error}. Is this the right file?"
+                    ) from error
+
+    def __len__(self) -> int:
+        """Returns the number of sources."""
+        with open(self.path, "rb") as file:
+            return sum(line.endswith(b"\n") for line in file)
+
+    def __repr__(self) -> str:
+        return f"Distilled({str(self.path)!r})"
+
+    def best(self) -> tuple[list[str], list[str]]:
+        """Returns sources, and the best target of each.
+
+        This is the sequence-level distillation of Kim and Rush (section 3.2).
+        """
+        return self.n_best(1)
+
+    def n_best(self, count: int | None = None) -> tuple[list[str], list[str]]:
+        """Returns sources as often as they have targets, and these.
+
+        Args:
+            count: The most targets of a source. Defaults to all.
+        """
+        found = [
+            (record.source, target)
+            for record in self
+            for target in record.good[:count]
+        ]
+        return _columns(found)
+
+    def nearest(
+        self,
+        references: Iterable[str | list[str] | None],
+        similarity: Callable[[str, str | list[str]], float] | None = None,
+    ) -> tuple[list[str], list[str]]:
+        """Returns sources, and the target of each nearest to its reference.
+
+        This is the sequence-level interpolation of Kim and Rush (section
+        3.3). Of targets that are equally near the better one is taken, and
+        without a reference the best.
+
+        Args:
+            references: For each source that the teacher read, a string, a
+                list of several, or `None`.
+            similarity: Function of a target and the reference, which is
+                larger where they are nearer. Defaults to BLEU of the
+                sentence, smoothed, by sacreBLEU, which takes about 0.5 ms.
+
+        Raises:
+            ValueError: If there are not as many references as sources.
+            ImportError: If sacreBLEU is needed and not installed.
+        """
+        similarity = similarity or _sentence_bleu
+        found, wanted = [], iter(references)
+        count = 0
+        for count, record in enumerate(self, 1):
+            try:
+                reference = next(wanted)
+            except StopIteration:
+                raise self._unlike(count - 1, len(self)) from None
+            targets = record.good
+            if len(targets) > 1 and reference is not None:
+                targets = [_nearest(targets, reference, similarity)]
+            found += [(record.source, target) for target in targets[:1]]
+        left = sum(1 for _ in wanted)
+        if left:
+            raise self._unlike(count + left, count)
+        return _columns(found)
+
+    def _unlike(self, references, sources):
+        return ValueError(
+            "`nearest` needs a reference, a list of some, or None for each "
+            f"source that the teacher read. Received: {references} references "
+            f"for the {sources} sources in {self.path}. Pass those of the "
+            "whole corpus, in its order."
+        )
+
+
+def _nearest(targets, reference, similarity):
+    return max(targets, key=lambda x: similarity(x, reference))
+
+
+def _sentence_bleu(target, reference):
+    # Orders of n-grams that a short sentence does not have don't count.
+    return bleu([target], [reference], effective_order=True)
+
+
+def _columns(pairs):
+    """Returns pairs as two lists."""
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def _shortest(score):
+    """Returns a float32 as the float that is written in the fewest digits."""
+    return float(str(np.float32(score)))

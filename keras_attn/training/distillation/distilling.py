@@ -1,0 +1,346 @@
+"""`distill()`: a teacher writes targets over a corpus, which may be long.
+
+What is done stays done: the file grows by some batches at a time, and the
+same call goes on where another was cut off.
+"""
+
+import collections
+import itertools
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attn import arguments
+from keras_attn.training.distillation.distilled import Distilled
+from keras_attn.training.distillation.distilled import Record
+
+# Batches in a call of the teacher, which batches lines of similar length
+# together. More would lose more work to a kill.
+_BATCHES = 16
+# Records of a file that are written again, to see whether the teacher is the
+# same: a single one may be a tie.
+_TRIED = 8
+
+
+def distill(
+    teacher: Callable[..., Any],
+    sources: str | os.PathLike | Iterable[str],
+    path: str | os.PathLike,
+    num_best: int = 1,
+    batch_size: int = 64,
+    seed: int = 0,
+    verbose: str | int = "auto",
+) -> Distilled:
+    """Lets a teacher write the targets that a smaller model learns from.
+
+    A student learns more easily from what its teacher writes than from what
+    people wrote (Kim and Rush, 2016), and the teacher also answers sources
+    for which there are no targets. The teacher is a large model, or an
+    ensemble: any `Translator`.
+
+    A line of the file is a JSON object, with a source, its targets from the
+    best on, their scores, and what the teacher reports: which targets it had
+    to cut, whether it cut the source, and so on. `Distilled` reads it. If
+    the program is killed, the same call goes on where it was, and the file
+    is that of a call without the break. It has to be the same teacher and
+    the same sources, which is checked: the sources one by one, the teacher by
+    the last of them.
+
+    Args:
+        teacher: `Translator`. Or any function of a list of lines and
+            `batch_size=`, such as one that gives prefixes to a translator,
+            which returns its `Translations`.
+        sources: List or other iterable of lines, which may be a generator or
+            a `tf.data.Dataset`. Or the path of a text file in UTF-8, one
+            source a line. They are not kept in memory.
+        path: Path of the file to write, such as `"distilled.jsonl"`.
+        num_best: The most targets of a source to write. The teacher's search
+            has to return as many, `BeamSearch(5, num_hypotheses=5)`.
+        batch_size: Number of sources that are decoded together.
+        seed: Seed for a teacher that draws, such as by `Sampling`.
+        verbose: Whether to show a progress bar: 0, 1, or `"auto"`, which
+            shows it on a terminal.
+
+    Returns:
+        `Distilled`, the file. `keras_attn.pairs(*distilled.best(),
+        source_text, target_text)` makes batches of it.
+
+    Raises:
+        ValueError: If the file at `path` is of other sources or another
+            teacher, or is not one of `distill`.
+
+    Reference:
+        - [Kim and Rush, 2016](https://arxiv.org/abs/1606.07947)
+
+    Example:
+        >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
+        >>> source = keras.Input((None,), dtype="int32")
+        >>> target = keras.Input((None,), dtype="int32")
+        >>> embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
+        >>> hidden = keras_attn.AttentionDecoder(
+        ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+        ...     embed(target), embed(source))
+        >>> model = keras.Model(
+        ...     [source, target], keras.layers.Dense(text.size)(hidden))
+        >>> teacher = keras_attn.Translator(
+        ...     model, text, text, keras_attn.BeamSearch(2, max_length=30))
+        >>> found = keras_attn.distill(
+        ...     teacher, ["ab", "b", "ba"], "distilled.jsonl")
+        >>> [record.source for record in found]
+        ['ab', 'b', 'ba']
+        >>> sources, targets = found.best()  # for `keras_attn.pairs`
+    """
+    _check(teacher, num_best, batch_size, seed, verbose)
+    path = pathlib.Path(path)
+    stream, count = _lines(sources), _count(sources)
+    write = _Teacher(teacher, num_best, batch_size, seed)
+    size = _BATCHES * batch_size
+    begin = 0
+    if path.exists():
+        begin, stream = _go_on(path, stream, size, write)
+    is_seen = sys.stdout.isatty() if verbose == "auto" else bool(verbose)
+    if is_seen and begin:
+        print(f"Goes on after {begin} sources, from {path}.")
+    bar = keras.utils.Progbar(
+        None if count is None else count - begin,
+        verbose=int(is_seen),
+        unit_name="source",
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = 0
+    with open(path, "ab") as file:
+        while chunk := list(itertools.islice(stream, size)):
+            file.writelines(x.to_json() for x in write(chunk, begin + done))
+            file.flush()
+            done += len(chunk)
+            bar.update(done)
+    if count is None:  # with a count the bar knows its end
+        bar.update(done, finalize=True)
+    return Distilled(path)
+
+
+class _Teacher:
+    """Writes the records of some sources.
+
+    Args:
+        teacher, num_best, batch_size, seed: As for `distill`.
+    """
+
+    def __init__(self, teacher, num_best, batch_size, seed):
+        self._teacher, self._num_best = teacher, num_best
+        self._batch_size, self._seed = batch_size, seed
+        self._draws = getattr(getattr(teacher, "search", None), "draws", False)
+
+    def __call__(self, sources, first) -> list[Record]:
+        """Returns the records of sources.
+
+        Args:
+            sources: List of lines.
+            first: Number of the first among all sources.
+        """
+        options = {}
+        if self._draws:  # a source draws the same, wherever a run begins
+            numbers = range(first, first + len(sources))
+            options["seed"] = [self._seed_of(x) for x in numbers]
+        found = list(
+            self._teacher(sources, batch_size=self._batch_size, **options)
+        )
+        parts = "text", "score", "alternatives"
+        fits = all(hasattr(x, part) for x in found for part in parts)
+        if len(found) != len(sources) or not fits:
+            raise ValueError(
+                "The teacher must return a `Translation` for each source, as a "
+                f"`Translator` does. Received: {len(found)} results for "
+                f"{len(sources)} sources, {found[:1]!r:.80}. Return what a "
+                "translator returned."
+            )
+        return [
+            Record.of(source, x, self._num_best)
+            for source, x in zip(sources, found, strict=True)
+        ]
+
+    def _seed_of(self, number):
+        drawn = np.random.SeedSequence([self._seed, number]).generate_state(1)
+        return int(drawn[0]) >> 1  # seeds of rows are int32
+
+
+def _go_on(path, stream, size, write):
+    """Reads what a file has; returns how much stays, and the other sources.
+
+    What was written of a chunk that is not complete is written anew: scores
+    are rounded otherwise in other batches.
+
+    Args:
+        path: Path of the file.
+        stream: Iterator of all sources.
+        size: Number of sources that are written at a time.
+        write: Function that returns the records that are written now.
+    """
+    number, last = 0, collections.deque(maxlen=_TRIED)
+    again = []  # sources of a chunk that is not complete
+    for number, record in enumerate(Distilled(path), 1):
+        source = next(stream, None)
+        if record.source != source:
+            given = "no more" if source is None else f"{source!r:.80}"
+            raise ValueError(
+                f"To go on with {path}, `distill` needs the sources that it "
+                f"was begun with. Received: {given} as source {number}, where "
+                f"the file has {record.source!r:.80}. Pass those sources, or "
+                "another path."
+            )
+        last.append(record)
+        again.append(source)
+        if len(again) == size:
+            again.clear()
+    part = _part_at_end(path)
+    if last:
+        _require_same_teacher(path, [*last], number, write)
+    following = next(stream, None)
+    if following is None:  # all is there
+        if part:
+            os.truncate(path, path.stat().st_size - len(part))
+        return number, stream
+    kept = number - len(again)
+    with open(path, "rb") as file:
+        length = sum(map(len, itertools.islice(file, kept)))
+    os.truncate(path, length)
+    return kept, itertools.chain(again, [following], stream)
+
+
+def _part_at_end(path):
+    """Returns the part of a line that the file ends with, or nothing."""
+    part, begin = b"", b'{"source": '
+    with open(path, "rb") as file:
+        for line in file:
+            part = line
+    if part.endswith(b"\n"):
+        return b""
+    if not (part.startswith(begin) or begin.startswith(part)):
+        raise ValueError(
+            "`path` must be that of a file of `distill`, or a new one. "
+            f"Received: {path}, which ends with {part[-80:]!r}. Pass another "
+            "path."
+        )
+    return part
+
+
+def _require_same_teacher(path, before, count, write):
+    """Refuses a teacher that mostly writes something else than the file has.
+
+    Rounding may change a choice between two targets that are equally likely.
+    Their scores are then about equal, so scores are compared.
+
+    Args:
+        path: Path of the file.
+        before: Its last records.
+        count: Number of records that it has.
+        write: Function that returns the records that are written now.
+    """
+    sources = [x.source for x in before]
+    now = write(sources, count - len(before))
+    unlike = [
+        (one, other)
+        for one, other in zip(before, now, strict=True)
+        if len(one.scores) != len(other.scores)
+        or not np.allclose(one.scores[:1], other.scores[:1], rtol=0.05)
+    ]
+    if len(unlike) > len(before) / 2:
+        one, other = unlike[-1]
+        raise ValueError(
+            f"To go on with {path}, `distill` needs the teacher, `num_best` "
+            "and `seed` that it was begun with. Received: a teacher that "
+            f"answers {one.source!r:.80} by {other.targets!r:.80} with the "
+            f"scores {other.scores!r:.80}, where the file has "
+            f"{one.targets!r:.80} with {one.scores!r:.80}. Pass that teacher, "
+            "or another path."
+        )
+
+
+def _lines(sources) -> Iterator[str]:
+    """Returns the sources one by one, as strings."""
+    if isinstance(sources, (str, os.PathLike)):
+        path = pathlib.Path(sources)
+        if not path.is_file():
+            raise ValueError(
+                "`sources` must be lines, or the path of a text file. "
+                f"Received: {str(sources)!r:.80}, where there is no file. "
+                "Pass a single line in a list of one."
+            )
+        return _lines_of(path)
+    if isinstance(sources, Mapping) or not isinstance(sources, Iterable):
+        raise ValueError(_NEEDS_LINES + f" Received: {sources!r:.80}")
+    return _strings(sources)
+
+
+_NEEDS_LINES = (
+    "`sources` must be lines of text, or the path of a text file. For sources "
+    "of another kind call the translator yourself."
+)
+
+
+def _lines_of(path):
+    """Yields the lines of a text file, which end as in `TextLineDataset`."""
+    with open(path, "rb") as file:
+        for line in file:
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            yield line.decode("utf-8", "replace")
+
+
+def _strings(sources):
+    for number, source in enumerate(sources):
+        line = source
+        if hasattr(source, "numpy"):  # from a `tf.data.Dataset`
+            line = source.numpy()
+        if isinstance(line, bytes):
+            line = line.decode("utf-8", "replace")
+        if not isinstance(line, str):
+            raise ValueError(
+                f"{_NEEDS_LINES} Received: sources[{number}]={source!r:.80} "
+                f"(of type {type(source).__name__})."
+            )
+        yield str(line)
+
+
+def _count(sources):
+    """Returns the number of sources, or `None` where it is not known."""
+    if isinstance(sources, (str, os.PathLike)):
+        return sum(1 for _ in _lines_of(sources))
+    try:
+        return len(sources)
+    except TypeError:  # a generator, or a dataset that does not know it
+        return None
+
+
+def _check(teacher, num_best, batch_size, seed, verbose):
+    if isinstance(teacher, keras.Model) or not callable(teacher):
+        raise ValueError(
+            "The teacher must write text, as a `Translator` does. Received: "
+            f"teacher={teacher!r:.80}. Make one: `Translator(model, "
+            "source_text, target_text, search)`."
+        )
+    arguments.positive(num_best, "num_best")
+    arguments.positive(batch_size, "batch_size")
+    arguments.index(seed, "seed")
+    if verbose not in ("auto", 0, 1):
+        raise ValueError(
+            '`verbose` must be "auto", 0 or 1. Received: '
+            f'verbose={verbose!r}. "auto" shows a progress bar on a terminal, '
+            "and nothing elsewhere."
+        )
+    search = getattr(teacher, "search", None)
+    most = getattr(search, "num_hypotheses", num_best)
+    if num_best > most:
+        raise ValueError(
+            "The teacher's search must return as many hypotheses as "
+            f"`num_best`. Received: num_best={num_best}, with a search of "
+            f"num_hypotheses={most}. Make the translator with "
+            f"`BeamSearch({max(num_best, 5)}, num_hypotheses={num_best})`."
+        )
