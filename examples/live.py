@@ -79,7 +79,9 @@ def page(client: RestClient, title: str, text: str, terms: str) -> str:
             results = [ask(client, text, phrases)]
             missing = ", ".join(filter(None, results[0].missing))
             message = f"Without: {missing}" if missing else None
-    except (RowError, ServingError, ValueError) as error:
+    except RowError as error:
+        message = error.errors[0]
+    except (ServingError, ValueError) as error:
         message = str(error)
     return keras_attn.attention_html(
         results,

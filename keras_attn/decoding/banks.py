@@ -46,22 +46,28 @@ class Extensions(NamedTuple):
         repeats = tf.reduce_any(same, axis=-1)
         return self._replace(value=tf.where(repeats, NEVER, self.value))
 
-    def by_banks(self, lacking, count) -> "Extensions":
+    def by_banks(self, lacking, left, count) -> "Extensions":
         """Returns the first `count` by the turns of their banks.
+
+        What cannot have all tokens and the end in time comes after the others.
 
         Args:
             lacking: How many tokens each lacks.
+            left: How many more tokens there may be, an integer or `(B, 1)`.
             count: How many are wanted.
         """
+        late = (lacking > 0) & (lacking >= left)
         _, index = tf.math.top_k(self.value, tf.shape(self.value)[1])
-        sorted_, lacking = gather((self, lacking), index)
+        sorted_, lacking, late = gather((self, lacking, late), index)
         possible = sorted_.value > POSSIBLE
         same = lacking[:, :, None] == lacking[:, None]
         number = tf.range(tf.shape(lacking)[1])
         same &= number[:, None] > number  # those before in its bank
         turn = tf.reduce_sum(tf.cast(same, tf.int32), axis=-1)
         # In a turn first those that lack least.
-        place = turn * (tf.reduce_max(lacking) + 1) + lacking
+        most = tf.reduce_max(lacking) + 1
+        place = turn * most + lacking
+        place += tf.cast(late, tf.int32) * most * tf.shape(lacking)[1]
         place = tf.where(possible, place, tf.int32.max)
         _, index = tf.math.top_k(-place, count)
         return gather(sorted_, index)

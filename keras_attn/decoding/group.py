@@ -108,7 +108,7 @@ class Beams:
         """
         num_beams = self.num_beams
         value, logp, parents, tokens = self._candidates(
-            group, ruled, diversity_penalty
+            group, time, ruled, diversity_penalty
         )
         # Only the first `num_beams` candidates may end, and no impossible ones
         # do. (A mask, not a slice: XLA compiles the slice of a top_k into a
@@ -158,7 +158,7 @@ class Beams:
             grown = self._stop_rows(group, grown, possible, time + 1)
         return grown, parents, chose
 
-    def _candidates(self, group, ruled, diversity_penalty):
+    def _candidates(self, group, time, ruled, diversity_penalty):
         """Finds the best `C` extensions of a group's beams.
 
         Returns:
@@ -175,7 +175,7 @@ class Beams:
         )
         if self.rules.steer:
             ruled = ruled._replace(allowed=allowed)
-            found = self._by_banks(group, ruled, found, count)
+            found = self._by_banks(group, time, ruled, found, count)
         value, parents, tokens = found
         logp = value
         if diversity_penalty is not None:
@@ -185,11 +185,12 @@ class Beams:
             value = tf.where(value > POSSIBLE, order, NEVER)
         return value, logp, parents, tokens
 
-    def _by_banks(self, group, ruled, found, count):
+    def _by_banks(self, group, time, ruled, found, count):
         """Returns the first `count` extensions by banks.
 
         Args:
             group: The `Group`.
+            time: Number of tokens so far.
             ruled: Its logits, `Ruled`.
             found: The best `Extensions` of all its beams.
             count: Their number.
@@ -208,7 +209,8 @@ class Beams:
         lacking = self.rules.lacking_after(
             found.tokens, group.rules, found.parents
         )
-        return found.by_banks(lacking, count)
+        left = _by_row(self.limits.longest) - time - 1
+        return found.by_banks(lacking, left, count)
 
     def _within_beams(self, count):
         """Returns whether each of `count` ranks is a beam of the row.

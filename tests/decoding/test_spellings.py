@@ -53,7 +53,7 @@ def texts():
 
 def spelled(text, phrase):
     """Returns where a phrase may stand, with its ids there."""
-    made = Spellings(text)
+    made = Spellings(text, 100)
     (rows,) = made(tf.constant([phrase])).numpy().tolist()
     assert len(rows) == made.count
     return made.first, [[x for x in row if x != ABSENT] for row in rows]
@@ -78,7 +78,7 @@ def test_a_phrase_is_spelled_as_texts_with_it_are_split(texts, name, phrase):
 
 def test_only_tokens_with_spaces_have_a_spelling_for_the_beginning(texts):
     for name, text in texts.items():
-        assert Spellings(text).first == (name == "byte pairs"), name
+        assert Spellings(text, 100).first == (name == "byte pairs"), name
 
 
 def test_a_phrase_does_not_begin_within_a_word(texts):
@@ -104,13 +104,13 @@ def test_a_script_without_spaces_has_phrases_after_letters(texts, name):
 
 def test_unknown_tokens_are_known_as_such(texts):
     for name, phrase in (("characters", "cat!"), ("whitespace", "cat dog")):
-        made = Spellings(texts[name])
+        made = Spellings(texts[name], 100)
         ids = made(tf.constant(["cat", phrase]))
         assert made.are_known(ids).numpy().tolist() == [True, False]
 
 
 def test_rows_of_phrases_are_padded(texts):
-    made = Spellings(texts["unigram"])
+    made = Spellings(texts["unigram"], 100)
     lines = tf.constant(["cat\nthe mat", "", " \n hat\n"])
     phrases = phrases_in(lines)
     assert phrases.to_list() == [[b"cat", b"the mat"], [], [b"hat"]]
@@ -120,3 +120,23 @@ def test_rows_of_phrases_are_padded(texts):
     (alone,) = made(tf.constant(["hat"])).numpy()
     assert (ids[2, 0, :, : alone.shape[1]] == alone).all()
     assert made.of_rows(phrases_in(tf.constant([""]))).shape[:2] == (1, 0)
+
+
+def test_phrases_of_a_row_differ():
+    lines = tf.constant(["a b\na  b\n a b ", "b\na\nb\na", "a"])
+    expected = [[b"a b"], [b"b", b"a"], [b"a"]]
+    assert phrases_in(lines).to_list() == expected
+
+
+def test_ids_are_as_many_as_an_output_can_have(texts):
+    made = Spellings(texts["whitespace"], 4)
+    words = texts["whitespace"].tokens[4:]
+    lines = ["\n".join(f"{x} {y}" for x in words[:5] for y in words[:5])]
+    phrases = phrases_in(tf.constant([*lines, "cat", ""]))
+    assert phrases.row_lengths().numpy().tolist() == [25, 1, 0]
+    fitting = made.those_that_fit(phrases)
+    assert fitting.row_lengths().numpy().tolist() == [4, 1, 0]
+    assert made.lengths(phrases).to_list()[1:] == [[1], []]
+    long = phrases_in(tf.constant(["cat " * 1000 + "\ncat"]))
+    assert made(long.flat_values).shape[-1] <= 6
+    assert made.those_that_may_come(long).to_list() == [[b"cat"]]

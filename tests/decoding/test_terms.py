@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras_attn_serving import Client
 from keras_attn_serving import RestClient
 from keras_attn_serving import RowError
@@ -149,6 +150,44 @@ def test_terms_may_overlap_and_contain_each_other(translator, terms):
         assert not found.missing
 
 
+def test_terms_that_fit_by_overlapping_are_found(translator):
+    made = translator(BeamSearch(4, 2, max_length=5))
+    terms = ["K K K", "K K", " K  K ", "K"]
+    found = made(["abc"], terms=[terms])
+    assert has(found.text[0], "K K K") and not found[0].missing
+    for given in (np.array(["B", "K"]), [tf.constant(["B"])[0], b"K"]):
+        (found,) = made(["abc"], terms=[given])
+        assert has(found.text, "B") and has(found.text, "K")
+
+
+def test_of_more_terms_than_fit_the_others_are_missing(translator):
+    made = translator(BeamSearch(4, 2, max_length=5))
+    terms = [f"{x} {y}" for x in WORDS for y in WORDS]
+    found, plain = made(["abc", "b"], terms=[terms, []])
+    assert found.missing == [x for x in terms if not has(found.text, x)]
+    assert len(found.missing) < len(terms) and not found.finished
+    assert_same(plain, made(["b"])[0])
+    asked = tf.constant(["\n".join(terms)])
+    ids = made.pipeline.with_ids({"terms": asked})["terms"]
+    assert ids.shape[1:] == (5, 1, 2)  # as 10 tokens may come in 5
+
+
+@pytest.mark.parametrize("name", ["pre", "transformer"])
+@pytest.mark.full
+def test_the_end_comes_in_time(translator, name):
+    """Hypotheses that cannot have all terms in time take no beams."""
+    made = translator(
+        BeamSearch(300, 8, max_length=5, early_stopping="never"), name
+    )
+    terms = ["EH", "D D", "ñ"]
+    every = [x for x in every_text(4) if all(has(x, y) for y in terms)]
+    scores = made.score(["b"] * len(every), every).scores
+    (found,) = made(["b"], terms=[terms])
+    texts = [found.text, *(x.text for x in found.alternatives if x.finished)]
+    best = [every[i] for i in np.argsort(-scores)]
+    assert texts == best[: len(texts)] and len(texts) == len(best)
+
+
 def test_terms_of_a_prefix_count(translator):
     made = translator(BeamSearch(4, max_length=8))
     found = made(["abc"], terms=[["D K"]], prefixes=["D K"])
@@ -171,12 +210,12 @@ def test_what_does_not_fit_is_missing(translator):
         ([["AA"], ["B"]], "list of strings"),
         ([["zz"]], "tokens that the target text knows"),
         ([["AA zz"]], "tokens that the target text knows"),
-        ([[""]], "other than space"),
-        ([[" \n "]], "other than space"),
+        ([[""]], "string with a character"),
+        ([[" \n "]], "string with a character"),
         ([["AA\nB"]], "without a line break"),
-        ([[3]], "other than space"),
-        ([["AA B K D EH"]], "fit into its output"),
-        ([["AA B", "K D", "EH"]], "fit into its output"),
+        ([[3]], "string with a character"),
+        ([["\ud800"]], "tokens that the target text knows"),
+        ([["AA B K D EH"]], "must fit into the output"),
     ],
 )
 def test_terms_that_no_output_can_have_are_refused(translator, terms, message):
@@ -263,6 +302,12 @@ def _require_errors(client):
     assert has(caught.value.result["text"][2], "AA")
     with pytest.raises(RowError, match="target text knows"):
         client.translate(LINES[:1], avoid=[["zz"]])
+    found = client.translate(LINES[:1], terms=[["AA"] * 20 + ["AA\n"]])
+    assert has(found["text"][0], "AA")
+    with pytest.raises(RowError, match="200 phrases"):
+        client.translate(
+            LINES[:1], avoid=[[f"B {'K ' * i}" for i in range(201)]]
+        )
     for terms in ("AA", ["AA"], [["AA"], ["B"]], [["A\nB"]], [[""]]):
         with pytest.raises(ValueError, match="list of strings"):
             client.translate(LINES[:1], terms=terms)

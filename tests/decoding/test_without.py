@@ -132,5 +132,8 @@ def test_unknown_phrases_are_refused(toys):
     made = translator(toys, GreedySearch(5))
     with pytest.raises(ValueError, match="target text knows"):
         made(["abc"], avoid=[["zz"]])
+    with pytest.raises(ValueError, match="200 phrases"):
+        made(["abc"], avoid=[[f"B {'K ' * i}" for i in range(201)]])
+    assert made(["abc"], avoid=[["B " * 50]]).text == made(["abc"]).text
     with pytest.raises(ValueError, match="needs the tokens of a text"):
         Without(["B"]).start(1, 1)

@@ -5,10 +5,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_attn.decoding.phrases.spellings import distinct
 from keras_attn.text.normalization import Normalization
 from keras_attn.text.word_groups import WITHOUT_SPACES
 
 _SHOWN = 3  # entries in `repr`
+_LONGEST = 50  # words of a phrase
+# White space of Unicode, and characters that are not seen
+_SPACE, _UNSEEN = r"[\s\x{85}\pZ]+", r"[\x{AD}\x{200B}\x{FEFF}]"
 _BETWEEN = "\x1f"  # words of a key
 # Characters that are words of their own: marks, and those of scripts without
 # spaces.
@@ -25,8 +29,9 @@ class Glossary:
     Where a source has the phrase, as whole words, its translation must have
     the term. Of phrases that overlap the first counts, and of those that begin
     with the same word the longest. A phrase that occurs twice asks for its
-    term once at least. Scripts without spaces are read character by
-    character.
+    term once. Marks, an apostrophe and a hyphen among them, are words of their
+    own, so "board" is found in "board-room". So are the characters of scripts
+    without spaces.
 
     Args:
         entries: Terms by phrases.
@@ -34,9 +39,9 @@ class Glossary:
             letters. Terms are always written as given.
 
     Raises:
-        ValueError: If there is no entry, if a phrase has no word or stands
-            there twice, or if a term is empty or has a line break. A
-            `Translator` refuses terms with unknown tokens.
+        ValueError: If there is no entry, if a phrase has no word, more than
+            50 or stands there twice, or if a term is empty or has a line
+            break. A `Translator` refuses terms with unknown tokens.
 
     Example:
         >>> glossary = keras_attn.Glossary({"motherboard": "carte mère"})
@@ -55,6 +60,8 @@ class Glossary:
         for pair in self.entries.items():
             if not all(isinstance(x, str) and x.strip() for x in pair):
                 _refuse(pair, "a string that is not empty on both sides")
+            if any("\ud800" <= c <= "\udfff" for x in pair for c in x):
+                _refuse(pair, "whole characters, no half of a pair")
             if "\n" in pair[1].strip():
                 _refuse(pair, "a term without a line break")
         self._normalize = Normalization("NFC", ignore_case)
@@ -62,9 +69,10 @@ class Glossary:
             words = self._words(tf.constant([*self.entries]))
         counts = words.row_lengths().numpy()
         for pair, count in zip(self.entries.items(), counts, strict=True):
-            if not count:
-                _refuse(pair, "a word")
-        self._most = int(counts.max())  # words of a phrase
+            if not 1 <= count <= _LONGEST:
+                _refuse(pair, f"a phrase of 1 to {_LONGEST} words")
+        self._counts = {*counts.tolist()}  # of words of a phrase
+        self._most = max(self._counts)
         keys = tf.strings.reduce_join(words, axis=1, separator=_BETWEEN)
         self._require_distinct(keys.numpy().tolist())
         self._keys = keys
@@ -104,7 +112,7 @@ class Glossary:
         """Returns the terms for sources, strings `(batch,)`.
 
         Returns:
-            Strings `(batch, ragged)`, in the order of the phrases.
+            Strings `(batch, ragged)`, in the order of the phrases, each once.
         """
         words = self._words(tf.convert_to_tensor(sources)).to_tensor("")
         # Columns for the longest phrase that begins with the last word, and
@@ -117,22 +125,30 @@ class Glossary:
             if count > 1:
                 last = words[:, count - 1 : count - 1 + width]
                 phrase = tf.strings.join([phrase, last], _BETWEEN)
+            if count not in self._counts:
+                continue
             found = self.table.lookup(phrase)
             length = tf.where(found >= 0, count, length)
             number = tf.where(found >= 0, found, number)
         taken = _first_of_overlapping(length)
         number = tf.ragged.boolean_mask(number, taken)
         terms = tf.constant(self._terms)
-        return number.with_flat_values(tf.gather(terms, number.flat_values))
+        found = number.with_flat_values(tf.gather(terms, number.flat_values))
+        return distinct(found)
 
     def _words(self, strings):
         strings = self._normalize(strings)
+        strings = tf.strings.regex_replace(strings, _SPACE, " ")
+        strings = tf.strings.regex_replace(strings, _UNSEEN, "")
         strings = tf.strings.regex_replace(strings, _ALONE, r" \1 ")
         return tf.strings.split(strings)
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments by name."""
         return {"entries": self.entries, "ignore_case": self.ignore_case}
+
+    def __reduce__(self):
+        return type(self), (self.entries, self.ignore_case)
 
     def __eq__(self, other):
         return type(self) is type(other) and (

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_attn.decoding.phrases.matcher import ABSENT
 from keras_attn.decoding.phrases.matcher import UNKNOWN
+from keras_attn.decoding.phrases.matcher import PhraseMatcher
 from keras_attn.text.text import Text
 from keras_attn.text.word_groups import WITHOUT_SPACES
 from keras_attn.text.word_groups import pieces_of
@@ -24,6 +25,8 @@ class Spellings:
 
     Args:
         text: The `Text`.
+        longest: Most tokens of an output. Of a phrase with more so many are
+            kept that it is known to be longer.
 
     Attributes:
         first: Whether the first spelling is that at the beginning of a text,
@@ -31,8 +34,8 @@ class Spellings:
         count: Number of spellings of a phrase; some may be absent.
     """
 
-    def __init__(self, text: Text):
-        self._text = text
+    def __init__(self, text: Text, longest: int):
+        self._text, self._longest = text, longest
         pieces = [x.decode("utf-8", "replace").strip() for x in pieces_of(text)]
         letters = [x for x in pieces if x.isalpha()]
         ranges = (f"\\x{{{a:X}}}-\\x{{{b:X}}}" for a, b in WITHOUT_SPACES)
@@ -106,6 +109,28 @@ class Spellings:
         size = [None, None, self.count, None]
         return tf.ensure_shape(ids.to_tensor(ABSENT), size)
 
+    def lengths(self, phrases) -> tf.RaggedTensor:
+        """Returns the fewest tokens of phrases `(batch, ragged)`, int32."""
+        matcher = PhraseMatcher(self(phrases.flat_values)[None], self.first)
+        return phrases.with_flat_values(matcher.shortest[0])
+
+    def those_that_fit(self, phrases) -> tf.RaggedTensor:
+        """Returns phrases without those at the end of rows with too many.
+
+        Phrases of twice as many tokens as an output has may fit, as they may
+        overlap. Of more not all do.
+        """
+        counts = tf.cumsum(self.lengths(phrases).to_tensor(), axis=1)
+        fits = counts <= 2 * self._longest
+        rows = phrases.row_lengths()
+        fits = tf.RaggedTensor.from_tensor(fits, lengths=rows)
+        return tf.ragged.boolean_mask(phrases, fits)
+
+    def those_that_may_come(self, phrases) -> tf.RaggedTensor:
+        """Returns phrases without those that are longer than any output."""
+        may = self.lengths(phrases) <= self._longest
+        return tf.ragged.boolean_mask(phrases, may)
+
     def are_known(self, ids) -> tf.Tensor:
         """Returns whether phrases are made of tokens that the text knows.
 
@@ -123,7 +148,8 @@ class Spellings:
         flat = tf.cast(ids.flat_values, tf.int32)
         # Without an unknown token, unknown ones are -1.
         ids = ids.with_flat_values(tf.where(flat < 0, UNKNOWN, flat))
-        return ids.to_tensor(ABSENT)
+        most = self._longest + 1 + len(self._of_word)
+        return ids[:, :most].to_tensor(ABSENT)
 
     def _after(self, phrases, between):
         """Returns the ids of phrases after the word, and whether they fit."""
@@ -135,9 +161,25 @@ class Spellings:
 
 
 def phrases_in(lines) -> tf.RaggedTensor:
-    """Returns the phrases of strings `(batch,)`, joined there by line feeds."""
-    phrases = tf.strings.strip(tf.strings.split(lines, "\n"))
-    return tf.ragged.boolean_mask(phrases, phrases != "")
+    """Returns the phrases of strings `(batch,)`, joined there by line feeds.
+
+    Those of a row differ: spaces around and several of them do not count.
+    """
+    phrases = tf.strings.split(lines, "\n")
+    flat = tf.strings.regex_replace(phrases.flat_values, r"\s+", " ")
+    phrases = phrases.with_flat_values(tf.strings.strip(flat))
+    return distinct(tf.ragged.boolean_mask(phrases, phrases != ""))
+
+
+def distinct(phrases) -> tf.RaggedTensor:
+    """Returns strings `(batch, ragged)` without those a row has before."""
+    rows = tf.strings.as_string(phrases.value_rowids())
+    keys = tf.strings.join([rows, phrases.flat_values], "\n")
+    found, index = tf.unique(keys)
+    numbers = tf.range(tf.size(keys))
+    first = tf.math.unsorted_segment_min(numbers, index, tf.size(found))
+    is_first = tf.gather(first, index) == numbers
+    return tf.ragged.boolean_mask(phrases, phrases.with_flat_values(is_first))
 
 
 def _chosen(which, ids, others):

@@ -92,7 +92,7 @@ class Without(Avoided):
         return PhraseMatcher(tf.constant(self._ids), self._first)
 
     def bound(self, text, max_length):
-        spellings = Spellings(text)
+        spellings = Spellings(text, max_length)
         ids = spellings(tf.constant(self.phrases))
         known = spellings.are_known(ids).numpy()
         if not known.all():

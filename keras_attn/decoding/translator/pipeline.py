@@ -35,6 +35,7 @@ from keras_attn.decoding.loop import Loop
 from keras_attn.decoding.phrases.glossary import Glossary
 from keras_attn.decoding.phrases.matcher import PhraseMatcher
 from keras_attn.decoding.phrases.spellings import Spellings
+from keras_attn.decoding.phrases.spellings import distinct
 from keras_attn.decoding.phrases.spellings import phrases_in
 from keras_attn.decoding.phrases.terms import Terms
 from keras_attn.decoding.phrases.terms import missing
@@ -153,7 +154,7 @@ class Pipeline:
         terms = self._terms(given, request)
         strings, request = request.get("prefix"), self.with_ids(request)
         if terms is not None:
-            request["terms"] = self.spellings.of_rows(terms)
+            request["terms"] = self.ids_of_terms(terms)
         if strings is not None and strings.dtype == tf.string:
             report = report.beside(self._report_prefixes(strings, request))
         request = self.prompted(inputs, request)
@@ -199,7 +200,7 @@ class Pipeline:
             leading: Any = self.sources.leading
             number, _ = leading
             found.append(self.glossary.terms_of(given[number]))
-        return tf.concat(found, axis=1) if found else None
+        return distinct(tf.concat(found, axis=1)) if found else None
 
     def terms_of_ids(self, inputs: tuple) -> tf.RaggedTensor:
         """Returns the glossary's terms of the model's source inputs."""
@@ -207,6 +208,10 @@ class Pipeline:
         leading: Any = self.sources.leading
         number, text = leading
         return glossary.terms_of(text.strings(inputs[number]))
+
+    def ids_of_terms(self, terms) -> tf.Tensor:
+        """Returns the ids of terms `(batch, ragged)` that may fit together."""
+        return self.spellings.of_rows(self.spellings.those_that_fit(terms))
 
     def missing(self, terms, found: Hypotheses) -> tf.Tensor:
         """Returns the terms that hypotheses lack, joined by line feeds.
@@ -230,7 +235,7 @@ class Pipeline:
     def spellings(self) -> Spellings:
         """Turns terms into the ids that they have in a text."""
         with tf.init_scope():
-            return Spellings(self.target_text)
+            return Spellings(self.target_text, self.search.max_length)
 
     def words(self, given: tuple, request: dict) -> tuple[Decoded, Spoken]:
         """Decodes a batch of sounds, and tells when each word is spoken."""
@@ -283,8 +288,12 @@ class Pipeline:
                 continue
             if name == "prefix":
                 found[name] = self.target_text.ids(request[name], end=False)
+                continue
+            phrases = phrases_in(request[name])
+            if name == "terms":
+                found[name] = self.ids_of_terms(phrases)
             else:
-                phrases = phrases_in(request[name])
+                phrases = self.spellings.those_that_may_come(phrases)
                 found[name] = self.spellings.of_rows(phrases)
         return {**request, **found}
 
@@ -300,7 +309,7 @@ class Pipeline:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
         if self.glossary is not None and "terms" not in request:
-            terms = self.spellings.of_rows(self.terms_of_ids(inputs))
+            terms = self.ids_of_terms(self.terms_of_ids(inputs))
             request = {**request, "terms": terms}
         search = self._in_buckets(self._search(request), self.buckets)
         plain = functools.partial(search, inputs, request)

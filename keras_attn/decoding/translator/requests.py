@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.decoding.phrases.matcher import PhraseMatcher
+from keras_attn.decoding.translator.asked_phrases import AskedPhrases
 from keras_attn.decoding.translator.sources import encode
+from keras_attn.decoding.translator.sources import is_list_of
 from keras_attn.text.text import MARK
 
 
@@ -60,12 +61,13 @@ def read(
                 f"Received: terms={terms!r:.80} with {search!r:.80}. Leave "
                 "them out, or make the translator with a `BeamSearch`."
             )
-        phrases = Phrases("terms", terms, count)
+        phrases = AskedPhrases("terms", terms, count)
         phrases.require_known(spellings())
         phrases.require_short(longest)
         request["terms"] = phrases.lines
     if avoid is not None:
-        phrases = Phrases("avoid", avoid, count)
+        phrases = AskedPhrases("avoid", avoid, count)
+        phrases.require_few()
         phrases.require_known(spellings())
         request["avoid"] = phrases.lines
     return request
@@ -88,13 +90,6 @@ def specs(search, request: dict) -> dict:
     if "options" in request:
         found["options"] = search.request_options.specs(request["options"])
     return found
-
-
-def is_list_of(count, given) -> bool:
-    """Returns whether `given` is a list of `count` items, not a string."""
-    if isinstance(given, (str, bytes)) or not hasattr(given, "__len__"):
-        return False
-    return getattr(given, "shape", None) != () and len(given) == count
 
 
 def _prefixes(target_text, longest, prefixes):
@@ -148,85 +143,6 @@ def _require_known_marks(text, lines):
                 "A prefix may name no tokens but those that it may write. "
                 f"Received: {', '.join(unknown)}. It may write {shown}"
             )
-
-
-class Phrases:
-    """The phrases of an argument, a list for each source.
-
-    Args:
-        name: Name of the argument.
-        given: Its value.
-        count: Number of sources.
-
-    Attributes:
-        lines: Those of each source, joined by line feeds, as an array.
-    """
-
-    def __init__(self, name, given, count):
-        self._name = name
-        fine = is_list_of(count, given) and all(
-            x is None
-            or (not isinstance(x, (str, bytes)) and hasattr(x, "__len__"))
-            for x in given
-        )
-        if not fine:
-            raise ValueError(
-                f"`{name}` must be a list with a list of strings, or None, for "
-                f"each source. Received: {name}={given!r:.200} for {count} "
-                f"source(s). For one source write `{name}=[[...]]`."
-            )
-        # Each once
-        self._rows = [[*dict.fromkeys(map(self._read, x or ()))] for x in given]
-        self.lines = np.empty(count, object)
-        self.lines[:] = ["\n".join(x).encode() for x in self._rows]
-        self._lengths: list = []
-
-    def _read(self, phrase):
-        if isinstance(phrase, bytes):
-            phrase = phrase.decode("utf-8", "replace")
-        if not isinstance(phrase, str) or not phrase.strip():
-            needed = "a string with a character other than space"
-        elif "\n" in phrase.strip():
-            needed = "without a line break"
-        else:
-            return phrase.strip()
-        raise ValueError(
-            f"A phrase of `{self._name}` must be {needed}. Received: "
-            f"{phrase!r:.80}"
-        )
-
-    def require_known(self, spellings):
-        """Raises `ValueError` for phrases with tokens that no text has."""
-        every = [x for row in self._rows for x in row]
-        if not every:
-            return
-        ids = spellings(tf.constant(every))
-        known = spellings.are_known(ids).numpy()
-        for phrase, is_known in zip(every, known, strict=True):
-            if not is_known:
-                raise ValueError(
-                    f"A phrase of `{self._name}` must be made of tokens that "
-                    f"the target text knows. Received: {phrase!r:.80}. Leave "
-                    "it out, or write it as the texts of training do."
-                )
-        matcher = PhraseMatcher(ids[None], spellings.first)
-        self._lengths = matcher.shortest[0].numpy().tolist()
-
-    def require_short(self, longest):
-        """Raises `ValueError` unless phrases fit into outputs."""
-        lengths = iter(self._lengths)
-        for number, (row, most) in enumerate(
-            zip(self._rows, longest, strict=True)
-        ):
-            tokens = sum(next(lengths) for _ in row)
-            if tokens >= most:
-                raise ValueError(
-                    f"The phrases of `{self._name}` for a source must fit "
-                    "into its output together. Received: phrases of "
-                    f"{tokens} tokens for source {number}, with "
-                    f"max_length={most}, the end counted. Leave some out, or "
-                    "use a search with a larger `max_length`."
-                )
 
 
 def _seeds(seed, count):

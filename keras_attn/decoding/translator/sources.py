@@ -324,6 +324,13 @@ def as_array(lines):
     return lines
 
 
+def is_list_of(count, given) -> bool:
+    """Returns whether `given` is a list of `count` items, not a string."""
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__len__"):
+        return False
+    return getattr(given, "shape", None) != () and len(given) == count
+
+
 def encode(line) -> bytes:
     """Returns a line as bytes; lone surrogates stay, for `Text` to replace."""
     line = as_array(line)

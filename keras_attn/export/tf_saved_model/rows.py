@@ -11,8 +11,8 @@ import re
 
 import tensorflow as tf
 
-from keras_attn.decoding.phrases.matcher import PhraseMatcher
 from keras_attn.decoding.phrases.spellings import phrases_in
+from keras_attn.decoding.translator.asked_phrases import MOST_PHRASES
 from keras_attn.text.text import MARK
 
 # The most rows of a request. The development server takes as many, and so does
@@ -144,34 +144,45 @@ def of_phrases(name, lines, pipeline, longest=None) -> tf.Tensor:
         lines: The strings.
         pipeline: The `Pipeline` that reads them.
         longest: Most tokens of a row's output, `(batch,)`, for phrases that
-            it must have all.
+            it must have; `None` for those that it avoids.
     """
-    phrases = phrases_in(lines)
-    ids = pipeline.spellings.of_rows(phrases)
-    is_one = tf.sequence_mask(phrases.row_lengths(), tf.shape(ids)[1])
-    known = pipeline.spellings.are_known(ids) | ~is_one
-    error = wrong(
-        ~tf.reduce_all(known, axis=1),
-        f"`{name}` must be made of tokens that the target text knows. "
-        "Received: ",
-        lines,
-    )
-    if longest is None:
-        return error
-    matcher = PhraseMatcher(ids, pipeline.spellings.first)
-    count = tf.reduce_sum(matcher.shortest, axis=1)
-    return first(
-        error,
+    phrases, spellings = phrases_in(lines), pipeline.spellings
+    ids = spellings(phrases.flat_values)
+    known = phrases.with_flat_values(spellings.are_known(ids))
+    errors = [
         wrong(
-            count >= longest,
-            f"The phrases of `{name}` must fit into the output together. "
-            "Received: phrases of ",
-            count,
-            " tokens, with max_length=",
-            longest,
-            ", the end counted.",
-        ),
-    )
+            ~tf.reduce_all(known, axis=1),
+            f"`{name}` must be made of tokens that the target text knows. "
+            "Received: ",
+            tf.strings.substr(lines, 0, 80, unit="UTF8_CHAR"),
+        )
+    ]
+    if longest is None:
+        count = tf.cast(phrases.row_lengths(), tf.int32)
+        errors.append(
+            wrong(
+                count > MOST_PHRASES,
+                f"`{name}` may have {MOST_PHRASES} phrases for a source. "
+                "Received: ",
+                count,
+            )
+        )
+    else:
+        lengths = spellings.lengths(phrases)
+        lengths = lengths.to_tensor(0)
+        most = tf.reduce_max(tf.pad(lengths, [[0, 0], [0, 1]]), axis=1)
+        errors.append(
+            wrong(
+                most >= longest,
+                f"A phrase of `{name}` must fit into the output. Received: one "
+                "of ",
+                most,
+                " tokens, with max_length=",
+                longest,
+                ", the end counted.",
+            )
+        )
+    return first(*errors)
 
 
 def _names_unknown(strings, known):

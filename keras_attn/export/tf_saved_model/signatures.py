@@ -165,7 +165,7 @@ class Signatures:
         request, more = {}, {}
         if self.pipeline.glossary is not None:
             terms = self.pipeline.terms_of_ids(inputs)
-            request["terms"] = self.pipeline.spellings.of_rows(terms)
+            request["terms"] = self.pipeline.ids_of_terms(terms)
         found = self.pipeline.search_inputs(inputs, request)
         if request:
             more["missing"] = self.pipeline.missing(terms, found)[:, 0]

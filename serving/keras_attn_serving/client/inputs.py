@@ -100,7 +100,14 @@ def phrases(
                 "each source; no string may have a line break. Received: "
                 f"{name}={lists!r:.200} for {rows} source(s)."
             )
-        found[name] = np.array(["\n".join(x or ()) for x in lists], object)
+        several = [() if x is None else map(str.strip, x) for x in lists]
+        joined = ("\n".join(x) for x in several)
+        # Lone surrogates, which are no text, are sent as U+FFFD.
+        texts = [
+            x.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            for x in joined
+        ]
+        found[name] = np.array(texts, object)
     return found
 
 
@@ -109,7 +116,8 @@ def _are_phrases(given):
         return True
     is_list = not isinstance(given, str | bytes) and hasattr(given, "__len__")
     return is_list and all(
-        isinstance(x, str) and x.strip() and "\n" not in x for x in given
+        isinstance(x, str) and x.strip() and "\n" not in x.strip()
+        for x in given
     )
 
 
