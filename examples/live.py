@@ -29,67 +29,48 @@ import keras_attn
 ## What the server answers
 
 The signature `align` has the best output with its attention, `nbest` the
-others with their scores. An export with the signature `terms` also takes
-phrases that the output must have.
+others with their scores. The signature `terms` has both, for phrases that the
+output must have.
 """
 
 
 def ask(client: RestClient, text: str, terms: list[str]):
     """Returns the output for a text, with its attention and alternatives."""
+    asked = {"terms": [terms]} if terms else {}
+    (best,) = client.align([text], **asked)
     if terms:
-        found = client.translate([text], terms=[terms])
-        rows, columns = found["length"][0], found["source_length"][0]
-        best = SimpleNamespace(
-            text=found["text"][0],
-            score=float(found["score"][0]),
-            tokens=found["tokens"][0][:rows],
-            source_tokens=found["source_tokens"][0][:columns],
-            alignment=found["alignments"][0][:rows, :columns],
-            missing=found["missing"][0].split("\n"),
-        )
+        found = client.translate([text], **asked)
     else:
-        (best,) = client.align([text])
         found = client.predict([text], "nbest")
-        best = SimpleNamespace(**best._asdict(), missing=[])
     pairs = zip(found["texts"][0], found["scores"][0], strict=True)
-    best.alternatives = [
-        SimpleNamespace(text=text, score=score)
-        for text, score in list(pairs)[1:]
-        if score > float("-inf")  # there may be fewer than were asked for
-    ]
-    return best
+    others = [SimpleNamespace(text=x, score=y) for x, y in list(pairs)[1:]]
+    alternatives = [x for x in others if x.score > float("-inf")]  # those found
+    return SimpleNamespace(**best._asdict(), alternatives=alternatives)
 
 
 """
 ## The page
 
 A text comes as `/?text=...`, so that a page can be kept and sent to others.
-What the server refuses becomes a message above the field. The field for terms
-is there if the export has the signature.
+What the server refuses becomes a message above the field.
 """
 
 
 def page(client: RestClient, title: str, text: str, terms: str) -> str:
-    """Returns the page for a text, or without one the empty field."""
-    results, message, known = [], None, False
-    phrases = [x.strip() for x in terms.split(";") if x.strip()]
+    """Returns the page for a text, or without one the empty fields."""
+    results, message = [], None
+    phrases = [x for x in terms.split(";") if x.strip()]
     try:
-        known = "terms" in client.metadata()
         if text.strip():
             results = [ask(client, text, phrases)]
-            missing = ", ".join(filter(None, results[0].missing))
+            missing = ", ".join(results[0].missing)
             message = f"Without: {missing}" if missing else None
     except RowError as error:
         message = error.errors[0]
     except (ServingError, ValueError) as error:
         message = str(error)
-    return keras_attn.attention_html(
-        results,
-        title=title,
-        ask=text,
-        terms=terms if known else None,
-        message=message,
-    )
+    shown = {"title": title, "ask": text, "terms": terms, "message": message}
+    return keras_attn.attention_html(results, **shown)
 
 
 def handler(client: RestClient, title: str):
@@ -102,9 +83,8 @@ def handler(client: RestClient, title: str):
                 self.send_error(404)
                 return
             query = urllib.parse.parse_qs(address.query)
-            (text,) = query.get("text", [""])[:1]
-            (terms,) = query.get("terms", [""])[:1]
-            body = page(client, title, text, terms).encode()
+            fields = (query.get(x, [""])[0] for x in ("text", "terms"))
+            body = page(client, title, *fields).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
@@ -123,18 +103,11 @@ def handler(client: RestClient, title: str):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description="Shows a served model on a page."
-    )
-    parser.add_argument("model", help="name of the model on the server")
-    parser.add_argument(
-        "--server",
-        default="http://localhost:8501",
-        help="the server's address for REST (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--port", type=int, default=8000, help="port of the page, 0 for any"
-    )
+    parser = argparse.ArgumentParser(description="Shows a served model.")
+    add = parser.add_argument
+    add("model", help="name of the model on the server")
+    add("--server", default="http://localhost:8501", help="address for REST")
+    add("--port", type=int, default=8000, help="port of the page, 0 for any")
     options = parser.parse_args(arguments)
     client = RestClient(options.server, options.model)
     made = handler(client, options.model)

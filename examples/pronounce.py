@@ -16,6 +16,7 @@ strings. A server hosts it, and a client asks it.
     python examples/pronounce.py query neighborhood pneumonia
     python examples/pronounce.py plot neighborhood
 
+`prepare` and `train --prepared` train on another machine, without TensorFlow.
 It needs keras-attn with its extra `examples`, and keras-attn-serving with its
 extra `server`. What all examples share is in `common/`.
 """
@@ -60,11 +61,12 @@ after it ("post"), as the paper of the attention has it. A `Dense` layer says
 how likely each phoneme is next. Decoding needs no second model.
 """
 
-Preset = namedtuple("Preset", "units embedding dropout batch_size epochs")
+Preset = namedtuple("Preset", "units embedding dropout batch_size epochs depth")
 PRESETS = {
-    "small": Preset(128, 32, 0.1, 64, 3),
-    "demo": Preset(256, 64, 0.1, 96, 4),
-    "large": Preset(384, 96, 0.3, 64, 15),
+    "small": Preset(128, 32, 0.1, 64, 3, 1),
+    "demo": Preset(256, 64, 0.1, 96, 4, 1),
+    "large": Preset(384, 96, 0.3, 64, 15, 1),
+    "paper": Preset(512, 512, 0.2, 256, 50, 3),  # Toshniwal & Livescu, 2016
 }
 Luong = keras_attn.LuongAttention
 ATTENTIONS = {
@@ -81,20 +83,24 @@ def build_model(letters, phonemes, preset: Preset, attention: str):
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
 
-    embedded = layers.Embedding(letters.size, size, mask_zero=True)(source)
-    encoder = layers.Bidirectional(
-        layers.LSTM(units // 2, return_sequences=True, return_state=True)
-    )
-    memory, *states = encoder(layers.Dropout(dropout)(embedded))
-    start = [  # the decoder's first state, from the last ones of the encoder
-        layers.Dense(units, activation="tanh")(layers.Concatenate()(both))
-        for both in (states[0::2], states[1::2])  # hidden, carry
-    ]
+    memory = layers.Embedding(letters.size, size, mask_zero=True)(source)
+    start = []  # the decoder's first states, from the last ones of the encoder
+    for _ in range(preset.depth):
+        encoder = layers.Bidirectional(
+            layers.LSTM(units // 2, return_sequences=True, return_state=True)
+        )
+        memory, *states = encoder(layers.Dropout(dropout)(memory))
+        start += [
+            layers.Dense(units, activation="tanh")(layers.Concatenate()(both))
+            for both in (states[0::2], states[1::2])  # hidden, carry
+        ]
 
     order, make_attention = ATTENTIONS[attention]
     embedded = layers.Embedding(phonemes.size, size, mask_zero=True)(target)
+    above = range(preset.depth - 1)  # cells that read from another one
+    cells = [layers.LSTMCell(units, dropout=dropout) for _ in above]
     decoder = keras_attn.AttentionDecoder(
-        layers.LSTMCell(units), make_attention(units), order=order
+        [layers.LSTMCell(units), *cells], make_attention(units), order=order
     )
     decoded = decoder(
         layers.Dropout(dropout)(embedded),
@@ -115,15 +121,16 @@ unlucky start can cost an epoch.
 """
 
 
-def fit(split, preset: Preset, attention: str, beams: int, seed: int):
-    keras.utils.set_random_seed(seed)
-    words, spoken = common.cmudict.as_lines(split.train)
-    letters = keras_attn.Text.from_lines(
-        words, split="characters", lowercase=True
+def make_texts(words, spoken):
+    return (
+        keras_attn.Text.from_lines(words, split="characters", lowercase=True),
+        keras_attn.Text.from_lines(spoken, split="whitespace"),
     )
-    phonemes = keras_attn.Text.from_lines(spoken, split="whitespace")
+
+
+def make_model(letters, phonemes, preset: Preset, attention: str, batches: int):
     model = build_model(letters, phonemes, preset, attention)
-    steps = preset.epochs * math.ceil(len(words) / preset.batch_size)
+    steps = preset.epochs * batches
     rate = keras.optimizers.schedules.CosineDecay(
         0.0, steps, warmup_target=2e-3, warmup_steps=min(200, steps // 4)
     )
@@ -131,6 +138,15 @@ def fit(split, preset: Preset, attention: str, beams: int, seed: int):
         keras.optimizers.Adam(rate, global_clipnorm=5.0),
         loss=keras_attn.SequenceCrossentropy(),
     )
+    return model
+
+
+def fit(split, preset: Preset, attention: str, beams: int, seed: int):
+    keras.utils.set_random_seed(seed)
+    words, spoken = common.cmudict.as_lines(split.train)
+    letters, phonemes = make_texts(words, spoken)
+    batches = math.ceil(len(words) / preset.batch_size)
+    model = make_model(letters, phonemes, preset, attention, batches)
     lines = words, spoken, letters, phonemes
     data = keras_attn.pairs(*lines, batch_size=preset.batch_size, seed=seed)
     keras_attn.check(model, data)  # mistakes show now, not after training
@@ -142,10 +158,14 @@ def fit(split, preset: Preset, attention: str, beams: int, seed: int):
         callbacks=[common.report.watch(model, split, letters, phonemes, note)],
         verbose=1 if sys.stdout.isatty() else 2,
     )
+    return make_translator(model, letters, phonemes, beams)
+
+
+def make_translator(models, letters, phonemes, beams: int):
     search = keras_attn.BeamSearch(
         beams, num_hypotheses=min(beams, 3), max_length=common.cmudict.LONGEST
     )
-    return keras_attn.Translator(model, letters, phonemes, search=search)
+    return keras_attn.Translator(models, letters, phonemes, search)
 
 
 """
@@ -162,19 +182,70 @@ the preset `demo` misses the rates in `common/report.py`, the exit status is 1.
 """
 
 
-def train(output, preset, attention, beams, seed, split, words, **changes):
+def train(output, prepared=None, **options):
+    if prepared:
+        return train_prepared(output, prepared, **options)
+    return train_here(output, **options)
+
+
+def train_here(output, preset, attention, beams, seed, split, words, **changes):
     started = time.monotonic()
     data = read_data(split, words)
-    changes = {name: value for name, value in changes.items() if value}
-    sizes = PRESETS[preset]._replace(**changes)
+    sizes = changed(preset, changes)
     translator = fit(data, sizes, attention, beams, seed)
+    rates = finish(output, translator, data.test, split, beams, started)
+    changes = changes.values()
+    return common.report.judge(rates, preset, attention, split, words, *changes)
+
+
+def changed(preset, changes) -> Preset:
+    changes = {name: value for name, value in changes.items() if value}
+    return PRESETS[preset]._replace(**changes)
+
+
+def finish(output, translator, test, split, beams, started=None):
     origin = f"split in {split}" if split else "our own split"
-    rates = common.report.evaluate(
-        translator, data.test, started, f" ({origin}), beam {beams}"
-    )
+    note = f" ({origin}), beam {beams}"
+    rates = common.report.evaluate(translator, test, started, note)
     translator.save(output / "translator")
     print(f"\nSaved in {output / 'translator'}.")
-    return common.report.judge(rates, preset, attention, split, words, *changes)
+    return rates
+
+
+"""
+## Training elsewhere
+
+Texts and `pairs` need TensorFlow, the layers do not. `prepare` writes batches
+of ids as arrays, two megabytes. `train --prepared` learns from these on any
+backend of Keras, such as JAX on a machine with a GPU, with the options that
+`prepare` was given. `score` then goes on here: it makes a translator of the
+model, or of several models, an ensemble, and tests and saves it.
+"""
+
+
+def prepare(output, **options):
+    data = read_data(options["split"], options["words"])
+    parts = [common.cmudict.as_lines(part) for part in data[:2]]
+    texts = make_texts(*parts[0])
+    size = PRESETS[options["preset"]].batch_size
+    common.prepared.write(output / "prepared", texts, parts, size, options)
+
+
+def train_prepared(
+    output, prepared, preset, attention, seed, epochs, units, **_
+):
+    keras.utils.set_random_seed(seed)
+    data = common.prepared.read(prepared, seed)
+    sizes = changed(preset, {"epochs": epochs, "units": units})
+    model = make_model(*data.vocabularies, sizes, attention, len(data.train))
+    common.prepared.fit(model, data, sizes.epochs, output)
+
+
+def score(output, prepared, models, beams, split, words, **_):
+    texts = common.prepared.read(prepared).texts()
+    models = common.prepared.load_models(models, output)
+    translator = make_translator(models, *texts, beams)
+    finish(output, translator, read_data(split, words).test, split, beams)
 
 
 """
@@ -224,7 +295,7 @@ def plot(output, word, picture=None):
 
 def demo(output, **options) -> int:
     started = time.monotonic()
-    status = train(output, **options)
+    status = train_here(output, **options)
     export(output)
     print("\nAsking the server:")
     with common.serving.running_server(output / EXPORT) as address:
@@ -236,7 +307,7 @@ def demo(output, **options) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    commands = train, demo, export, serve, query, plot
+    commands = train, demo, prepare, score, export, serve, query, plot
     return common.command_line.run(commands, PRESETS, ATTENTIONS, arguments)
 
 

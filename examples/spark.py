@@ -18,7 +18,6 @@ it was. The extra `spark` of keras-attn has what it needs, but for Java 17.
 import argparse
 import fcntl
 import json
-import math
 import os
 import shutil
 import sys
@@ -253,8 +252,6 @@ def run(spark, options):
         print(f"{options.input} has no texts.")
         return
     require_each_once(spark, texts, answers)
-    if options.distilled:
-        write_distilled(spark, answers, options.distilled)
 
 
 def require_each_once(spark, texts: Path, answers: Path):
@@ -266,44 +263,6 @@ def require_each_once(spark, texts: Path, answers: Path):
     print(f"{count} texts: {rows} answers in {answers}, for {ids} texts.")
     if not count == rows == ids:
         raise SystemExit("Answers are missing, or there more than once.")
-
-
-"""
-## Targets for a student
-
-The answers may be what a smaller model learns from. `--distilled` writes them
-as `keras_attn.distill` does, in the order of the input, and
-`keras_attn.Distilled` reads them. An export does not tell which of its texts
-were cut, so its search should have a large `max_length`.
-"""
-
-
-def distilled(answer: dict) -> str:
-    """Returns the line of a text and its answers, best first."""
-    several = "texts" in answer
-    texts = answer["texts"] if several else [answer["text"]]
-    scores = answer["scores"] if several else [answer["score"]]
-    # A hypothesis that the search did not find has a score of minus infinity.
-    found = [x for x in zip(texts, scores, strict=True) if x[1] > -math.inf]
-    line = {
-        "source": answer["source"],
-        "targets": [text for text, _ in found],
-        "scores": [score for _, score in found],
-    }
-    for name in "truncated", "unknown", "empty":
-        if name in answer:
-            line[name] = answer[name]
-    return json.dumps(line, ensure_ascii=False)
-
-
-def write_distilled(spark, answers: Path, path: Path):
-    table = spark.read.parquet(f"file://{answers}").orderBy("id")
-    new = path.with_name(path.name + ".new")
-    with open(new, "w", encoding="utf-8", newline="\n") as file:
-        for row in table.toLocalIterator():
-            print(distilled(row.asDict()), file=file)
-    new.replace(path)  # all of it at once
-    print(f"{path} has them for `keras_attn.Distilled`.")
 
 
 """
@@ -327,7 +286,6 @@ def parse(arguments: list[str] | None):
     add("--column", default="text", help="column of the texts")
     add("--key", help="column to keep beside the answers, to join them by")
     add("--signature", choices=FIELDS, default="serving_default")
-    add("--distilled", type=Path, help="file of targets for a student, *.jsonl")
     add("--workers", type=int, default=os.cpu_count(), help="processes")
     add("--threads", type=int, default=1, help="threads of each worker")
     add("--batch-size", type=int, default=64, help="texts a call of the model")

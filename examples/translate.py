@@ -13,6 +13,7 @@ gives sentences: subwords, beam search and shortlist are inside.
     python examples/translate.py --tokens words   # the same with words
     python examples/translate.py --files my.en my.fr    # your own sentences
 
+`prepare` and `train --prepared` train on another machine, without TensorFlow.
 It needs keras-attn with its extra `examples`, and keras-attn-serving with its
 extra `server`. What all examples share is in `common/`.
 """
@@ -23,10 +24,12 @@ import common  # before Keras, as it silences TensorFlow's notes
 import keras
 from common import bleu
 from common import sentences
-from common.words import Words
 from keras import layers
 
 import keras_attn
+
+if keras.backend.backend() == "tensorflow":
+    from common.words import Words  # `train --prepared` does without
 
 """
 ## Subwords or words
@@ -44,6 +47,10 @@ def make_text(lines: list[str], tokens: str, size: int):
     return keras_attn.Text.train(lines, size)
 
 
+def make_texts(pairs, options):
+    return [make_text(lines, options.tokens, options.size) for lines in pairs]
+
+
 """
 ## The model
 
@@ -59,6 +66,7 @@ and stay there for epochs.
 """
 
 DROPOUT = 0.2
+BATCH_SIZE = 64
 
 
 def embed(ids, text, size: int):
@@ -87,14 +95,9 @@ def build_model(source_text, target_text, units: int):
     return keras.Model([source, target], logits)
 
 
-def fit(split, options):
-    keras.utils.set_random_seed(options.seed)
-    texts = [make_text(x, options.tokens, options.size) for x in split.train]
-    model = build_model(*texts, options.units)
-    data = keras_attn.pairs(
-        *split.train, *texts, batch_size=64, seed=options.seed
-    )
-    steps = options.epochs * len(data)
+def make_model(source_text, target_text, options, batches: int):
+    model = build_model(source_text, target_text, options.units)
+    steps = options.epochs * batches
     rate = keras.optimizers.schedules.CosineDecay(
         0.0, steps, warmup_target=1.5e-3, warmup_steps=min(400, steps // 4)
     )
@@ -104,6 +107,16 @@ def fit(split, options):
         # token weighs the same in batches of short and of long ones.
         loss=keras_attn.SequenceCrossentropy(per="row"),
     )
+    return model
+
+
+def fit(split, options):
+    keras.utils.set_random_seed(options.seed)
+    texts = make_texts(split.train, options)
+    data = keras_attn.pairs(
+        *split.train, *texts, batch_size=BATCH_SIZE, seed=options.seed
+    )
+    model = make_model(*texts, options, len(data))
     keras_attn.check(model, data)  # mistakes show now, not after training
     model.fit(  # `pairs` shuffles
         data,
@@ -112,9 +125,13 @@ def fit(split, options):
         callbacks=[bleu.watch(model, split, *texts)],
         verbose=2,
     )
+    return make_translator(model, texts, options)
+
+
+def make_translator(models, texts, options):
     search = keras_attn.BeamSearch(5, length_penalty=1.0, max_length=100)
     return keras_attn.Translator(
-        model, *texts, search, replace_unknown=options.tokens == "words"
+        models, *texts, search, replace_unknown=options.tokens == "words"
     )
 
 
@@ -131,7 +148,7 @@ tell which, by the attention of the trained model.
 def add_shortlist(translator, train):
     shortlist = keras_attn.Shortlist.from_alignments(translator, *train)
     return keras_attn.Translator(
-        translator.model,
+        translator.models,
         translator.source_text,
         translator.target_text,
         translator.search,
@@ -141,8 +158,51 @@ def add_shortlist(translator, train):
 
 
 """
+## Training elsewhere
+
+Texts and `pairs` need TensorFlow, the layers do not. `prepare` writes batches
+of ids as arrays. `train --prepared` learns from these on any backend of Keras,
+such as JAX on a machine with a GPU, with the options that `prepare` was given.
+`score` then goes on here, with the model or with an ensemble of several.
+"""
+
+
+def prepare(split, options):
+    texts = make_texts(split.train, options)
+    folder = options.output / "prepared"
+    common.prepared.write(folder, texts, split[:2], BATCH_SIZE, vars(options))
+
+
+def train_prepared(options):
+    keras.utils.set_random_seed(options.seed)
+    data = common.prepared.read(options.prepared, options.seed)
+    model = make_model(*data.vocabularies, options, len(data.train))
+    common.prepared.fit(model, data, options.epochs, options.output)
+
+
+def load_trained(options):
+    texts = common.prepared.read(options.prepared).texts()
+    models = common.prepared.load_models(options.models, options.output)
+    return make_translator(models, texts, options)
+
+
+"""
 ## All steps in turn
 """
+
+
+def add_options(parser):
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=["train", "prepare", "score"],
+        default="train",
+        help="`prepare` and `score` are what comes before and after "
+        "`train --prepared` on another machine",
+    )
+    sentences.add_options(parser)
+    common.command_line.add_prepared(parser.add_argument)
+    common.command_line.add_models(parser.add_argument)
 
 
 def main(arguments: list[str] | None = None):
@@ -151,17 +211,24 @@ def main(arguments: list[str] | None = None):
         "Learns to translate, exports what it learned, serves it and draws "
         "what it attends to.",
         output="build/translate",
-        add_options=sentences.add_options,
+        add_options=add_options,
         epochs=(8, "passes over the sentences"),
         size=(8000, "tokens of each language"),
         units=(256, "width of the model"),
         sentences=(None, "use only so many, for a quick trial"),
     )
+    if options.command == "train" and options.prepared:
+        return train_prepared(options)
     pairs = sentences.read(options.files)
     split = sentences.split_by_hash(pairs.first(options.sentences))
-    started = time.monotonic()
-    translator = fit(split, options)
-    print(f"\nTrained in {time.monotonic() - started:.0f} s.")
+    if options.command == "prepare":
+        return prepare(split, options)
+    if options.command == "score":
+        translator = load_trained(options)
+    else:
+        started = time.monotonic()
+        translator = fit(split, options)
+        print(f"\nTrained in {time.monotonic() - started:.0f} s.")
     bleu.report(translator, split.test, "the whole vocabulary")
     translator = add_shortlist(translator, split.train)
     bleu.report(translator, split.test, "the shortlist")

@@ -79,10 +79,10 @@ def split_by_hash(pronunciations: dict[str, list[str]]) -> Split:
     return split
 
 
-def read_or_split(folder: Path | None) -> Split:
+def read_or_split(folder: Path | str | None) -> Split:
     """Reads the papers' split from a folder, or makes our own for `None`."""
     if folder:
-        return read_published_split(folder)
+        return read_published_split(Path(folder))
     return split_by_hash(read())
 
 

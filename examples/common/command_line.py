@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import keras_attn
+from common import prepared
 
 
 def parse(
@@ -55,7 +56,7 @@ def parse(
         help="folder of what the program makes",
     )
     sys.stdout.reconfigure(line_buffering=True)  # progress, through pipes too
-    return parser.parse_args(arguments)
+    return _parse(parser, parser, arguments)
 
 
 def run(commands, presets, attentions, arguments) -> int:
@@ -87,8 +88,10 @@ def run(commands, presets, attentions, arguments) -> int:
             help="folder of the trained model, its export and its picture",
         )
         add_options(command.add_argument, presets, attentions)
-    options = vars(parser.parse_args(arguments))
-    function = options.pop("command")
+    function = parser.parse_args(arguments).command
+    command = parsers.choices[function.__name__]
+    options = vars(_parse(parser, command, arguments))
+    del options["command"]
     sys.stdout.reconfigure(line_buffering=True)  # progress, through pipes too
     return function(**options) or 0
 
@@ -108,6 +111,15 @@ def print_next(*commands: str):
     print("\nTo go on:")
     for command in commands:
         print(f"  {sys.executable} {sys.argv[0]} {command}")
+
+
+def _parse(parser, command, arguments):
+    """Parses, with the options given to `prepare` as defaults of a command."""
+    options = parser.parse_args(arguments)
+    if getattr(options, "prepared", None):
+        command.set_defaults(**prepared.options_of(options.prepared))
+        options = parser.parse_args(arguments)
+    return options
 
 
 class _Parser(argparse.ArgumentParser):
@@ -156,6 +168,40 @@ def _training(add, presets, attentions):
         add(name, type=positive, metavar="N", help=text)
 
 
+def _training_or_prepared(add, presets, attentions):
+    _training(add, presets, attentions)
+    add_prepared(add)
+
+
+def add_prepared(add, required: bool = False):
+    """Adds the option for batches that `prepare` wrote."""
+    add(
+        "--prepared",
+        type=Path,
+        required=required,
+        metavar="DIR",
+        help="use the batches that `prepare` wrote, and the options that it "
+        "was given, unless others are given here",
+    )
+
+
+def add_models(add):
+    """Adds the option for trained models."""
+    add(
+        "--models",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="models that `train --prepared` saved; several are an ensemble "
+        "(default: model.keras in the folder of `--output`)",
+    )
+
+
+def _scoring(add, *_):
+    add_prepared(add, required=True)
+    add_models(add)
+
+
 def _serving(add, *_):
     add(
         "--port",
@@ -191,7 +237,9 @@ def _nothing(*_):
 
 # What each command does, and the function that adds its options.
 _COMMANDS = {
-    "train": ("Train, evaluate and save a model.", _training),
+    "train": ("Train, evaluate and save a model.", _training_or_prepared),
+    "prepare": ("Write batches for `train --prepared`.", _training),
+    "score": ("Evaluate and save what `train --prepared` trained.", _scoring),
     "demo": ("Train, export, serve, query and plot.", _training),
     "export": ("Export the model as a SavedModel.", _nothing),
     "serve": ("Serve the export.", _serving),

@@ -56,7 +56,7 @@ def watch(model, split, letters, phonemes, note: str = ""):
 def evaluate(
     translator,
     pronunciations: dict[str, list[str]],
-    started: float,
+    started: float | None,
     note: str = "",
 ):
     """Prints the error rates on words held out, and some of these words.
@@ -64,17 +64,20 @@ def evaluate(
     Args:
         translator: The trained translator.
         pronunciations: The words held out.
-        started: When the training started, by `time.monotonic()`.
+        started: When the training started, by `time.monotonic()`; `None` if
+            it was elsewhere.
         note: Text to follow the number of words.
 
     Returns:
         What `error_rates` returns.
     """
-    seconds = time.monotonic() - started
+    took = ""
+    if started is not None:
+        took = f"Trained in {time.monotonic() - started:.0f} s. "
     rates = error_rates(translator, pronunciations)
     print(
-        f"\nTrained in {seconds:.0f} s. On {len(pronunciations):,} words held "
-        f"out{note}:\n  word error rate {100 * rates.sequence:.2f} %, "
+        f"\n{took}On {len(pronunciations):,} words held out{note}:\n"
+        f"  word error rate {100 * rates.sequence:.2f} %, "
         f"phoneme error rate {100 * rates.token:.2f} %"
     )
     words = list(cmudict.SHOWN)

@@ -49,7 +49,7 @@ class Split(NamedTuple):
     test: Pairs
 
 
-def read(files: list[Path] | None = None) -> Pairs:
+def read(files: list[Path] | list[str] | None = None) -> Pairs:
     """Reads pairs of sentences.
 
     Args:
@@ -59,7 +59,8 @@ def read(files: list[Path] | None = None) -> Pairs:
     """
     if files:
         sources, targets = (
-            file.read_text(encoding="utf-8").splitlines() for file in files
+            Path(file).read_text(encoding="utf-8").splitlines()
+            for file in files
         )
         if len(sources) != len(targets):
             raise SystemExit(

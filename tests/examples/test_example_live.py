@@ -33,28 +33,20 @@ def live():
 class Fake:
     """Answers as a client does."""
 
-    def align(self, texts):
+    def align(self, texts, terms=None):
         if texts == ["away"]:
             raise ServingError(grpc.StatusCode.UNAVAILABLE, "no <server> there")
-        return [Alignment("B", -0.5, [*texts, "</s>"], ["B"], np.ones((1, 2)))]
-
-    def metadata(self):
-        return {"align": None, "nbest": None, "terms": None}
+        missing = [] if terms is None else ["K <K>"]
+        return [
+            Alignment(
+                *("B", -0.5, [*texts, "</s>"], ["B"], np.ones((1, 2))),
+                missing=missing,
+            )
+        ]
 
     def translate(self, texts, terms):
-        assert terms == [["B", "K K"]]
-        return {
-            "text": ["B"],
-            "score": [-0.7],
-            "texts": [["B", "AA"]],
-            "scores": np.array([[-0.7, -1.0]]),
-            "source_tokens": [[*texts, "</s>", ""]],
-            "source_length": [2],
-            "tokens": [["B", ""]],
-            "length": [1],
-            "alignments": np.ones((1, 2, 3)),
-            "missing": ["K <K>"],
-        }
+        assert [x.strip() for x in terms[0]] == ["B", "K K"]
+        return {"texts": [["B", "AA"]], "scores": np.array([[-0.7, -1.0]])}
 
     def predict(self, texts, signature):
         assert signature == "nbest"

@@ -122,23 +122,6 @@ def test_a_worker_answers_as_the_translator_does(
         assert found["truncated"].dtype == "int32"
 
 
-def test_answers_are_targets_for_a_student(spark, tmp_path):
-    best = {"source": "a\u2028b", "text": "A", "score": -0.5, "truncated": 1}
-    several = {
-        "id": 1,
-        "source": "é",
-        "texts": ["E", "F", ""],
-        "scores": [-1.0, -2.0, -np.inf],
-        "empty": 0,
-    }
-    file = tmp_path / "distilled.jsonl"
-    lines = [spark.distilled(x) + "\n" for x in (best, several)]
-    file.write_text("".join(lines), "utf-8")
-    found = keras_attn.Distilled(file)
-    assert [x.source for x in found] == [best["source"], "é"]
-    assert found.n_best() == (["é", "é"], ["E", "F"])
-
-
 def test_a_mistaken_command_is_refused(spark, tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         spark.main([str(tmp_path), str(tmp_path / "no.txt"), str(tmp_path)])
@@ -341,12 +324,13 @@ def test_a_student_s_targets_are_those_of_distill(environment, toys, tmp_path):
     toys["pre"].export(tmp_path / "models")
     run = command(tmp_path / "models", tmp_path / "texts.txt", tmp_path / "out")
     run += ["--workers", "1", "--part-size", "20", "--signature", "nbest"]
-    run += ["--distilled", str(tmp_path / "spark.jsonl")]
     subprocess.run(run, env=environment, check=True, timeout=300)
+    table = answers_in(tmp_path / "out")
+    file = tmp_path / "spark.jsonl"
+    found = list(keras_attn.Distilled.write(file, table.to_dict("records")))
     expected = keras_attn.distill(
         toys["pre"], lines, tmp_path / "own.jsonl", num_best=3
     )
-    found = list(keras_attn.Distilled(tmp_path / "spark.jsonl"))
     assert [x.source for x in found] == lines
     for one, other in zip(found, expected, strict=True):
         assert one.targets == other.targets and one.empty == other.empty

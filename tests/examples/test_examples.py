@@ -37,7 +37,7 @@ def cmudict(pronounce):
 @pytest.mark.parametrize(
     ("program", "most"),
     [
-        (PROGRAM, 250),
+        (PROGRAM, 320),
         (YOUR_OWN_SCORE, 120),
         (TRANSFORMER, 160),
         (OTHER_BACKEND, 130),

@@ -328,3 +328,20 @@ def test_pairs_makes_batches_of_what_the_teacher_wrote(toys, path):
     )
     (_, _), target_out = next(iter(data))
     assert [x.decode() for x in TARGET.strings(target_out).numpy()] == targets
+
+
+def test_answers_of_an_export_are_written_as_targets(tmp_path):
+    best = {"source": "a\u2028b", "text": "A", "score": -0.5, "truncated": 1}
+    several = {
+        "id": 1,
+        "source": "é",
+        "texts": np.array(["E", "F", ""], object),
+        "scores": np.array([-1.0, -2.0, -np.inf], "float32"),
+        "empty": 0,
+    }
+    file = tmp_path / "distilled.jsonl"
+    found = keras_attn.Distilled.write(file, iter([best, several]))
+    assert [x.source for x in found] == [best["source"], "é"]
+    assert [x.truncated for x in found] == [True, False]
+    assert found.n_best() == (["é", "é"], ["E", "F"])
+    assert [*tmp_path.iterdir()] == [file]

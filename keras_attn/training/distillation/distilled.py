@@ -15,6 +15,8 @@ import pathlib
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +47,28 @@ class Record(NamedTuple):
             bool(getattr(translation, "truncated", False)),
             int(getattr(translation, "unknown", 0)),
             bool(getattr(translation, "empty", False)),
+        )
+
+    @classmethod
+    def of_answer(cls, answer: Mapping[str, Any]) -> "Record":
+        """Makes a record of a source and what an export answered for it.
+
+        Args:
+            answer: `source`, `texts` and `scores`, best first, or `text` and
+                `score`; and of the other fields those that there are.
+        """
+        texts, scores = answer.get("texts"), answer.get("scores")
+        if texts is None or scores is None:
+            texts, scores = [answer["text"]], [answer["score"]]
+        # One that the search did not find has a score of minus infinity.
+        found = [x for x in zip(texts, scores, strict=True) if x[1] > -np.inf]
+        return cls(
+            answer["source"],
+            [text for text, _ in found],
+            [_shortest(score) for _, score in found],
+            truncated=bool(answer.get("truncated")),
+            unknown=int(answer.get("unknown") or 0),
+            empty=bool(answer.get("empty")),
         )
 
     @classmethod
@@ -130,6 +154,27 @@ class Distilled:
                 f"path={str(path)!r}, where there is none. Call "
                 "`distill(teacher, sources, path)` first."
             )
+
+    @classmethod
+    def write(
+        cls, path: str | os.PathLike, answers: Iterable[Mapping[str, Any]]
+    ) -> "Distilled":
+        """Writes what an export answered, and returns what reads it.
+
+        Args:
+            path: Path of the file, which is there when all is written.
+            answers: For each source a dictionary of `source`, and `texts` and
+                `scores` as of the signature `nbest`, best first, or `text` and
+                `score`; and of `truncated`, `unknown` and `empty` what there
+                is.
+        """
+        path = pathlib.Path(path)
+        unfinished = path.with_name(path.name + ".new")
+        with open(unfinished, "wb") as file:
+            for answer in answers:
+                file.write(Record.of_answer(answer).to_json())
+        unfinished.replace(path)
+        return cls(path)
 
     def __iter__(self) -> Iterator[Record]:
         with open(self.path, "rb") as file:  # other line ends stay in texts

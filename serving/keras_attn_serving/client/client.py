@@ -156,6 +156,8 @@ class BlockingClient:
     def align(
         self,
         texts: Any,
+        terms: Sequence[Sequence[str] | None] | None = None,
+        avoid: Sequence[Sequence[str] | None] | None = None,
         *,
         model: str | None = None,
         version: int | str | None = None,
@@ -165,6 +167,7 @@ class BlockingClient:
 
         Args:
             texts: The texts; or arrays by name, if the model reads arrays.
+            terms, avoid: As for `translate`, with the signature `terms`.
             model, version, timeout: Override the client's own.
 
         Returns:
@@ -178,7 +181,12 @@ class BlockingClient:
         """
         return run_now(
             self._queries.align(
-                texts, model=model, version=version, timeout=timeout
+                texts,
+                terms,
+                avoid,
+                model=model,
+                version=version,
+                timeout=timeout,
             )
         )
 

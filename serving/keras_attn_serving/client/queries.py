@@ -195,6 +195,8 @@ class Queries:
     async def align(
         self,
         texts: Any,
+        terms: Sequence[Sequence[str] | None] | None = None,
+        avoid: Sequence[Sequence[str] | None] | None = None,
         *,
         model: str | None = None,
         version: int | str | None = None,
@@ -208,9 +210,13 @@ class Queries:
                 print(each.tokens, each.alignment.shape)
             ```
         """
-        result = await self.predict(
-            texts, "align", model=model, version=version, timeout=timeout
-        )
+        where: Any = {"model": model, "version": version, "timeout": timeout}
+        if terms is None and avoid is None:
+            result = await self.predict(texts, "align", **where)
+        else:
+            result = await self.translate(
+                texts, terms=terms, avoid=avoid, **where
+            )
         rows = len(result["text"])
         return [
             Alignment(
@@ -222,6 +228,7 @@ class Queries:
                 bool(truncated),
                 int(unknown),
                 bool(empty),
+                [x for x in missing.split("\n") if x],
             )
             for (
                 text,
@@ -234,6 +241,7 @@ class Queries:
                 truncated,
                 unknown,
                 empty,
+                missing,
             ) in zip(
                 result["text"],
                 result["score"],
@@ -246,6 +254,8 @@ class Queries:
                 result.get("truncated", [False] * rows),
                 result.get("unknown", [0] * rows),
                 result.get("empty", [False] * rows),
+                # Only exports with terms have this.
+                result.get("missing", [""] * rows),
                 strict=True,
             )
         ]

@@ -1,6 +1,7 @@
 """The results of a client's calls, and the exceptions they raise."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ class Alignment(NamedTuple):
         unknown: Number of unknown source tokens, among those read.
         empty: Whether the source has no tokens, so that the model made up the
             text.
+        missing: Terms that the text should have and lacks.
 
     Exports made before keras-attn 0.2 do not return `truncated` and
     `unknown`, and those made by 0.3 do not return `empty`; they are `False`
@@ -61,6 +63,7 @@ class Alignment(NamedTuple):
     truncated: bool = False
     unknown: int = 0
     empty: bool = False
+    missing: Sequence[str] = ()
 
 
 class Word(NamedTuple):
