@@ -297,9 +297,9 @@ def test_a_model_of_jax_is_scored_exported_and_drawn(
 @pytest.mark.full
 def test_an_epoch_learns_about_as_much_as_from_pairs(pronounce, tmp_path):
     prepared, cmudict = pronounce.common.prepared, pronounce.common.cmudict
-    options = {"preset": "small", "split": None, "words": 1000}
+    options = {"preset": "small", "split": None, "words": 2000}
     pronounce.prepare(tmp_path, **options)
-    words, spoken = cmudict.as_lines(pronounce.read_data(None, 1000).train)
+    words, spoken = cmudict.as_lines(pronounce.read_data(None, 2000).train)
     texts = pronounce.make_texts(words, spoken)
     sizes = pronounce.PRESETS["small"]._replace(units=32, epochs=1)
     losses = []
