@@ -72,7 +72,7 @@ def test_an_ensemble_shows_all_its_models():
 def test_a_translation_shows_its_text_and_score_and_no_table():
     assert repr(translation()) == (
         "Translation(text='ba', score=-0.5, finished=True, truncated=False, "
-        "unknown=0, empty=False)"
+        "unknown=0, empty=False, missing=[])"
     )
 
 

@@ -10,21 +10,23 @@ from tensorflow_serving.apis import prediction_log_pb2
 CORE_OPERATIONS = """
 AddN AddV2 All Any ArgMax ArgMin AsString Assert AssignVariableOp BatchMatMulV2
 BiasAdd Bitcast BitwiseOr BitwiseXor BroadcastTo Case Cast ConcatV2 Const Cos
-Cumsum DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims Fill Floor
-FloorDiv FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity IdentityN
-If InitializeTableFromTextFileV2 IsFinite IsNan LeftShift Less LessEqual Log
-LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2 MatMul Max Maximum
-Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2
-PartitionedCall Placeholder Pow Prod RaggedGather RaggedRange
-RaggedTensorToTensor RandomUniformInt Range ReadVariableOp RealDiv Reshape
-ResourceGather RestoreV2 ReverseV2 RightShift Rsqrt SaveV2 Select SelectV2
-Shape ShardedFilename Sigmoid Sin Size Slice Softmax Split SplitV Sqrt
-SquaredDifference Squeeze StatefulPartitionedCall StatelessCase StatelessIf
-StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient
-StridedSlice StringJoin StringLower Sub Sum Tanh TanhGrad TensorListFromTensor
-TensorListGetItem TensorListReserve TensorListSetItem TensorListStack
-TensorScatterMin TensorScatterUpdate Tile TopKV2 Transpose UnicodeDecode
-UnicodeEncode UnicodeTranscode UniqueWithCounts Unpack UnsortedSegmentJoin
+Cumsum DenseBincount DisableCopyOnRead Einsum EnsureShape Equal Exp ExpandDims
+Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual HashTableV2 Identity
+IdentityN If InitializeTableFromTextFileV2 IsFinite IsNan LeftShift Less
+LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2
+MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual
+OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder Pow Prod
+RaggedGather RaggedRange RaggedTensorToTensor RandomUniformInt Range
+ReadVariableOp RealDiv ReduceJoin Reshape ResourceGather RestoreV2 ReverseV2
+RightShift Rsqrt SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid Sin Size
+Slice Softmax Split SplitV Sqrt SquaredDifference Squeeze
+StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile
+StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin
+StringLower StringSplitV2 StringStrip Sub Substr Sum Tanh TanhGrad
+TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
+TensorListStack TensorScatterMin TensorScatterUpdate Tile TopKV2 Transpose
+UnicodeDecode UnicodeEncode UnicodeTranscode Unique UniqueWithCounts Unpack
+UnsortedSegmentJoin UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum
 VarHandleOp VarIsInitializedOp Where While ZerosLike
 """.split()
 
