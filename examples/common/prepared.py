@@ -32,7 +32,7 @@ class Vocabulary(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What `read` returns: the batches, and what belongs to them."""
+    """Batches that were read, and what belongs to them."""
 
     folder: Path
     options: dict[str, Any]

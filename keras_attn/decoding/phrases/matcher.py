@@ -12,7 +12,7 @@ UNKNOWN = -2  # a token that no hypothesis has
 
 
 class Matched(NamedTuple):
-    """What hypotheses have of `P` phrases with `V` spellings each."""
+    """The state of hypotheses: how much they have of `P` phrases."""
 
     begun: Any  # (B, N), whether there is a token
     tails: Any  # (B, N, P, V, L), whether the first tokens of a spelling end it

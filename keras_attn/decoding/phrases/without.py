@@ -27,7 +27,7 @@ class Avoided(Rule):
 
     @property
     def matcher(self) -> PhraseMatcher:
-        """What looks for the phrases."""
+        """The `PhraseMatcher` that looks for the phrases."""
         return self._matcher
 
     def start(self, batch, beams):

@@ -25,7 +25,7 @@ from keras_attn.training.metrics import bleu
 
 
 class Record(NamedTuple):
-    """What a teacher wrote for a source."""
+    """A source, and the targets that a teacher wrote for it."""
 
     source: str
     targets: list[str]  # hypotheses, best first
