@@ -64,13 +64,7 @@ word of the references.
 
 
 def measure(translator, search, test) -> dict:
-    searching = keras_attn.Translator(
-        translator.model,
-        translator.source_text,
-        translator.target_text,
-        search,
-        replace_unknown=translator.replace_unknown,
-    )
+    searching = translator.replace(search=search, shortlist=None)
     searching(test.sources[:1])  # makes the graph
     started = time.monotonic()
     found = searching(test.sources).text

@@ -40,23 +40,12 @@ SAMPLES = 8, 32, 128
 LONGEST = 100
 
 
-def searching(translator, search):
-    """Returns the translator with another search, over all tokens."""
-    return keras_attn.Translator(
-        translator.model,
-        translator.source_text,
-        translator.target_text,
-        search,
-        replace_unknown=translator.replace_unknown,
-    )
-
-
 def ways(translator, metric: str):
     """Yields what tells each way from the others, and how to make it."""
     beams = keras_attn.BeamSearch(
         5, num_hypotheses=5, length_penalty=1.0, max_length=LONGEST
     )
-    beam = functools.partial(searching, translator, beams)
+    beam = functools.partial(translator.replace, search=beams, shortlist=None)
     yield {"samples": "-", "candidates": "beam 5", "by": "-"}, beam
     for candidates in "samples", "beam 5":
         for count in SAMPLES:

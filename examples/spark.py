@@ -38,8 +38,10 @@ of the search.
 
 FIELDS = {
     "serving_default": "text string, score float",
-    "align": "text string, score float, truncated int, unknown int",
-    "nbest": "texts array<string>, scores array<float>, empty int",
+    "align": "text string, score float, finished int, truncated int, "
+    "unknown int",
+    "nbest": "texts array<string>, scores array<float>, finished array<int>, "
+    "empty int",
 }
 
 

@@ -147,14 +147,7 @@ tell which, by the attention of the trained model.
 
 def add_shortlist(translator, train):
     shortlist = keras_attn.Shortlist.from_alignments(translator, *train)
-    return keras_attn.Translator(
-        translator.models,
-        translator.source_text,
-        translator.target_text,
-        translator.search,
-        replace_unknown=translator.replace_unknown,
-        shortlist=shortlist,
-    )
+    return translator.replace(shortlist=shortlist)
 
 
 """

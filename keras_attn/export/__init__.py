@@ -3,10 +3,10 @@
 | signature | inputs | outputs |
 |---|---|---|
 | `serving_default` | text `[B]` | text, score, empty `[B]` |
-| `nbest` | text `[B]` | texts, scores `[B, N]`, empty `[B]` |
+| `nbest` | text `[B]` | texts, scores, finished `[B, N]`, empty `[B]` |
 | `align` | text `[B]` | text, score `[B]`, source_tokens `[B, S]`, \
 source_length `[B]`, tokens `[B, T]`, length `[B]`, alignments `[B, T, S]`, \
-truncated, unknown, empty `[B]` |
+finished, truncated, unknown, empty `[B]` |
 | `ids` | ids `[B, S]`, lengths `[B]` | ids `[B, N, T]`, \
 lengths, scores `[B, N]`, empty, error `[B]` |
 
@@ -15,12 +15,13 @@ the end token. In `nbest` a missing hypothesis is an empty text with a score
 of minus infinity. Every output is batch first, as server-side batching
 requires.
 
-`truncated` (bool) reports that a row's text was cut at the `max_length` of its
-`Text`, so that only its beginning was translated. `unknown` (int32) counts the
-unknown tokens among those read. In `options` both report on text and prefix
-together, and a prefix may also be cut at the row's `max_length`. In `score`
-they report on text and target together. `empty` (bool) reports that a row's
-source has no tokens, so that the model made up its text.
+`finished` (bool) is false for a hypothesis that was cut at the search's
+maximum length. `truncated` (bool) reports that a row's text was cut at the
+`max_length` of its `Text`, so that only its beginning was translated. `unknown`
+(int32) counts the unknown tokens among those read. In `options` both report on
+text and prefix together, and a prefix may also be cut at the row's
+`max_length`. In `score` they report on text and target together. `empty` (bool)
+reports that a row's source has no tokens, so that the model made up its text.
 
 If a translator does not read text, the model's own source inputs, under their
 names, replace `text`, and also `ids` and `lengths`. `S` is then the number of
@@ -33,14 +34,14 @@ Further signatures, chosen by `signatures=`:
 |---|---|---|
 | `options` | text, prefix `[B]`, seed `[B]` if the search draws, and one \
 `[B]` for each of the search's `request_options` | text, score `[B]`, texts, \
-scores `[B, N]`, truncated, unknown, empty, error `[B]` |
+scores, finished `[B, N]`, truncated, unknown, empty, error `[B]` |
 | `terms` | those of `options`, and terms, avoid `[B]` | those of `options`, \
 those of `align`, and missing `[B]` |
 | `score` | text, target `[B]` | score `[B]`, token_scores `[B, L]`, \
 length, truncated, unknown, empty, error `[B]` |
 | `words` | sound `[B, samples]`, prefix `[B]` | text, score `[B]`, words, \
 starts, ends, probabilities `[B, T]`, word_count, no_speech, prompt, \
-truncated, empty, error `[B]` |
+finished, truncated, empty, error `[B]` |
 | `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
 and all inputs of the first `step` |
 | `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \

@@ -11,8 +11,6 @@ from keras_attn.caller import warn
 from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.export.onnx import Onnx
-from keras_attn.export.progress import Progress
-from keras_attn.export.progress import require_verbose
 from keras_attn.export.tf_saved_model.archive import Archive
 from keras_attn.export.tf_saved_model.guards import OfLengths
 from keras_attn.export.tf_saved_model.guards import OfSizes
@@ -30,6 +28,8 @@ from keras_attn.export.tf_saved_model.weights import StoredWeights
 from keras_attn.export.tf_saved_model.weights import require_stored
 from keras_attn.export.tracing import without_cudnn
 from keras_attn.export.versions import write_version
+from keras_attn.progress import Steps
+from keras_attn.progress import is_shown
 from keras_attn.text.files import files_of_sources
 
 FORMATS = ("tf_saved_model", "onnx")
@@ -102,7 +102,7 @@ def export(
         ValueError: If an argument is invalid, or does not fit the model.
     """
     require_format(format)
-    require_verbose(verbose)
+    is_shown(verbose)  # refuses other values
     names = Signatures.names(signatures, _impossible(translator))
     if WORDS in names:
         translator.pipeline.require_word_times()
@@ -129,7 +129,7 @@ def export(
             max_rows=max_rows,
             max_source_length=max_source_length,
         )
-        progress = Progress(verbose, Onnx.STEPS)
+        progress = Steps(verbose, Onnx.STEPS)
         onnx = Onnx(translator, progress)
         return write_version(directory, version, onnx.write)
     if sizes is not None and translator.shortlist is not None:
@@ -285,7 +285,7 @@ def _write(
     longest,
     verbose,
 ):
-    progress = Progress(verbose, len(names) + 2)
+    progress = Steps(verbose, len(names) + 2)
     with tempfile.TemporaryDirectory() as assets:
         archive = Archive()
         read = _reading(translator, pipeline, pathlib.Path(assets), archive)

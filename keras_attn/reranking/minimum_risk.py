@@ -13,14 +13,13 @@ from keras_attn.decoding import Search
 from keras_attn.decoding.translator import Translation
 from keras_attn.decoding.translator import Translations
 from keras_attn.decoding.translator import Translator
+from keras_attn.progress import Bar
 from keras_attn.reranking import rows
 from keras_attn.reranking.checks import require_integer
 from keras_attn.reranking.metrics import utility_of
 from keras_attn.reranking.nbest import all_of
-from keras_attn.reranking.progress import Progress
 from keras_attn.reranking.requested import Requested
-from keras_attn.reranking.searching import sampling_of
-from keras_attn.reranking.searching import with_search
+from keras_attn.reranking.sampling_of import sampling_of
 from keras_attn.reranking.utility import Utility
 
 # Hypotheses that are decoded together. More are hardly faster, and their
@@ -46,6 +45,10 @@ class MinimumRisk:
 
     Cost: for each source all samples are decoded, and each candidate is
     compared with each different sample.
+
+    Samples are drawn without the translator's glossary and without `terms`,
+    which only a `BeamSearch` keeps to. The candidates must then be those of
+    beam searches.
 
     Args:
         translator: `Translator` that draws the samples. If its search draws,
@@ -121,7 +124,9 @@ class MinimumRisk:
             require_integer("samples", samples)
             samples = sampling_of(translator.search, int(samples))
         listed = [samples] if candidates is None else _listed(candidates)
-        self.samples = self._translator(samples)
+        self.samples = self._translator(samples, keeps_glossary=False)
+        if translator.glossary is not None:
+            self._require_steered("A translator with a glossary", listed)
         self.candidates = tuple(map(self._translator, listed))
         # Each decodes once, the samples' first.
         self._translators = list(
@@ -145,6 +150,8 @@ class MinimumRisk:
         prefixes: Sequence[str | None] | None = None,
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
+        terms: Sequence[Sequence[str] | None] | None = None,
+        avoid: Sequence[Sequence[str] | None] | None = None,
         verbose: str | int = "auto",
     ) -> Translations:
         """Translates sources.
@@ -160,6 +167,10 @@ class MinimumRisk:
                 draws in each call.
             options: As in a call of the translator, such as `{"top_p": 0.9}`.
                 Each search gets those that it has.
+            terms: As in a call of the translator, for the candidates, which
+                must be those of beam searches. Candidates that lack fewer
+                terms come first.
+            avoid: As in a call of the translator, for samples and candidates.
             verbose: Whether to draw a bar: 0, 1, or `"auto"`, which draws one
                 on a terminal.
 
@@ -175,10 +186,18 @@ class MinimumRisk:
         sources = rows.listed(sources)
         reader = self.samples.pipeline.sources
         lengths = np.array(reader.lengths(reader.collect(sources)))
+        if terms is not None:
+            self._require_steered("`terms`", self.candidates)
         requested = Requested(
-            self._translators, len(lengths), prefixes, seed, options
+            self._translators,
+            len(lengths),
+            prefixes=prefixes,
+            seed=seed,
+            options=options,
+            terms=terms,
+            avoid=avoid,
         )
-        progress = Progress(verbose, len(lengths), "source")
+        bar = Bar(verbose, len(lengths), "source")
         found: list = [None] * len(lengths)
         # Sources of a batch are about equally long.
         order = np.argsort(-lengths, kind="stable")
@@ -195,7 +214,7 @@ class MinimumRisk:
                 found[i] = self._best(
                     {x: all_of(y[n]) for x, y in results.items()}
                 )
-            progress.add(len(batch))
+            bar.add(len(batch))
         return Translations(found)
 
     def _best(self, hypotheses):
@@ -220,7 +239,11 @@ class MinimumRisk:
         listed = list(candidates.values())
         order = sorted(
             range(len(listed)),
-            key=lambda i: (-utilities[i], -listed[i].score),
+            key=lambda i: (
+                len(listed[i].missing),
+                -utilities[i],
+                -listed[i].score,
+            ),
         )
         kept = [
             # A copy, as the alignments of all samples are one array.
@@ -234,15 +257,30 @@ class MinimumRisk:
         ]
         return dataclasses.replace(kept[0], alternatives=kept[1:])
 
-    def _translator(self, given):
+    def _translator(self, given, keeps_glossary=True):
         """Returns the translator of a search, the same one for equal ones."""
         if isinstance(given, Translator):
             return given
         for search, made in self._made:
             if search == given:
                 return made
-        self._made.append((given, with_search(self._given, given)))
+        changes: dict[str, Any] = {"search": given}
+        if not (keeps_glossary or given.takes_steering):
+            changes["glossary"] = None
+        self._made.append((given, self._given.replace(**changes)))
         return self._made[-1][1]
+
+    def _require_steered(self, what, candidates):
+        """Raises `ValueError` for candidates that cannot have terms."""
+        for one in candidates:
+            search = one.search if isinstance(one, Translator) else one
+            if not search.takes_steering:
+                raise ValueError(
+                    f"{what} of `MinimumRisk` needs candidates of beam "
+                    "searches, as others do not keep to terms. Received: "
+                    f"candidates of {search!r:.80}. Pass for example "
+                    "`candidates=keras_attn.BeamSearch(5, num_hypotheses=5)`."
+                )
 
 
 def _listed(candidates):

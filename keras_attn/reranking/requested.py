@@ -14,23 +14,41 @@ class Requested:
 
     Args:
         translators: The translators. Each gets the options that its search
-            has, and if this draws, seeds that the others do not get.
+            has, and if this draws, seeds that the others do not get. Terms
+            are for those whose search keeps to them.
         count: Number of sources.
-        prefixes, seed, options: As the caller gives them.
+        prefixes, seed, options, terms, avoid: As the caller gives them.
 
     Raises:
         ValueError: If one is wrong, or if no search could follow it.
     """
 
-    def __init__(self, translators, count: int, prefixes, seed, options):
+    def __init__(
+        self,
+        translators,
+        count: int,
+        prefixes=None,
+        seed=None,
+        options=None,
+        terms=None,
+        avoid=None,
+    ):
         self._count = count
         searches = [x.search for x in translators]
         options = self._options(searches, options)
         random = self._random(searches, seed)
+        lists = {"prefixes": prefixes, "terms": terms, "avoid": avoid}
+        lists = {
+            name: listed(name, given, count)
+            for name, given in lists.items()
+            if given is not None
+        }
         self._of = {}
         for translator in translators:
             search = translator.search
-            asked: dict[str, Any] = {}
+            asked: dict[str, Any] = dict(lists)
+            if not search.takes_steering:
+                asked.pop("terms", None)
             known = {
                 name: value
                 for name, value in options.items()
@@ -38,8 +56,6 @@ class Requested:
             }
             if known:
                 asked["options"] = known
-            if prefixes is not None:
-                asked["prefixes"] = listed("prefixes", prefixes, count)
             if search.draws:
                 seeds = random.integers(2**31, size=count)
                 asked["seed"] = seeds.tolist()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_attn.decoding.translator import Translations
+from keras_attn.progress import Bar
 from keras_attn.reranking.checks import listed
 from keras_attn.reranking.checks import require_integer
 from keras_attn.reranking.line_search import LineSearch
@@ -14,7 +15,6 @@ from keras_attn.reranking.metrics import utility_of
 from keras_attn.reranking.nbest import NBest
 from keras_attn.reranking.nbest import Scorer
 from keras_attn.reranking.nbest import own_score
-from keras_attn.reranking.progress import Progress
 from keras_attn.reranking.utility import Utility
 
 _GAIN = 1e-9  # less is rounding
@@ -100,7 +100,7 @@ def tune(
     nbest = NBest(results, sources)
     scorers = [own_score, *(x for x in by if x is not own_score)]
     counts = _counts(utility, nbest, references)
-    progress = Progress(verbose, restarts + 1, "start")
+    bar = Bar(verbose, restarts + 1, "start")
     scores = [nbest.scores(x) for x in scorers]
     scales = np.array([_scale(x) for x in scores])
     search = LineSearch(
@@ -120,7 +120,7 @@ def tune(
         found = search.value(weights)
         if found > value + _GAIN:
             best, value = weights, found
-        progress.add(1, **{_name(metric): value})
+        bar.add(1, **{_name(metric): value})
     weights = best / scales
     # The order depends on the ratios alone.
     largest = np.abs(weights).max()

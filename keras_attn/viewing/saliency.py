@@ -218,7 +218,7 @@ def _signed(pipeline, graphs, inputs, ids, rows):
     count = len(numbers)
     repeated = [tf.repeat(x, count, axis=0) for x in inputs]
     target = tf.repeat(ids, count, axis=0)
-    read = pipeline.read_for(target)
+    read = pipeline.scorer.read_for(target)
     outputs, embeddings = [], []
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         for graph in graphs:
@@ -231,7 +231,7 @@ def _signed(pipeline, graphs, inputs, ids, rows):
             logits, watched = graph.run(given, tape)
             outputs.append(logits)
             embeddings += watched
-        logp = pipeline.log_probabilities(outputs, target)
+        logp = pipeline.scorer.log_probabilities(outputs, target)
         logp = tf.gather(logp, numbers, batch_dims=1)  # (rows,)
     gradients = tape.gradient(
         logp, embeddings, unconnected_gradients=tf.UnconnectedGradients.ZERO

@@ -7,6 +7,7 @@ development server needs the extra `server`: `python -m keras_attn_serving`.
 from keras_attn_serving.client import AsyncClient as AsyncClient
 from keras_attn_serving.client import Client as Client
 from keras_attn_serving.client import RestClient as RestClient
+from keras_attn_serving.onnx import OnnxModel as OnnxModel
 from keras_attn_serving.transcription import Segment as Segment
 from keras_attn_serving.transcription import transcribe as transcribe
 from keras_attn_serving.wire.results import Alignment as Alignment

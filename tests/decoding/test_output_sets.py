@@ -61,7 +61,7 @@ def texts_of(found):
     return [y.text for y in itertools.chain(*every) if y.finished]
 
 
-@pytest.mark.sample_cases(3)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("kind", RULES)
 def test_every_output_is_in_the_set(toys, name, kind):
@@ -73,6 +73,7 @@ def test_every_output_is_in_the_set(toys, name, kind):
     assert all(is_allowed(rule, x) for x in found), found
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("kind", RULES)
 def test_a_wide_beam_finds_the_best_of_the_set(toys, kind):
     rule = RULES[kind]
@@ -97,6 +98,7 @@ def test_a_wide_beam_finds_the_best_of_the_set(toys, kind):
         np.testing.assert_allclose(found.score, scores[best], atol=1e-4)
 
 
+@pytest.mark.full
 def test_scores_are_the_model_s(toys):
     search = BeamSearch(3, max_length=8, rules=[RULES["among"]])
     made = translator(toys, search)
@@ -105,7 +107,7 @@ def test_scores_are_the_model_s(toys):
     np.testing.assert_allclose(found.scores, again.scores, atol=1e-4)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", RULES)
 def test_saved_streamed_exported_and_compiled(toys, tmp_path, kind):
     rule = RULES[kind]
@@ -156,6 +158,7 @@ def test_an_ensemble_keeps_to_the_set(toys):
     assert {*made(LINES).text} <= {*TEXTS}
 
 
+@pytest.mark.full
 def test_a_prefix_of_a_request_begins_one_of_the_texts(toys):
     made = translator(toys, BeamSearch(3, max_length=8, rules=[Among(TEXTS)]))
     found = made(LINES[:3], prefixes=["AA", "EH", "D D"])
@@ -164,6 +167,7 @@ def test_a_prefix_of_a_request_begins_one_of_the_texts(toys):
     assert not found[2].finished and found[2].text == "D D"
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("size", [1, 30, 3_000])
 def test_a_trie_allows_what_its_texts_allow(size):
     random = np.random.default_rng(size)
@@ -246,6 +250,7 @@ def test_a_search_alone_does_not_know_the_tokens():
     assert rule == Among(["AA", "AA"]) != Among(["AB"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("split", ["characters", "subwords"])
 def test_any_way_to_split_matches(split):
     lines = ["2024-01-05", "on 3 May", "yes, no", "aé 7"] * 5
@@ -295,6 +300,7 @@ def accepts(rule, text, line, length=30):
     return True
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("kind", ["bytes", "pairs"])
 def test_characters_of_several_bytes(kind):
     if kind == "bytes":
@@ -316,6 +322,7 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.sample_cases(4)
 @pytest.mark.parametrize("split", ["characters", "bytes"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_texts_that_python_matches(pattern, split):
@@ -345,18 +352,21 @@ def test_a_lone_space_of_sentence_piece_may_begin(name):
             assert not accepts(Matches("[0-9]*"), text, line)
 
 
+@pytest.mark.full
 def test_a_branch_that_tokens_cannot_spell_is_left_out(toys):
     rule = Matches("AA7|AAB|K")
     made = translator(toys, GreedySearch(max_length=8, rules=[rule]))
     assert {*made(LINES).text} == {"K"}
 
 
+@pytest.mark.full
 def test_unknown_tokens_are_never_written(toys):
     search = GreedySearch(max_length=8, rules=[Matches(r".*")])
     made = translator(toys, search)
     assert not any("<unk>" in x.tokens for x in made(LINES))
 
 
+@pytest.mark.full
 def test_a_shorter_search_is_refused_too(toys):
     made = translator(toys, GreedySearch(max_length=8, rules=[Among(TEXTS)]))
     shorter = dataclasses.replace(made.search, max_length=2)
@@ -364,6 +374,7 @@ def test_a_shorter_search_is_refused_too(toys):
         translator(toys, shorter)
 
 
+@pytest.mark.full
 def test_rules_are_copied_and_pickled_without_their_tables(toys):
     texts = ["AA", "K"]
     rule = Among(texts)

@@ -334,6 +334,7 @@ def test_the_signature_step_names_options_that_it_leaves_alone(toys, tmp_path):
         made.export(tmp_path, signatures=["step"])
 
 
+@pytest.mark.full
 def test_a_shortlist_takes_no_rules(toys):
     toy = toys["greedy"]
     short = keras_attn.Shortlist.from_tokens(

@@ -163,6 +163,7 @@ def cases(draw):
     return search, model, made, draw(st.booleans())
 
 
+@pytest.mark.full
 @given(cases())
 @settings(max_examples=150)
 def test_a_search_is_what_its_documentation_says(case):

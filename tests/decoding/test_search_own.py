@@ -340,6 +340,7 @@ def test_options_that_json_cannot_hold_are_refused_before_anything_is_written(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.full
 def test_a_search_that_is_named_as_another_is_not_saved(toys, tmp_path):
     impostor = type("BeamSearch", (keras_attn.GreedySearch,), {})
     toy = with_search(toys["greedy"], impostor(max_length=4))

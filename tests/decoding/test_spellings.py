@@ -64,6 +64,7 @@ def holds(ids, phrase):
     return any(ids[i : i + len(phrase)] == phrase for i in places)
 
 
+@pytest.mark.sample_cases(5)
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("phrase", ["cat", "the cat", "the"])
 def test_a_phrase_is_spelled_as_texts_with_it_are_split(texts, name, phrase):

@@ -131,6 +131,7 @@ def test_rows_with_fewer_beams_are_those_of_a_smaller_search(translator):
         assert_same(row, alone([line], terms=[wanted])[0])
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "terms",
     [
@@ -150,6 +151,7 @@ def test_terms_may_overlap_and_contain_each_other(translator, terms):
         assert not found.missing
 
 
+@pytest.mark.full
 def test_terms_that_fit_by_overlapping_are_found(translator):
     made = translator(BeamSearch(4, 2, max_length=5))
     terms = ["K K K", "K K", " K  K ", "K"]
@@ -160,6 +162,7 @@ def test_terms_that_fit_by_overlapping_are_found(translator):
         assert has(found.text, "B") and has(found.text, "K")
 
 
+@pytest.mark.full
 def test_of_more_terms_than_fit_the_others_are_missing(translator):
     made = translator(BeamSearch(4, 2, max_length=5))
     terms = [f"{x} {y}" for x in WORDS for y in WORDS]
@@ -188,6 +191,7 @@ def test_the_end_comes_in_time(translator, name):
     assert texts == best[: len(texts)] and len(texts) == len(best)
 
 
+@pytest.mark.full
 def test_terms_of_a_prefix_count(translator):
     made = translator(BeamSearch(4, max_length=8))
     found = made(["abc"], terms=[["D K"]], prefixes=["D K"])
@@ -195,6 +199,7 @@ def test_terms_of_a_prefix_count(translator):
     assert found[0].text == made(["abc"], prefixes=["D K"])[0].text
 
 
+@pytest.mark.full
 def test_what_does_not_fit_is_missing(translator):
     made = translator(BeamSearch(4, 3, max_length=5))
     (found,) = made(["abc"], terms=[["D K B"]], prefixes=["AA AA AA"])
@@ -224,6 +229,7 @@ def test_terms_that_no_output_can_have_are_refused(translator, terms, message):
         made(["abc"], terms=terms)
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("search", [GreedySearch(5), Sampling(max_length=5)])
 def test_other_searches_refuse_terms(translator, search):
     made = translator(search)
@@ -276,6 +282,7 @@ def test_servers_and_clients_take_terms(translator, tmp_path):
     (answer,) = ask([(path, "terms", asked, "c")])
     assert [x.decode() for x in answer["text"]] == expected.text
     assert {*answer["missing"].tolist(), *answer["error"].tolist()} == {b""}
+    finished = [row.finished for row in expected]
     with Server(folder, "toy", port=0, rest=Rest()) as server:
         for client in (
             Client(server.address, model="toy"),
@@ -285,9 +292,11 @@ def test_servers_and_clients_take_terms(translator, tmp_path):
                 found = client.translate(LINES, terms=TERMS, avoid=avoid)
                 assert list(found["text"]) == expected.text
                 assert set(found["missing"]) == {""}
+                assert found["finished"][:, 0].tolist() == finished
                 aligned = client.align(LINES, terms=TERMS, avoid=avoid)
                 for row, one in zip(aligned, expected, strict=True):
                     assert row.text == one.text and not row.missing
+                    assert row.finished is one.finished
                     np.testing.assert_allclose(
                         row.alignment, one.alignment, atol=1e-5
                     )

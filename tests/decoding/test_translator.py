@@ -26,7 +26,7 @@ def results(toys):
     return {name: toys[name](LINES) for name in NAMES}
 
 
-@pytest.mark.sample_cases(3)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_result_has_a_translation_for_each_line(name, toys, results):
     result, search = results[name], toys[name].search
@@ -84,7 +84,7 @@ def test_a_line_translates_alone_as_in_any_batch(name, toys, results):
             assert_same(beside, expected)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_the_batch_size_changes_nothing(batch_size, toys, results):
     found = toys["pre"](LINES, batch_size=batch_size)
@@ -170,7 +170,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.sample_cases(4)
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_line_gets_an_answer_and_harms_no_other(case, toys, results):
     hostile = HOSTILE[case]
@@ -301,6 +301,7 @@ def test_training_on_changes_what_the_same_translator_says():
     assert translator(LINES).text == before.text
 
 
+@pytest.mark.full
 def test_xla_finds_what_the_graph_finds(toys, results):
     plain = Translator(
         toys["compiled"].model,
@@ -369,6 +370,7 @@ def test_a_source_that_is_no_ids_is_refused():
         Translator(model, toy_models.SOURCE, toy_models.TARGET)
 
 
+@pytest.mark.full
 def test_a_model_that_cannot_be_cut_is_refused_before_anything_is_decoded():
     class Summing(layers.Layer):
         def call(self, inputs):
@@ -401,7 +403,7 @@ def test_another_backend_is_refused_with_the_way_out(monkeypatch, toys):
         Translator(toys["pre"].model, toy_models.SOURCE, toy_models.TARGET)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "softmax",
     [
@@ -466,3 +468,25 @@ def test_a_slice_of_translations_is_translations(results):
 def test_a_batch_holds_at_least_one_line(toys):
     with pytest.raises(ValueError, match="`batch_size` must be an integer, at"):
         toys["pre"](["a"], batch_size=0)
+
+
+def test_a_translator_is_made_anew_with_another_search(toys, results):
+    toy = toys["greedy"]
+    made = toy.replace(search=keras_attn.BeamSearch(1, max_length=9))
+    assert made.model is toy.model and made.source_text is toy.source_text
+    assert made.search == keras_attn.BeamSearch(1, max_length=9)
+    back = made.replace(search=toy.search)
+    for row, other in zip(back(LINES), results["greedy"], strict=True):
+        assert_same(row, other)
+
+
+def test_what_is_replaced_is_replaced_alone(toys):
+    toy = toys["ensemble"].replace(forbidden=["A"])
+    made = toy.replace(replace_unknown=False, search=toy.search)
+    assert made.forbidden == ("A",)
+    assert made.models == toy.models and len(made.models) == 2
+    assert repr(made) == repr(toy)
+    with pytest.raises(TypeError, match=r"'padding'.*new `Translator`"):
+        toy.replace(padding=" ")
+    with pytest.raises(TypeError, match=r"these arguments.*search.*'beams'"):
+        toy.replace(beams=3)

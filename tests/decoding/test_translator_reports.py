@@ -93,6 +93,7 @@ def test_a_cut_source_and_its_unknown_tokens_are_reported(cutting):
         assert len(row.source_tokens) <= 5
 
 
+@pytest.mark.full
 def test_alternatives_are_reported_like_the_best(toys):
     toy = with_texts(toys["pre"], SOURCE["NFC"])
     for row, expected in zip(toy(list(CUT)), CUT.values(), strict=True):
@@ -113,6 +114,7 @@ def test_empty_sources_are_told_from_others(cutting, toys):
         assert [x.empty for x in rows] == [not row.source_tokens[1:]] * 3
 
 
+@pytest.mark.full
 def test_scores_tell_empty_sources_and_not_empty_targets(cutting):
     scored = cutting["NFC"].score(["", "", "b", "b"], ["", "AA", "", "AA"])
     assert scored.empty == [True, True, False, False]

@@ -48,6 +48,7 @@ def test_the_batch_changes_nothing_beside_prefixes(toys):
         assert_same(row, other)
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "prefixes, message",
     [
@@ -180,6 +181,7 @@ def test_a_stream_s_option_that_cannot_be_is_refused(toys):
         toys["greedy"].stream("a", options={"min_length": 0})
 
 
+@pytest.mark.full
 def test_a_text_too_long_is_refused_in_the_words_of_its_text(toys):
     toy = toys["greedy"]
     strict = keras_attn.Text(
@@ -208,7 +210,7 @@ def test_no_lines_take_no_requests(toys):
     assert len(found) == 0
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["pre", "greedy"])
 def test_forbidden_tokens_never_come(name, toys):
     toy = toys[name]

@@ -279,7 +279,7 @@ def test_an_ensemble_in_another_order_is_refused():
         Translator([model, other], TEXTS, toys.TARGET)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("width", [7, 6])  # 7 is that of the texts tried
 def test_features_that_are_attended_to_are_numbered(width):
     question = keras.Input((None,), dtype="int32", name="question")

@@ -99,7 +99,7 @@ MORE = [
 ]
 
 
-@pytest.mark.sample_cases(2)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", MORE)
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
 def test_padding_changes_no_result(name, count, toys, sized):
@@ -204,6 +204,7 @@ class TestRefusals:
             with pytest.raises(ValueError, match="padding must not change"):
                 keras_attn.Translator(model, text, text, jit_compile=True)
 
+    @pytest.mark.full
     def test_features_that_zeros_change(self):
         source = keras.Input((None, 3))
         target = keras.Input((None,), dtype="int32")
@@ -226,6 +227,7 @@ class TestRefusals:
         for some in (frames[:2], frames[:1, :4], frames[:2, :5], frames):
             assert_alike(exact(some), plain(some))
 
+    @pytest.mark.full
     def test_exact_sizes_that_are_not_given(self, toys):
         with pytest.raises(ValueError, match="`exact=True` needs the sizes"):
             like(toys["spectra"], XLASizes(exact=True))
@@ -259,6 +261,7 @@ def test_sizes_are_saved(sized, tmp_path):
     assert written in repr(loaded)
 
 
+@pytest.mark.full
 def test_after_the_warm_up_no_call_compiles(tmp_path):
     program = pathlib.Path(__file__).parents[1] / "support" / "warmed.py"
     log = tmp_path / "log.txt"

@@ -174,6 +174,7 @@ WRONG_DATA = {
 }
 
 
+@pytest.mark.sample_cases(7)
 @pytest.mark.parametrize("name", WRONG_DATA)
 def test_wrong_data_is_refused(name):
     data, *said = WRONG_DATA[name]
@@ -297,6 +298,7 @@ def test_a_batch_that_the_model_fails_on_is_refused():
     )
 
 
+@pytest.mark.full
 def test_a_dataset_of_pairs_is_looked_at():
     pytest.importorskip("tensorflow_text")
     text = keras_attn.Text("abcde", split="characters")

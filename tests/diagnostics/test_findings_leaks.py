@@ -103,6 +103,7 @@ LOOK_BACK = {
 }
 
 
+@pytest.mark.sample_cases(5)
 @pytest.mark.parametrize("name", LEAKS)
 def test_a_leak_from_later_tokens_is_named(name):
     assert_wrong(on_target(LEAKS[name]), "leak", "'culprit'", "later tokens")

@@ -84,6 +84,7 @@ READ = {
 }
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", READ)
 def test_numbers_that_are_no_ids_are_not_called_ignored(name):
     found, error = look(READ[name]())
@@ -172,6 +173,7 @@ def test_a_call_of_ones_own_is_refused_as_before():
 # A softmax that is trained
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("last", ["activation", "layer", "operation"])
 def test_the_advice_on_a_softmax_makes_a_trained_model_pass(last):
     source, target = inputs()

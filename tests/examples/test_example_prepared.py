@@ -169,6 +169,7 @@ def test_the_batches_are_those_of_pairs(pronounce, folder):
     assert [x.tokens for x in data.texts()] == [x.tokens for x in texts]
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("per", ["token", "row"])
 def test_rows_that_fill_a_batch_do_not_count(per, batches):
     source, target = random_ids(5)

@@ -109,15 +109,18 @@ def test_a_worker_answers_as_the_translator_does(
     lines = ["abc", "", "x?", "dead"]
     found = spark.load_model(version, signature, 1)(np.array(lines, object))
     expected = translator(lines)
+    finished = [int(row.finished) for row in expected]
     fields = [x.split() for x in spark.FIELDS[signature].split(", ")]
     assert list(found) == [name for name, _ in fields]
     if signature == "nbest":
         assert found["texts"][:, 0].tolist() == expected.text
         assert found["empty"].tolist() == [0, 1, 0, 0]
+        assert found["finished"][:, 0].tolist() == finished
         return
     assert found["text"].tolist() == expected.text
     np.testing.assert_allclose(found["score"], expected.scores, rtol=1e-5)
     if signature == "align":
+        assert found["finished"].tolist() == finished
         assert found["unknown"].tolist() == [0, 0, 2, 0]
         assert found["truncated"].dtype == "int32"
 
@@ -334,6 +337,7 @@ def test_a_student_s_targets_are_those_of_distill(environment, toys, tmp_path):
     assert [x.source for x in found] == lines
     for one, other in zip(found, expected, strict=True):
         assert one.targets == other.targets and one.empty == other.empty
+        assert one.finished == other.finished
         np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4)
 
 

@@ -16,6 +16,7 @@ import keras_attn
 
 ATTENTIONS = PROGRAM.with_name("attentions.py")
 BEAMS = PROGRAM.with_name("beams.py")
+STUDENTS = PROGRAM.with_name("students.py")
 RISK = PROGRAM.with_name("risk.py")
 LENGTHS = PROGRAM.with_name("lengths.py")
 TRANSLATE = PROGRAM.with_name("translate.py")
@@ -41,7 +42,9 @@ def table(attentions, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("program", [ATTENTIONS, BEAMS, RISK, LENGTHS])
+@pytest.mark.parametrize(
+    "program", [ATTENTIONS, BEAMS, RISK, STUDENTS, LENGTHS]
+)
 def test_a_program_is_read_in_one_go(program):
     assert len(program.read_text().splitlines()) <= 290
 
@@ -136,6 +139,31 @@ def test_beams_and_samples_are_compared(tmp_path):
     rows = printed.stdout.split("\n\n")[-2].split("\n")
     head = "| samples | candidates | by | BLEU | chrF | seconds |"
     assert rows[0] == head and len(rows) == 2 + 1 + 6
+
+
+@pytest.mark.full
+def test_means_ensembles_and_students_are_compared(tmp_path):
+    toy = "--units", "16", "--epochs", "2", "--number", "900"
+    asked = *toy, "--task", "words", "--teachers", "2"
+    printed = run(*asked, program=STUDENTS, folder=tmp_path)
+    rows = printed.stdout.split("\n\n")[-2].split("\n")
+    assert rows[0].startswith("| model | parameters | words wrong, %, beam 1 |")
+    names = [x.split(" | ")[0].removeprefix("| ") for x in rows[2:]]
+    mean = "mean of its last 5 epochs"
+    assert names == [
+        "large, seed 1",
+        f"large, seed 1, {mean}",
+        "large, seed 2",
+        f"large, seed 2, {mean}",
+        "ensemble of 2",
+        "small, by what the people wrote",
+        f"small, by what the people wrote, {mean}",
+        "small, by what the ensemble wrote",
+        f"small, by what the ensemble wrote, {mean}",
+    ]
+    again = run(*asked, program=STUDENTS, folder=tmp_path).stdout
+    assert "Epoch" not in again
+    assert again.split("\n\n")[-2].split("\n") == rows
 
 
 @pytest.mark.full

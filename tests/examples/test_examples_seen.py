@@ -246,6 +246,7 @@ def test_the_past_does_not_show_the_future(language_model):
     assert np.allclose(np.triu(weights, 1), 0)
 
 
+@pytest.mark.full
 def test_both_models_are_measured_and_the_past_is_drawn(
     language_model, tmp_path
 ):

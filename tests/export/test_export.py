@@ -166,6 +166,9 @@ def test_an_export_answers_as_the_translator_does(name, loader, toys, answers):
             [x.score for x in hypotheses],
             atol=1e-5,
         )
+        finished = nbest["finished"][row].tolist()
+        assert finished[: len(hypotheses)] == [x.finished for x in hypotheses]
+        assert aligned["finished"][row] == best.finished
         length, source_length = (
             aligned[key][row] for key in ("length", "source_length")
         )
@@ -239,7 +242,7 @@ def test_a_text_too_long_has_no_answer_where_that_was_asked_for(
     assert not np.any(text[1])
 
 
-@pytest.mark.sample_cases(10)
+@pytest.mark.sample_cases(3)
 @pytest.mark.parametrize("signature", TEXTS)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_texts_get_the_translator_s_answer(
@@ -290,6 +293,7 @@ SIGNATURES = {
         {
             "texts": ("string", "BN"),
             "scores": ("float32", "BN"),
+            "finished": ("bool", "BN"),
             "empty": ("bool", "B"),
         },
     ),
@@ -303,6 +307,7 @@ SIGNATURES = {
             "tokens": ("string", "BT"),
             "length": ("int32", "B"),
             "alignments": ("float32", "BTS"),
+            "finished": ("bool", "B"),
             "truncated": ("bool", "B"),
             "unknown": ("int32", "B"),
             "empty": ("bool", "B"),

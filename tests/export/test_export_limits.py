@@ -144,7 +144,7 @@ def said(answer):
     return [x.decode() for x in answer["error"]]
 
 
-@pytest.mark.sample_cases(3)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("signature", ALL)
 def test_more_rows_than_an_export_allows_are_refused(signature, answers):
     assert isinstance(answers["texts", signature, ROWS], dict)
@@ -396,6 +396,7 @@ def test_an_export_says_what_it_does(verbose, toys, tmp_path, capsys):
     ]
 
 
+@pytest.mark.full
 def test_an_export_names_no_place_that_it_leaves(toys, tmp_path, caplog):
     logger = tf.get_logger()
     with caplog.at_level(logging.INFO, logger.name):

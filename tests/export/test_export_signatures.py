@@ -186,7 +186,7 @@ def test_inputs_and_outputs_are_as_documented(toys, exports):
     report = {"truncated", "unknown", "empty", "error"}
     assert found["options"] == (
         {"text", "prefix", *toys["greedy"].search.request_options},
-        {"text", "score", "texts", "scores"} | report,
+        {"text", "score", "texts", "scores", "finished"} | report,
     )
     assert found["score"] == (
         {"text", "target"},

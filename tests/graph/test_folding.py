@@ -108,12 +108,14 @@ def proven(last):
     cut.check(*map(ops.convert_to_tensor, [cuts.SOURCE, cuts.TARGET]))
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("column", [0, 8_000, WIDE - 1])
 def test_a_cut_that_is_wrong_in_one_column_is_refused(column):
     with pytest.raises(ValueError, match="'culprit' .* gives another result"):
         proven(Off(column, 0.1))
 
 
+@pytest.mark.full
 def test_a_wide_model_may_forbid_a_token_and_must_be_finite():
     proven(Constant(5, -np.inf))
     for value in (np.inf, np.nan):

@@ -45,6 +45,7 @@ def test_each_hypothesis_gets_what_the_whole_model_computes(name):
     assert_cut_equals_whole(speak_up(with_path(PATHS[name])))
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "activation",
     [

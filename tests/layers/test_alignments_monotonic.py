@@ -253,7 +253,7 @@ def test_scores_beyond_all_bounds_make_no_nan(mode, score):
     assert np.isfinite(found).all()
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [*SOFT, "hard"])
 @pytest.mark.parametrize("source", [None, 7])
 def test_xla_compiles_the_loop_over_time_and_its_gradient(mode, source):

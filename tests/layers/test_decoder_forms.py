@@ -202,7 +202,7 @@ def steps_of(model, source, targets):
     return np.stack(logits, axis=2)
 
 
-@pytest.mark.sample_cases(2)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", nth(3, FORMS))
 def test_beams_decoded_step_by_step_are_whole_targets_decoded(name):
     model = FORMS[name]()
@@ -215,7 +215,7 @@ def test_beams_decoded_step_by_step_are_whole_targets_decoded(name):
     Incremental(model).check(*map(ops.convert_to_tensor, (SOURCE, TARGET)))
 
 
-@pytest.mark.sample_cases(8)
+@pytest.mark.sample_cases(2)
 @each_form
 def test_a_form_is_saved_and_loaded(name, tmp_path):
     model = FORMS[name]()
@@ -532,6 +532,7 @@ def test_a_decoder_without_a_memory_minds_the_mask_of_its_inputs():
     np.testing.assert_allclose(outputs[:, [0, 1, 3]], expected, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_residual_cell_in_an_rnn_of_keras_draws_dropout_anew():
     cell = keras_attn.ResidualCell(layers.GRUCell(4, dropout=0.5, seed=1))
     rnn = layers.RNN(cell, return_sequences=True)

@@ -169,6 +169,7 @@ def test_stacks_bridges_and_scores_are_stepped_too():
     assert_cut_equals_whole(model_of("order 1", cell, True, bridge="dense"))
 
 
+@pytest.mark.full
 def test_a_dense_layer_behind_it_is_stepped_too():
     model = model_of("order 1, monotonic")
     logits = layers.Dense(TARGETS)(model.output)

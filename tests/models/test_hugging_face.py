@@ -92,6 +92,7 @@ def exports(translators, tmp_path_factory):
     return Lazily(export, FAMILIES)
 
 
+@pytest.mark.full
 @each_family
 def test_load(family, said, translators):
     theirs = said[family]
@@ -241,6 +242,7 @@ def test_greedy(family, said, translators):
         assert found.tokens[i, 0, :length].numpy().tolist() == [*row[:length]]
 
 
+@pytest.mark.full
 @each_family
 def test_score(family, said, translators):
     by_text, theirs = translators[family], said[family]
@@ -286,6 +288,7 @@ def test_fit(family, said):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.full
 @each_family
 def test_save(family, said, tmp_path):
     translator, lines = read(family), said[family].sources[:6]
@@ -354,6 +357,7 @@ def train(translator, lines):
     return model
 
 
+@pytest.mark.full
 @each_family
 def test_export(family, said, translators, exports):
     lines = said[family].sources[:5]
@@ -365,6 +369,7 @@ def test_export(family, said, translators, exports):
     np.testing.assert_allclose(scores, expected.scores, atol=1e-4)
 
 
+@pytest.mark.full
 @each_family
 def test_tensorflow_serving(family, said, translators, exports):
     lines = said[family].sources[:5]

@@ -59,6 +59,7 @@ SCALED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", some(SCALED, ["two matrices"]))
 def test_outputs_are_scaled_as_the_fields_say(name, folder):
     fields, is_scaled = SCALED[name]
@@ -70,6 +71,7 @@ def test_outputs_are_scaled_as_the_fields_say(name, folder):
     np.testing.assert_allclose(found, before * factor, atol=1e-4)
 
 
+@pytest.mark.full
 def test_the_logits_have_a_matrix_of_their_own_if_it_differs(folder):
     embedding = safetensors.numpy.load_file(folder / SAFE)["shared.weight"]
     before = logits(read(folder))
@@ -81,6 +83,7 @@ def test_the_logits_have_a_matrix_of_their_own_if_it_differs(folder):
     np.testing.assert_allclose(logits(model), before[..., ::-1], atol=1e-5)
 
 
+@pytest.mark.full
 def test_what_the_tensorflow_classes_wrote_is_read(tmp_path):
     folder = copied("mt5", tmp_path)
     expected = logits(read(folder))
@@ -90,6 +93,7 @@ def test_what_the_tensorflow_classes_wrote_is_read(tmp_path):
     np.testing.assert_array_equal(logits(read(folder)), expected)
 
 
+@pytest.mark.full
 def test_what_old_files_hold_beside_is_left_or_compared(folder):
     expected = logits(read(folder))
     embedding = safetensors.numpy.load_file(folder / SAFE)["shared.weight"]
@@ -133,6 +137,7 @@ def test_other_models_are_refused(name, folder):
         read(folder)
 
 
+@pytest.mark.full
 def test_a_dtype_is_that_of_all_layers_and_kept(folder):
     model = read(folder, "bfloat16")
     kinds = {x.dtype for x in model.weights}
@@ -144,6 +149,7 @@ def test_a_dtype_is_that_of_all_layers_and_kept(folder):
     np.testing.assert_array_equal(logits(again), logits(model))
 
 
+@pytest.mark.full
 def test_tokens_for_spans_are_written(folder):
     translator = Translator.from_hugging_face(folder, special_tokens=True)
     text = translator.source_text
@@ -165,6 +171,7 @@ def test_float16_is_refused(folder):
         read(folder, "mixed_float16")
 
 
+@pytest.mark.full
 def test_bytes_need_no_file_and_no_spans(tmp_path):
     folder = copied("byt5", tmp_path)
     other = FIXTURES / "hugging_face/t5/said/tokenizer.json"
@@ -192,6 +199,7 @@ def test_settings_of_other_tokenizers_are_refused(fields, message, folder):
         Translator.from_hugging_face(folder)
 
 
+@pytest.mark.full
 def test_settings_that_say_nothing_are_left_out(tmp_path):
     folder = copied("byt5", tmp_path)
     change(folder, tokenizer_class="ByT5Tokenizer", bos_token_id=5)

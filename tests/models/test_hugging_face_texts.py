@@ -89,6 +89,7 @@ def test_what_counts_start_tokens_there_is_named(fields):
         Generation(fields).search((2,), 2, None)
 
 
+@pytest.mark.full
 def test_tokens_alone_are_forbidden_without_what_is_written(folder):
     # As opus-mt's files: nothing else asks for the tokens so far.
     name = "generation_config.json"
@@ -119,6 +120,7 @@ def test_a_language_that_has_no_use_is_refused():
         Translator.from_hugging_face(MODELS / "marian", target="xyz")
 
 
+@pytest.mark.full
 def test_a_language_begins_the_source():
     told = Translator.from_hugging_face(MODELS / "marian", target="fra")
     free = Translator.from_hugging_face(MODELS / "marian")

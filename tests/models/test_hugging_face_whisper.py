@@ -113,6 +113,7 @@ def test_ids_need_no_tokenizer(said, tmp_path, sound):
     require_same(translator, sound, said["languages"].greedy)
 
 
+@pytest.mark.full
 def test_files_of_byte_pairs_say_what_tokenizer_json_says(
     translators, tmp_path
 ):
@@ -155,6 +156,7 @@ def test_tensorflow_serving(name, translators, exports, sound):
     np.testing.assert_allclose(found["score"], expected.scores, atol=1e-4)
 
 
+@pytest.mark.full
 def test_xla_writes_the_same(translators, sound):
     plain = translators["english"]
     compiled = keras_attn.Translator(
@@ -163,6 +165,7 @@ def test_xla_writes_the_same(translators, sound):
     assert compiled(sound).text == plain(sound).text
 
 
+@pytest.mark.full
 def test_onnx_has_no_counterpart_of_the_features(translators, tmp_path):
     with pytest.raises(ValueError, match="RFFT"):
         translators["english"].export(tmp_path, format="onnx")
@@ -247,6 +250,7 @@ def test_refusals(case, tmp_path):
         keras_attn.Translator.from_hugging_face(folder, **options)
 
 
+@pytest.mark.full
 def test_a_file_of_a_processor_says_the_features(translators, tmp_path, sound):
     folder = tmp_path / "model"
     shutil.copytree(FOLDER / "english", folder)

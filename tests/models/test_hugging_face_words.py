@@ -108,6 +108,7 @@ def test_words_and_times_of_the_reference(translator, found):
     assert sum(len(x.words) for x in found) >= 5
 
 
+@pytest.mark.full
 def test_the_rest_is_that_of_a_call(translator, sound, found):
     called = translator(sound)
     assert found.text == called.text
@@ -115,6 +116,7 @@ def test_the_rest_is_that_of_a_call(translator, sound, found):
     np.testing.assert_array_equal(found.scores, called.scores)
 
 
+@pytest.mark.full
 def test_a_row_alone_has_the_same_times(translator, sound, found):
     for i in (1, 3):
         samples = sounds()[i]
@@ -145,6 +147,7 @@ def test_saved_and_loaded(translator, tmp_path, sound, found):
     assert again.words(sound)[0].words == found[0].words
 
 
+@pytest.mark.full
 def test_tensorflow_serving(translator, tmp_path, sound, found):
     folder = translator.export(tmp_path, lengths=True, signatures=["words"])
     given = {
@@ -166,6 +169,7 @@ def test_tensorflow_serving(translator, tmp_path, sound, found):
         np.testing.assert_allclose(
             answer["no_speech"][i], row.no_speech, atol=1e-5
         )
+        assert answer["finished"][i] == row.finished
         assert not answer["error"][i]
 
 
@@ -395,6 +399,7 @@ def test_a_prefix_may_tell_a_part_of_the_prompt(sound):
     assert found.text[3].startswith("a")
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "prefix", ["<|de|>", "<|FR|>a", "a<|startoftranscript|>", "<|endoftext|>"]
 )
@@ -414,6 +419,7 @@ def test_sound_is_of_finite_floating_numbers(translator):
         translator(bad)
 
 
+@pytest.mark.full
 def test_a_window_that_is_too_long_is_refused(translator):
     with pytest.raises(ValueError, match="seconds=30.0, of which the model"):
         [*transcribe(translator.words, sounds(seconds=[5.0])[0])]
@@ -452,6 +458,7 @@ def test_word_times_have_ids_of_the_text(translator):
         )
 
 
+@pytest.mark.full
 def test_clients_have_the_words(translator, found, tmp_path):
     folder = tmp_path / "whisper"
     translator.export(folder, lengths=True, signatures=["words"])

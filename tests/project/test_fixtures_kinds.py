@@ -57,12 +57,14 @@ def test_a_model_computes_what_it_did(name):
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
+@pytest.mark.full
 def test_a_compiled_model_is_trained_on():
     model = keras.saving.load_model(FOLDER / "decoders.keras")
     loss = model.train_on_batch(inputs_of(model), np.ones((2, 4)))
     assert np.isfinite(loss).all() and len(loss) == 4
 
 
+@pytest.mark.full
 def test_a_sampling_translator_says_what_it_did():
     assert_said(FOLDER / "sampling", EXPECTED["sampling"], "lines")
 

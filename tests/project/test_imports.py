@@ -26,6 +26,7 @@ GENERAL = {
     "caller",
     "keras_internals",
     "placement",
+    "progress",
     "renamed",
     "structures",
 }
@@ -285,6 +286,7 @@ def test_the_server_s_distribution_and_ours_never_meet():
 SERVING_ROOMS = {
     "wire": set(),
     "client": {"wire"},
+    "onnx": {"wire"},
     "server": {"wire"},
     "command": {"wire", "client", "server"},
 }
@@ -381,6 +383,7 @@ def test_every_public_method_has_a_docstring(name):
             assert inspect.getdoc(function), method
 
 
+@pytest.mark.full
 def test_no_module_uses_what_is_deprecated():
     program = (
         "import importlib, pathlib, pkgutil, keras_attn, keras_attn_serving\n"

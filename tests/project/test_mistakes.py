@@ -534,6 +534,7 @@ def at(toys):
     return At(cut=cut, encoded=encoded, state=cut.start(encoded))
 
 
+@pytest.mark.sample_cases(25)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_told_in_words_that_help(name, at):
     make, words = MISTAKES[name]

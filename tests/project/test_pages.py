@@ -238,7 +238,7 @@ def test_the_tour_can_be_pasted_at_pythons_prompt():
     assert lines == []
 
 
-@pytest.mark.sample_cases(3)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("snippet", **named_snippets(WITH_NAMES))
 def test_a_snippet_goes_on_with_the_tour(
     snippet, exported, capsys, monkeypatch

@@ -35,6 +35,7 @@ def test_a_text_shows_its_size_and_how_it_reads(text):
     )
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "splitter",
     [

@@ -1,5 +1,7 @@
 """`MinimumRisk`, held against a loop over candidates and samples."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sacrebleu
@@ -13,8 +15,9 @@ import keras_attn
 from keras_attn import BeamSearch
 from keras_attn import MinimumRisk
 from keras_attn import Sampling
+from keras_attn import Translations
 from keras_attn.reranking import Utility
-from keras_attn.reranking.searching import sampling_of
+from keras_attn.reranking.sampling_of import sampling_of
 
 DRAWN = Sampling(num_hypotheses=9, max_length=6)
 
@@ -166,6 +169,14 @@ def test_searches_get_their_own_part_of_a_request(told, beams):
     risk(lines, seed=1)
     ((_, asked),) = told.asked
     assert asked == {"seed": [*seeds[0], *seeds[1]]}
+    told.asked.clear()
+    beams.asked.clear()
+    terms, avoid = [["t"], None, []], [None, ["v"], None]
+    MinimumRisk(told, 9, candidates=beams)(lines, terms=terms, avoid=avoid)
+    ((_, asked),) = beams.asked
+    assert asked == {"terms": [None, [], ["t"]], "avoid": [["v"], None, None]}
+    ((_, asked),) = told.asked
+    assert asked.pop("seed") and asked == {"avoid": [["v"], None, None]}
     with pytest.raises(ValueError, match="`seed` needs a search that draws"):
         MinimumRisk(beams, beams)(lines, seed=1)
 
@@ -237,6 +248,46 @@ def test_prefixes_and_options_reach_the_searches(beam):
 
 
 @pytest.mark.full
+def test_terms_and_a_glossary_need_candidates_of_beam_searches(toys):
+    beam, lines = toys["pre"], ["abc", "dead", "b"]
+    glossary = keras_attn.Glossary({"dead": "EH K"})
+    kept = beam.replace(glossary=glossary)
+    with pytest.raises(
+        ValueError, match="A translator with a glossary of.*Sam"
+    ):
+        MinimumRisk(kept, 4)
+    risk = MinimumRisk(kept, 4, candidates=BeamSearch(8, 3, max_length=9))
+    assert risk.samples.glossary is None
+    assert risk.candidates[0].glossary is glossary
+    found = risk(
+        lines, terms=[["B B"], None, None], avoid=[["AA"], None, None], seed=1
+    )
+    assert not any(row.missing for row in found)
+    assert "B B" in found[0].text and "AA" not in found[0].text
+    assert "EH K" in found[1].text
+
+
+class Lacking(Told):
+    """Lacks a term in the best hypothesis of each source."""
+
+    def __call__(self, sources, batch_size=64, **request):
+        found = super().__call__(sources, batch_size, **request)
+        return Translations([replace(row, missing=["cat"]) for row in found])
+
+
+def test_a_candidate_that_has_the_terms_comes_first(told):
+    beams = Lacking({"a": [("the", -1.0), ("cat", -2.0)]}, BeamSearch(2, 2))
+
+    def most_alike(hypothesis, reference):
+        return float(hypothesis == "the")
+
+    risk = MinimumRisk(told, told, most_alike, beams, num_hypotheses=2)
+    (row,) = risk(["a"])
+    assert texts_of(row) == ["cat", "the"]
+    assert scores_of(row) == [0.0, 1.0]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["images", "spectra"])
 def test_sources_may_be_arrays(toys, name):
     given, risk = sources(name), MinimumRisk(toys[name], samples=4)
@@ -273,8 +324,11 @@ def test_a_wrong_request_is_refused(told):
             risk(lines, options=wrong)
     with pytest.raises(ValueError, match="an item for each source"):
         risk(lines, options={"temperature": [0.5]})
-    with pytest.raises(ValueError, match="`prefixes` must be a list"):
-        risk(lines, prefixes=["AA"])
+    for name in "prefixes", "avoid":
+        with pytest.raises(ValueError, match=f"`{name}` must be a list"):
+            risk(lines, **{name: [["AA"]]})
+    with pytest.raises(ValueError, match="`terms` of.*needs candidates of bea"):
+        risk(lines, terms=[["AA"], None, None])
     with pytest.raises(ValueError, match='`verbose` must be "auto"'):
         risk(lines, verbose=2)
 

@@ -64,6 +64,7 @@ def test_so_they_are_of_any_texts(name, hypotheses, references):
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", BY_NAME)
 @given(st.lists(st.tuples(st.text("ab .", min_size=1, max_size=9), texts)))
 def test_counts_add_up_to_the_metric_of_a_corpus(name, rows):

@@ -245,6 +245,7 @@ def test_requests_that_are_whole_do_not_give_way(toy_path):
         assert {answer(each)[0] for each in running} <= {503, 504}
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit to set.")
 def test_no_file_descriptor_left_costs_neither_answers_nor_a_log(
     toy_path, tmp_path

@@ -83,6 +83,7 @@ def test_alignments_are_trimmed_to_each_text(client):
     # This model lacks these outputs, as exports before keras-attn 0.2 do.
     for each in (long, short, empty):
         assert (each.truncated, each.unknown, each.empty) == (False, 0, False)
+        assert each.finished is None
 
 
 def test_signatures_keep_the_contract_of_an_export(client):

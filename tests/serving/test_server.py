@@ -225,6 +225,7 @@ print(json.dumps(codes))
 """
 
 
+@pytest.mark.full
 def test_a_damaged_version_has_the_code_of_tensorflows_c_loader(
     toy_path, tmp_path
 ):
@@ -268,6 +269,7 @@ def test_warm_up_requests_are_replayed(versions):
         assert server.version == 1
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     ("log", "words"),
     [
@@ -454,6 +456,7 @@ def test_the_command_serves_until_it_is_told_to_end(toy_path):
         process.communicate()
 
 
+@pytest.mark.full
 def test_a_warm_up_that_needs_xla_says_how_to_start_the_server(versions):
     request = predict_pb2.PredictRequest()
     request.model_spec.signature_name = "compiled"

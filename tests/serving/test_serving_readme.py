@@ -8,13 +8,15 @@ from support.serving import toy_model
 
 README = pathlib.Path(__file__).parents[2] / "serving" / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+# That of ONNX runs in `tests/export/test_onnx_model.py`.
+ONNX = next(i for i, x in enumerate(BLOCKS) if "OnnxModel" in x)
 
 
-def test_the_readme_shows_client_stub_and_server():
-    assert len(BLOCKS) == 3
+def test_the_readme_shows_client_stub_onnx_and_server():
+    assert len(BLOCKS) == 4
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", sorted({*range(4)} - {ONNX}))
 def test_the_readmes_python_runs(ours, toy_path, number):
     block = BLOCKS[number]
     for shown, here in {

@@ -98,6 +98,7 @@ def test_a_watch_that_is_not_read_delays_no_other_and_not_the_end(serve):
         server.stop(0.0)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to send.")
 def test_the_command_ends_in_time_though_a_watch_is_not_read(toy_path):
     with subprocess.Popen(

@@ -50,7 +50,7 @@ class Told(keras_attn.Translator):
     def __init__(self, lists, search):
         text = keras_attn.Text("ab", split="characters")
         self.pipeline = SimpleNamespace(sources=LineSource(text))
-        self.search, self.models = search, ()
+        self.search, self.models, self.glossary = search, (), None
         self.lists, self.asked = lists, []
 
     def __call__(self, sources, batch_size=64, **request):

@@ -130,6 +130,7 @@ def test_ids_are_those_of_the_model(own, usual):
     assert outside == usual.strings([[usual.size, 0, -1]]).numpy()[0]
 
 
+@pytest.mark.full
 def test_a_call_writes_the_same(translators):
     usual, own = (x(SOURCES) for x in translators)
     for one, other in zip(usual, own, strict=True):

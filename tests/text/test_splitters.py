@@ -37,6 +37,7 @@ def test_pieces_of_one_s_own_are_counted_looked_up_and_joined(texts):
     assert text.split is text.splitter
 
 
+@pytest.mark.sample_cases(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_read_can_be_written(texts, name):
     text = texts[name]
@@ -65,6 +66,7 @@ def test_a_graph_and_an_empty_batch(texts, name):
     assert text.ids(lines[:0]).shape == (0, 1)
 
 
+@pytest.mark.sample_cases(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_are_cut_to_their_longest(texts, name):
     text = Text(
@@ -102,6 +104,7 @@ def test_ids_that_stand_for_nothing_are_unknown():
     assert text.ids(["a~"]).numpy().tolist() == [[4 + 0x61, UNKNOWN, END]]
 
 
+@pytest.mark.sample_cases(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_pairs_take_any_text(texts, name):
     data = keras_attn.pairs(LINES, LINES, texts[name], texts[name], buckets=1)

@@ -182,6 +182,7 @@ def test_the_mean_of_equal_models_computes_what_they_do(make):
     )
 
 
+@pytest.mark.full
 def test_only_one_file_is_in_memory_at_a_time(tmp_path, monkeypatch):
     paths = written([plain(1), plain(2), plain(3)], tmp_path)
     read, alive = [], []
@@ -315,6 +316,7 @@ def test_a_model_that_diverged_is_named(tmp_path):
         keras_attn.average([*paths, bad])
 
 
+@pytest.mark.full
 def test_what_is_no_model_is_refused(tmp_path):
     text, weights = tmp_path / "a.keras", tmp_path / "a.weights.h5"
     text.write_text("no model")
@@ -335,6 +337,7 @@ def test_what_is_no_model_is_refused(tmp_path):
             keras_attn.average(given)
 
 
+@pytest.mark.full
 def test_an_error_of_keras_says_which_file(tmp_path):
     model = keras.Sequential([keras.Input((4,)), Named()])
     path = tmp_path / "own.keras"
@@ -393,6 +396,7 @@ def test_models_are_saved_every_so_many_batches(save_freq, steps, tmp_path):
     assert names(last) == [f"step-{x:08}" for x in steps]
 
 
+@pytest.mark.full
 def test_a_training_that_goes_on_adds_to_the_files(tmp_path):
     for save_freq in "epoch", 3:
         folder = tmp_path / str(save_freq)
@@ -454,6 +458,7 @@ def test_with_resume_training_a_run_that_was_cut_off_saves_the_same(
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.full
 def test_a_training_that_begins_anew_replaces_the_files_of_another(tmp_path):
     train(keras_attn.LastCheckpoints(tmp_path, keep=3), epochs=4)
     last = keras_attn.LastCheckpoints(tmp_path, keep=3)
@@ -462,6 +467,7 @@ def test_a_training_that_begins_anew_replaces_the_files_of_another(tmp_path):
     assert names(last) == ["epoch-0001", "epoch-0002"]
 
 
+@pytest.mark.full
 def test_a_save_that_was_cut_off_leaves_no_model(tmp_path, monkeypatch):
     last = keras_attn.LastCheckpoints(tmp_path, keep=2)
     train(last, epochs=2)

@@ -289,7 +289,7 @@ def test_lone_surrogates_and_bad_bytes_are_kept_as_far_as_possible(path):
     distill(Teacher(), lines, path)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["ensemble", "sampling", "pre", "greedy"])
 def test_a_translator_s_hypotheses_are_written(name, toys, path):
     teacher = toys[name]
@@ -342,6 +342,11 @@ def test_answers_of_an_export_are_written_as_targets(tmp_path):
     file = tmp_path / "distilled.jsonl"
     found = keras_attn.Distilled.write(file, iter([best, several]))
     assert [x.source for x in found] == [best["source"], "é"]
+    assert [x.finished for x in found] == [None, None]
     assert [x.truncated for x in found] == [True, False]
     assert found.n_best() == (["é", "é"], ["E", "F"])
     assert [*tmp_path.iterdir()] == [file]
+    best["finished"], several["finished"] = 0, np.array([1, 0, 0])
+    found = keras_attn.Distilled.write(file, [best, several])
+    assert [x.finished for x in found] == [[False], [True, False]]
+    assert found.n_best() == (["é"], ["E"])

@@ -28,6 +28,7 @@ def test_files_are_read_as_lists_are(tmp_path):
     assert found == order_of(pairs(sources, targets, **options))
 
 
+@pytest.mark.full
 def test_a_stream_loses_no_pair_and_has_an_order_of_its_own_in_each_epoch():
     sources, targets = lines(50), lines(50, seed=1)
     expected = sorted(zip(sources, targets, strict=True))
@@ -121,6 +122,7 @@ def test_batches_have_at_most_so_many_tokens(streamed, batch_tokens):
         assert len(sizes) == int(data.cardinality())
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_batches_use_most_of_their_tokens_where_a_few_lines_are_long(streamed):
     lengths = np.array([*range(1, 6)] * 2000 + [*range(10, 140, 3)] * 30)

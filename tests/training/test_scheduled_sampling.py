@@ -183,6 +183,7 @@ def test_another_id_of_padding_is_heeded():
     assert (np.stack(found) == 0).any()
 
 
+@pytest.mark.full
 def test_an_update_is_that_of_the_mixed_targets():
     losses, weights = [], []
     for mixes in (True, False):

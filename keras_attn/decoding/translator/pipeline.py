@@ -18,7 +18,6 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -33,19 +32,16 @@ from keras_attn.decoding.batching import Buckets
 from keras_attn.decoding.language_prompt import LanguagePrompt
 from keras_attn.decoding.loop import Loop
 from keras_attn.decoding.phrases.glossary import Glossary
-from keras_attn.decoding.phrases.matcher import PhraseMatcher
-from keras_attn.decoding.phrases.spellings import Spellings
-from keras_attn.decoding.phrases.spellings import distinct
-from keras_attn.decoding.phrases.spellings import phrases_in
-from keras_attn.decoding.phrases.terms import Terms
-from keras_attn.decoding.phrases.terms import missing
-from keras_attn.decoding.phrases.without import Avoided
 from keras_attn.decoding.shortlist import Shortlist
 from keras_attn.decoding.translator.cut_model import CutModel
 from keras_attn.decoding.translator.model_trial import Examples
 from keras_attn.decoding.translator.model_trial import xla_sizes
+from keras_attn.decoding.translator.most_attended import most_attended
+from keras_attn.decoding.translator.prompts import Prompts
+from keras_attn.decoding.translator.request_phrases import RequestPhrases
 from keras_attn.decoding.translator.results import Decoded
-from keras_attn.decoding.translator.results import Report
+from keras_attn.decoding.translator.scoring import Scored
+from keras_attn.decoding.translator.scoring import Scorer
 from keras_attn.decoding.translator.several import Several
 from keras_attn.decoding.translator.sources import FeatureSource
 from keras_attn.decoding.translator.sources import LineSource
@@ -57,16 +53,6 @@ from keras_attn.decoding.word_times import WordTimes
 from keras_attn.decoding.xla_sizes import Sized
 from keras_attn.decoding.xla_sizes import XLASizes
 from keras_attn.text.text import Text
-
-
-class Scored(NamedTuple):
-    """Log-probabilities of given targets."""
-
-    tokens: tf.Tensor  # (batch, time), padded with ""
-    token_scores: tf.Tensor  # (batch, time), zero past the length
-    lengths: tf.Tensor  # (batch,), the end token counted
-    scores: tf.Tensor  # (batch,)
-    report: Report  # of sources and targets
 
 
 @dataclasses.dataclass
@@ -106,9 +92,26 @@ class Pipeline:
     @property
     def steps(self) -> int:
         """Most steps of a decoder: of all start tokens and of a search."""
-        prompt = self.language_prompt
-        more = 0 if prompt is None else prompt.length
-        return self.search.max_length + len(self.special.start) - 1 + more
+        more = len(self.special.start) - 1 + self.prompts.length
+        return self.search.max_length + more
+
+    @functools.cached_property
+    def phrases(self) -> RequestPhrases:
+        """The phrases that outputs must have or avoid."""
+        leading = None if self.glossary is None else self.sources.leading
+        return RequestPhrases(
+            self.target_text, self.search.max_length, leading, self.glossary
+        )
+
+    @functools.cached_property
+    def prompts(self) -> Prompts:
+        """What targets begin with."""
+        return Prompts(self.language_prompt, self.cut, self.special, self.scope)
+
+    @functools.cached_property
+    def scorer(self) -> Scorer:
+        """The whole models, which score targets."""
+        return Scorer(self.models, self.special, self.scope)
 
     def with_texts(self, source_text=None, target_text=None):
         """Returns this pipeline with texts that read vocabulary files."""
@@ -151,13 +154,13 @@ class Pipeline:
         """Decodes a batch of sources, the tensors that `sources` takes."""
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs)
-        terms = self._terms(given, request)
+        terms = self.phrases.terms(given, request)
         strings, request = request.get("prefix"), self.with_ids(request)
         if terms is not None:
-            request["terms"] = self.ids_of_terms(terms)
+            request["terms"] = self.phrases.ids_of_terms(terms)
         if strings is not None and strings.dtype == tf.string:
             report = report.beside(self._report_prefixes(strings, request))
-        request = self.prompted(inputs, request)
+        request = self.prompts.completed(inputs, request)
         found = self.search_inputs(inputs, request)
         source_tokens, source_lengths = self.sources.tokens(
             given, found.columns, tf.shape(found.alignments)[3]
@@ -188,54 +191,8 @@ class Pipeline:
             tokens=tf.where(real, tokens, ""),
             hypotheses=found,
             report=report,
-            missing=() if terms is None else self.missing(terms, found),
+            missing=() if terms is None else self.phrases.missing(terms, found),
         )
-
-    def _terms(self, given, request):
-        """Returns the terms of each row, strings `(batch, ragged)`, or None."""
-        lines, found = request.get("terms"), []
-        if lines is not None:
-            found.append(phrases_in(lines))
-        if self.glossary is not None:
-            leading: Any = self.sources.leading
-            number, _ = leading
-            found.append(self.glossary.terms_of(given[number]))
-        return distinct(tf.concat(found, axis=1)) if found else None
-
-    def terms_of_ids(self, inputs: tuple) -> tf.RaggedTensor:
-        """Returns the glossary's terms of the model's source inputs."""
-        glossary: Any = self.glossary
-        leading: Any = self.sources.leading
-        number, text = leading
-        return glossary.terms_of(text.strings(inputs[number]))
-
-    def ids_of_terms(self, terms) -> tf.Tensor:
-        """Returns the ids of terms `(batch, ragged)` that may fit together."""
-        return self.spellings.of_rows(self.spellings.those_that_fit(terms))
-
-    def missing(self, terms, found: Hypotheses) -> tf.Tensor:
-        """Returns the terms that hypotheses lack, joined by line feeds.
-
-        Args:
-            terms: Those of each row, `(batch, ragged)`.
-            found: The hypotheses.
-
-        Returns:
-            Strings `(batch, N)`, "" where none is missing.
-        """
-        ids = self.spellings.of_rows(terms)
-        matcher = PhraseMatcher(ids, self.spellings.first)
-        lacks = missing(matcher, found.tokens, found.lengths)
-        lines = terms.to_tensor("")[:, None]
-        lines = tf.where(lacks, tf.strings.join([lines, "\n"]), "")
-        lines = tf.strings.reduce_join(lines, axis=-1)
-        return tf.strings.strip(lines)
-
-    @functools.cached_property
-    def spellings(self) -> Spellings:
-        """Turns terms into the ids that they have in a text."""
-        with tf.init_scope():
-            return Spellings(self.target_text, self.search.max_length)
 
     def words(self, given: tuple, request: dict) -> tuple[Decoded, Spoken]:
         """Decodes a batch of sounds, and tells when each word is spoken."""
@@ -243,7 +200,7 @@ class Pipeline:
         if self.language_prompt is None:
             begun = tf.zeros([tf.shape(inputs[0])[0], 0], tf.int32)
         else:
-            request = self.prompted(inputs, self.with_ids(request))
+            request = self.prompts.completed(inputs, self.with_ids(request))
             begun = request["begun"]
         decoded = self.decode(given, request)
         with self.scope():
@@ -282,19 +239,10 @@ class Pipeline:
         Those of prefixes are `(batch, length)`, those of phrases are as a
         `PhraseMatcher` takes them.
         """
-        found = {}
-        for name in ("prefix", "terms", "avoid"):
-            if name not in request or request[name].dtype != tf.string:
-                continue
-            if name == "prefix":
-                found[name] = self.target_text.ids(request[name], end=False)
-                continue
-            phrases = phrases_in(request[name])
-            if name == "terms":
-                found[name] = self.ids_of_terms(phrases)
-            else:
-                phrases = self.spellings.those_that_may_come(phrases)
-                found[name] = self.spellings.of_rows(phrases)
+        found = self.phrases.ids_of(request)
+        if "prefix" in request and request["prefix"].dtype == tf.string:
+            ids = self.target_text.ids(request["prefix"], end=False)
+            found["prefix"] = ids
         return {**request, **found}
 
     def search_inputs(self, inputs: tuple, request: dict) -> Hypotheses:
@@ -304,12 +252,14 @@ class Pipeline:
             inputs: The model's inputs but the last.
             request: The result of `with_ids()`.
         """
-        request = self.prompted(inputs, request)
+        request = self.prompts.completed(inputs, request)
         if self.search.draws and "seed" not in request:
             seed = self.fresh_seeds(tf.shape(inputs[0])[0])
             request = {**request, "seed": seed}
         if self.glossary is not None and "terms" not in request:
-            terms = self.ids_of_terms(self.terms_of_ids(inputs))
+            terms = self.phrases.ids_of_terms(
+                self.phrases.glossary_terms(inputs)
+            )
             request = {**request, "terms": terms}
         search = self._in_buckets(self._search(request), self.buckets)
         plain = functools.partial(search, inputs, request)
@@ -321,41 +271,6 @@ class Pipeline:
         return self._sized.run(
             compiled, plain, inputs, request, self.sources.attended
         )
-
-    def prompted(self, inputs: tuple, request: dict) -> dict:
-        """Returns a request with what each row's target begins with, `begun`.
-
-        Args:
-            inputs: The model's inputs but the last.
-            request: The result of `with_ids()`.
-        """
-        prompt, pad = self.language_prompt, self.special.pad
-        if prompt is None or "begun" in request:
-            return request
-        rows = tf.shape(inputs[0])[0]
-        given = request.get("prefix")
-        if given is None:
-            given = tf.zeros([rows, 0], tf.int32)
-        names, follow, given = prompt.told(
-            given, self.special.prompt_tokens, pad
-        )
-        languages = tf.cond(
-            tf.reduce_all(names),
-            lambda: tf.fill([rows], prompt.languages[0]),
-            lambda: self._languages(inputs),
-        )
-        begun, rest = prompt.completed(given, names, follow, languages)
-        request = {**request, "begun": begun}
-        return request | {"prefix": rest} if "prefix" in request else request
-
-    def _languages(self, inputs):
-        """Returns the most probable language of each row."""
-        prompt: Any = self.language_prompt
-        with self.scope(), without_gradients():
-            reader = self.cut.heads_at_once(())
-            begun = tf.tile([self.special.start], [tf.shape(inputs[0])[0], 1])
-            logits, _ = reader(reader.encode(inputs), begun)
-            return prompt.best(logits[:, -1])
 
     @property
     def _sized(self):
@@ -450,9 +365,7 @@ class Pipeline:
             if "begun" in request:
                 count = request["begun"].shape[1]
                 specs["begun"] = tf.TensorSpec([None, count], tf.int32)
-            for name in {"terms", "avoid"} & set(request):
-                size = [None, None, self.spellings.count, None]
-                specs[name] = tf.TensorSpec(size, tf.int32)
+            specs |= self.phrases.specs(request)
             if "seed" in request:
                 specs["seed"] = tf.TensorSpec([None], tf.int32)
             if "options" in request:
@@ -564,7 +477,7 @@ class Pipeline:
             options=request.get("options"),
             padding=self.special.pad,
             policy=self._policy(inputs, compiled),
-            rules=self._rules(request),
+            rules=self.phrases.rules(request),
         )
         if self.shortlist is None:
             return found, None
@@ -579,17 +492,6 @@ class Pipeline:
         )
         found = found._replace(model=model.restricted(subset))
         return subset.restrict(found), subset
-
-    def _rules(self, request):
-        """Returns the rules that a request asks for."""
-        found: list = []
-        if "terms" in request:
-            matcher = PhraseMatcher(request["terms"], self.spellings.first)
-            found.append(Terms(matcher, self.special.end))
-        if "avoid" in request:
-            matcher = PhraseMatcher(request["avoid"], self.spellings.first)
-            found.append(Avoided(matcher))
-        return tuple(found)
 
     def _asked_ids(self, request):
         """Returns all ids that outputs of a request must have, padded."""
@@ -693,10 +595,10 @@ class Pipeline:
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs).beside(report)
         # The language is found in a sound, unless a target begins with it.
-        request = self.prompted(inputs, {"prefix": ids})
+        request = self.prompts.completed(inputs, {"prefix": ids})
         ids = request["prefix"]
         real = ids != self.special.pad
-        read = self.read_for(ids, request.get("begun"))
+        read = self.scorer.read_for(ids, request.get("begun"))
         logp = self._in_buckets(self._score_rows())(inputs, (read, ids))
         return Scored(
             tokens=tf.where(real, self.target_text.lookup(ids), ""),
@@ -708,90 +610,11 @@ class Pipeline:
 
     def _score_rows(self):
         """Returns a function that scores rows, traced once if split."""
-
-        def score(inputs, targets):
-            read, ids = targets
-            with self.scope(), without_gradients():
-                outputs = [
-                    model([*inputs, read], training=False)
-                    for model in self.models
-                ]
-            return self.log_probabilities(outputs, ids)
-
         if not self.of_one_length:
-            return score
+            return self.scorer
         ids = tf.TensorSpec([None, None], tf.int32)
         return tf.function(
-            score,
+            self.scorer.__call__,
             input_signature=[self.sources.input_specs, (ids, ids)],
             autograph=False,
         )
-
-    def read_for(self, ids: tf.Tensor, begun=None) -> tf.Tensor:
-        """Returns what the models read to write target ids `(batch, time)`.
-
-        It is the start tokens and then the ids but for the last, so the end
-        token is never read.
-
-        Args:
-            ids: The ids.
-            begun: Ids that follow the start tokens, as of `prompted()`.
-        """
-        start = tf.tile([self.special.start], [tf.shape(ids)[0], 1])
-        if begun is not None:
-            start = tf.concat([start, begun], axis=1)
-        read = tf.concat([start[:, -1:], ids[:, :-1]], axis=1)
-        read = tf.where(ids != self.special.pad, read, self.special.pad)
-        return tf.concat([start[:, :-1], read], axis=1)
-
-    def log_probabilities(self, outputs: list, ids: tf.Tensor) -> tf.Tensor:
-        """Returns log-probabilities of target ids `(batch, time)`.
-
-        Args:
-            outputs: The logits of each model for `read_for(ids)`.
-            ids: The ids; where they are padding the result is 0.
-        """
-        first = tf.shape(outputs[0])[1] - tf.shape(ids)[1]
-        logits = [tf.cast(x, tf.float32)[:, first:] for x in outputs]
-        logp = tf.nn.log_softmax(logits)  # (models, batch, time, vocabulary)
-        if len(self.models) > 1:  # as in an `Ensemble`
-            logp = tf.nn.log_softmax(tf.reduce_mean(logp, axis=0))
-        else:
-            logp = logp[0]
-        logp = tf.gather(logp, ids, batch_dims=2)
-        return tf.where(ids != self.special.pad, logp, 0.0)
-
-
-def most_attended(
-    alignments, source_tokens, source_lengths, first=0, last=1, unknown="<unk>"
-):
-    """Returns the source token with most attention, for each target token.
-
-    [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3, uses
-    the pointers of its model; here attention takes their place. The special
-    tokens around the source are skipped, since they have no text.
-
-    Args:
-        alignments: Tensor of shape `(batch, N, time, source)`.
-        source_tokens: Strings `(batch, source)`.
-        source_lengths: Tensor of shape `(batch,)`.
-        first: Number of the source's first tokens that have no text.
-        last: Number of its last tokens that have none.
-        unknown: Token where a source has none with text.
-
-    Returns:
-        Strings `(batch, N, time)`.
-    """
-    width = tf.shape(source_tokens)[1]
-    words = tf.sequence_mask(source_lengths - last, width)
-    if first:
-        words &= tf.range(width) >= first
-    words = words[:, None, None]
-    best = tf.argmax(tf.where(words, alignments, -1.0), axis=-1)
-    found = tf.gather(
-        tf.repeat(source_tokens[:, None], tf.shape(best)[1], axis=1),
-        best,
-        batch_dims=2,
-    )
-    has_words = source_lengths[:, None, None] > first + last
-    return tf.where(has_words, found, unknown)

@@ -320,8 +320,8 @@ def require_glossary(glossary, sources, search, pipeline, jit_compile) -> None:
             f"terms varies. Received: search={search!r:.80}, "
             f"jit_compile={jit_compile}."
         )
-    ids = pipeline.spellings(tf.constant(glossary.terms))
-    known = pipeline.spellings.are_known(ids).numpy()
+    ids = pipeline.phrases.spellings(tf.constant(glossary.terms))
+    known = pipeline.phrases.spellings.are_known(ids).numpy()
     if not known.all():
         term = glossary.terms[int(known.argmin())]
         raise ValueError(

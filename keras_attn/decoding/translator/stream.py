@@ -52,7 +52,7 @@ class Stream:
         """
         pipeline = self._pipeline
         inputs = pipeline.sources.inputs(given)
-        request = pipeline.prompted(inputs, pipeline.with_ids(request))
+        request = pipeline.prompts.completed(inputs, pipeline.with_ids(request))
         encoded = pipeline.cut.encode(*inputs)
         width = pipeline.width(inputs, encoded)
         columns = pipeline.columns(inputs, encoded, width)

@@ -54,6 +54,22 @@ from keras_attn.text.text import Text
 # two threads, and translators may share a model.
 _TRACING = threading.RLock()
 
+# Arguments that are attributes. The others tell how a model is read, and what
+# was read is a model in standard form.
+_KEPT = (
+    "source_text",
+    "target_text",
+    "search",
+    "jit_compile",
+    "forbidden",
+    "replace_unknown",
+    "shortlist",
+    "recompute",
+    "word_times",
+    "language_prompt",
+    "glossary",
+)
+
 
 class Translator:
     """Turns sources into target texts with a trained model, or with several.
@@ -357,25 +373,57 @@ class Translator:
         _refuse_twice("from_hugging_face", found, options)
         return cls(**found, **options)
 
+    def replace(self, **changes: Any) -> "Translator":
+        """Returns a translator with other arguments, which shares the models.
+
+        As for each new translator its steps are compared with the models,
+        which takes one to two seconds.
+
+        Args:
+            **changes: Arguments of `Translator`, but for those that tell how
+                a model is read. The others are those of this translator.
+
+        Raises:
+            TypeError: If an argument is none of these.
+            ValueError: As for `Translator`.
+
+        Example:
+            >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
+            >>> source = keras.Input((None,), dtype="int32")
+            >>> target = keras.Input((None,), dtype="int32")
+            >>> embed = keras.layers.Embedding(text.size, 8, mask_zero=True)
+            >>> hidden = keras_attn.AttentionDecoder(
+            ...     keras.layers.GRUCell(8), keras_attn.BahdanauAttention(8))(
+            ...     embed(target), embed(source))
+            >>> model = keras.Model(
+            ...     [source, target], keras.layers.Dense(text.size)(hidden))
+            >>> greedy = keras_attn.Translator(
+            ...     model, text, text, keras_attn.GreedySearch(max_length=5))
+            >>> beams = greedy.replace(
+            ...     search=keras_attn.BeamSearch(3, max_length=5))
+            >>> beams.model is greedy.model
+            True
+        """
+        if unknown := sorted(changes.keys() - {"model", *_KEPT}):
+            raise TypeError(
+                "`replace` takes these arguments of `Translator`: "
+                f"{', '.join(('model', *_KEPT))}. Received: {unknown}. Make a "
+                "new `Translator` for others."
+            )
+        models = self.models
+        kept = {name: getattr(self, name) for name in _KEPT}
+        kept["model"] = models[0] if len(models) == 1 else list(models)
+        return type(self)(**(kept | changes))
+
     def __repr__(self) -> str:
         if len(self.models) == 1:
             shown = {"model": self.models[0]}
         else:
             shown = {"models": list(self.models)}
-        names = (
-            "source_text",
-            "target_text",
-            "search",
-            "jit_compile",
-            "forbidden",
-            "replace_unknown",
-            "shortlist",
-            "recompute",
-        )
-        shown |= {name: getattr(self, name) for name in names}
+        shown |= {name: getattr(self, name) for name in _KEPT}
         for name in ("word_times", "language_prompt", "glossary"):
-            if getattr(self, name) is not None:
-                shown[name] = getattr(self, name)
+            if shown[name] is None:
+                del shown[name]
         lines = [f"  {name}={value!r}" for name, value in shown.items()]
         return "\n".join([f"<{type(self).__name__}", *lines]) + ">"
 
@@ -697,7 +745,7 @@ class Translator:
             self.search,
             self.target_text,
             count,
-            spellings=lambda: self.pipeline.spellings,
+            spellings=lambda: self.pipeline.phrases.spellings,
             **request,
         )
 

@@ -18,7 +18,7 @@ class Onnx:
 
     Args:
         translator: A `Translator`.
-        progress: `Progress` with `STEPS` steps.
+        progress: `Steps`, with `STEPS` steps.
 
     Raises:
         ImportError: If packages for ONNX are not installed.

@@ -146,7 +146,7 @@ def of_phrases(name, lines, pipeline, longest=None) -> tf.Tensor:
         longest: Most tokens of a row's output, `(batch,)`, for phrases that
             it must have; `None` for those that it avoids.
     """
-    phrases, spellings = phrases_in(lines), pipeline.spellings
+    phrases, spellings = phrases_in(lines), pipeline.phrases.spellings
     ids = spellings(phrases.flat_values)
     known = phrases.with_flat_values(spellings.are_known(ids))
     errors = [

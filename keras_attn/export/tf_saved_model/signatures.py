@@ -121,6 +121,7 @@ class Signatures:
         return {
             "texts": decoded.texts,
             "scores": decoded.hypotheses.scores,
+            "finished": decoded.hypotheses.finished,
             "empty": decoded.report.empty,
             **_missing(decoded),
         }
@@ -131,6 +132,7 @@ class Signatures:
             "text": decoded.texts[:, 0],
             "score": decoded.hypotheses.scores[:, 0],
             **_aligned(decoded),
+            "finished": decoded.hypotheses.finished[:, 0],
             **decoded.report._asdict(),
             **_missing(decoded),
         }
@@ -164,11 +166,11 @@ class Signatures:
     def _ids(self, inputs, error, empty):
         request, more = {}, {}
         if self.pipeline.glossary is not None:
-            terms = self.pipeline.terms_of_ids(inputs)
-            request["terms"] = self.pipeline.ids_of_terms(terms)
+            terms = self.pipeline.phrases.glossary_terms(inputs)
+            request["terms"] = self.pipeline.phrases.ids_of_terms(terms)
         found = self.pipeline.search_inputs(inputs, request)
         if request:
-            more["missing"] = self.pipeline.missing(terms, found)[:, 0]
+            more["missing"] = self.pipeline.phrases.missing(terms, found)[:, 0]
         error = rows.first(error, rows.of_found(found))
         bad = rows.is_bad(error)
         found = rows.emptied(found, bad)
@@ -226,6 +228,7 @@ class Signatures:
             "score": scores[:, 0],
             "texts": decoded.texts,
             "scores": scores,
+            "finished": decoded.hypotheses.finished,
             **decoded.report._asdict(),
             **missing,
             "error": error,
@@ -258,6 +261,7 @@ class Signatures:
             "word_count": tf.where(bad, 0, spoken.counts),
             "no_speech": tf.where(bad, 0.0, spoken.no_speech),
             "prompt": tf.where(bad, "", spoken.prompts),
+            "finished": decoded.hypotheses.finished[:, 0],
             "truncated": decoded.report.truncated,
             "empty": decoded.report.empty,
             "error": error,

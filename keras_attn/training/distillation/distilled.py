@@ -60,12 +60,19 @@ class Record(NamedTuple):
         texts, scores = answer.get("texts"), answer.get("scores")
         if texts is None or scores is None:
             texts, scores = [answer["text"]], [answer["score"]]
+        finished = answer.get("finished")
+        ends = np.full(len(scores), True) if finished is None else finished
+        ends = np.atleast_1d(ends)  # of the one text of `align`
         # One that the search did not find has a score of minus infinity.
-        found = [x for x in zip(texts, scores, strict=True) if x[1] > -np.inf]
+        found = [
+            x for x in zip(texts, scores, ends, strict=True) if x[1] > -np.inf
+        ]
         return cls(
             answer["source"],
-            [text for text, _ in found],
-            [_shortest(score) for _, score in found],
+            [text for text, _, _ in found],
+            [_shortest(score) for _, score, _ in found],
+            # Exports of keras-attn 0.3 do not tell.
+            None if finished is None else [bool(end) for _, _, end in found],
             truncated=bool(answer.get("truncated")),
             unknown=int(answer.get("unknown") or 0),
             empty=bool(answer.get("empty")),
@@ -165,8 +172,8 @@ class Distilled:
             path: Path of the file, which is there when all is written.
             answers: For each source a dictionary of `source`, and `texts` and
                 `scores` as of the signature `nbest`, best first, or `text` and
-                `score`; and of `truncated`, `unknown` and `empty` what there
-                is.
+                `score`; and of `finished`, `truncated`, `unknown` and `empty`
+                what there is.
         """
         path = pathlib.Path(path)
         unfinished = path.with_name(path.name + ".new")

@@ -8,7 +8,6 @@ import collections
 import itertools
 import os
 import pathlib
-import sys
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -19,6 +18,8 @@ import keras
 import numpy as np
 
 from keras_attn import arguments
+from keras_attn.progress import Bar
+from keras_attn.progress import is_shown
 from keras_attn.training.distillation.distilled import Distilled
 from keras_attn.training.distillation.distilled import Record
 
@@ -106,14 +107,9 @@ def distill(
     begin = 0
     if path.exists():
         begin, stream = _go_on(path, stream, size, write)
-    is_seen = sys.stdout.isatty() if verbose == "auto" else bool(verbose)
-    if is_seen and begin:
+    if begin and is_shown(verbose):
         print(f"Goes on after {begin} sources, from {path}.")
-    bar = keras.utils.Progbar(
-        None if count is None else count - begin,
-        verbose=int(is_seen),
-        unit_name="source",
-    )
+    bar = Bar(verbose, None if count is None else count - begin, "source")
     path.parent.mkdir(parents=True, exist_ok=True)
     done = 0
     with open(path, "ab") as file:
@@ -121,9 +117,8 @@ def distill(
             file.writelines(x.to_json() for x in write(chunk, begin + done))
             file.flush()
             done += len(chunk)
-            bar.update(done)
-    if count is None:  # with a count the bar knows its end
-        bar.update(done, finalize=True)
+            bar.add(len(chunk))
+    bar.end()
     return Distilled(path)
 
 
@@ -329,12 +324,7 @@ def _check(teacher, num_best, batch_size, seed, verbose):
     arguments.positive(num_best, "num_best")
     arguments.positive(batch_size, "batch_size")
     arguments.index(seed, "seed")
-    if verbose not in ("auto", 0, 1):
-        raise ValueError(
-            '`verbose` must be "auto", 0 or 1. Received: '
-            f'verbose={verbose!r}. "auto" shows a progress bar on a terminal, '
-            "and nothing elsewhere."
-        )
+    is_shown(verbose)  # refuses other values
     search = getattr(teacher, "search", None)
     most = getattr(search, "num_hypotheses", num_best)
     if num_best > most:

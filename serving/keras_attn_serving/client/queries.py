@@ -10,6 +10,7 @@ from typing import Any
 from typing import TypeVar
 
 import grpc
+import numpy as np
 
 from keras_attn_serving.client import greedy
 from keras_attn_serving.client import inputs as given
@@ -229,6 +230,7 @@ class Queries:
                 int(unknown),
                 bool(empty),
                 [x for x in missing.split("\n") if x],
+                _of_best(finished),
             )
             for (
                 text,
@@ -242,6 +244,7 @@ class Queries:
                 unknown,
                 empty,
                 missing,
+                finished,
             ) in zip(
                 result["text"],
                 result["score"],
@@ -256,6 +259,8 @@ class Queries:
                 result.get("empty", [False] * rows),
                 # Only exports with terms have this.
                 result.get("missing", [""] * rows),
+                # Exports of keras-attn 0.4 and later.
+                result.get("finished", [None] * rows),
                 strict=True,
             )
         ]
@@ -501,3 +506,8 @@ def _require_no_error(result):
     errors = enumerate(result.get("error", []))
     if bad := {row: error for row, error in errors if error}:
         raise RowError(bad, result)
+
+
+def _of_best(finished) -> bool | None:
+    """Returns whether a row's best text is finished, `None` if unknown."""
+    return None if finished is None else bool(np.ravel(finished)[0])

@@ -92,6 +92,8 @@ def transcripts(result: Result) -> list[Transcript]:
             result["prompt"][i],
             bool(result["truncated"][i]),
             bool(result["empty"][i]),
+            # Exports of keras-attn 0.4 and later.
+            bool(result["finished"][i]) if "finished" in result else None,
         )
         for i, count in enumerate(result["word_count"])
     ]

@@ -49,6 +49,8 @@ class Alignment(NamedTuple):
         empty: Whether the source has no tokens, so that the model made up the
             text.
         missing: Terms that the text should have and lacks.
+        finished: `False` if the text was cut at the search's maximum length,
+            `None` if the export does not tell.
 
     Exports made before keras-attn 0.2 do not return `truncated` and
     `unknown`, and those made by 0.3 do not return `empty`; they are `False`
@@ -64,6 +66,7 @@ class Alignment(NamedTuple):
     unknown: int = 0
     empty: bool = False
     missing: Sequence[str] = ()
+    finished: bool | None = None
 
 
 class Word(NamedTuple):
@@ -87,6 +90,8 @@ class Transcript(NamedTuple):
             request the same language and task.
         truncated: Whether the sound was cut at the longest that is read.
         empty: Whether there is no sound, so that the model made up the text.
+        finished: `False` if the text was cut at the search's maximum length,
+            `None` if the export does not tell.
     """
 
     text: str
@@ -96,6 +101,7 @@ class Transcript(NamedTuple):
     prompt: str = ""
     truncated: bool = False
     empty: bool = False
+    finished: bool | None = None
 
 
 class Token(NamedTuple):

@@ -64,6 +64,7 @@ def failing():
     return model
 
 
+@pytest.mark.sample_cases(5)
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
@@ -153,6 +154,7 @@ def fixed_target():
     return keras.Model([source, target], layers.Dense(SIZE)(x))
 
 
+@pytest.mark.full
 def test_a_search_is_as_long_as_the_model_allows():
     model = fixed_target()
     made = keras_attn.Translator(model, TEXT, TEXT)
@@ -233,6 +235,7 @@ def test_a_text_with_more_ids_than_the_model_is_refused():
         translator(model, more, TEXT)
 
 
+@pytest.mark.full
 def test_inputs_in_the_other_order_are_told():
     model = plain()
     source, target = model.inputs
@@ -307,6 +310,7 @@ class FailingInGraphs(TutorialTransformer):
         return y
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -321,6 +325,7 @@ def test_a_call_that_does_another_thing_in_a_graph_is_refused(kind, message):
         translator(model)
 
 
+@pytest.mark.full
 def test_inputs_may_be_nested():
     class Nested(keras.Model):
         def __init__(self):
@@ -384,6 +389,7 @@ def speech_parts():
     return keras.Model([frames, target], layers.Dense(SIZE)(x))
 
 
+@pytest.mark.full
 def test_without_recomputing_it_is_said_that_it_could_help():
     model, ids = TutorialTransformer(), np.ones((1, 3), "int32")
     model((ids, ids))

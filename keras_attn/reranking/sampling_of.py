@@ -1,33 +1,10 @@
-"""Makes translators of the same model with another search."""
+"""Makes searches that draw samples."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 from keras_attn.decoding import Sampling
 from keras_attn.decoding import Search
-from keras_attn.decoding.translator import Translator
-
-
-def with_search(translator: Translator, search: Search) -> Translator:
-    """Returns a translator of the same models and texts, which shares them.
-
-    As for each new translator its steps are compared with the model, which
-    takes a second or two.
-    """
-    models = translator.models
-    given: dict[str, Any] = {
-        "model": models[0] if len(models) == 1 else list(models),
-        "search": search,
-    }
-    # The others are attributes of the same names. Those that say how to read
-    # a model are none: what was read is a model in standard form.
-    kept = {
-        name: getattr(translator, name)
-        for name in inspect.signature(Translator).parameters
-        if name not in given and hasattr(translator, name)
-    }
-    return Translator(**given, **kept)
 
 
 def sampling_of(search: Search, count: int) -> Search:

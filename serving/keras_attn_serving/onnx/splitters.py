@@ -1,0 +1,388 @@
+"""How the texts of an ONNX export are split and joined, without TensorFlow.
+
+Each class stands for the `Splitter` of keras_attn with the same name, and
+gives the same ids for the same text.
+"""
+
+import importlib
+import pathlib
+import re
+import string
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import Protocol
+
+_FIRST, _UNKNOWN = 4, 3  # ids of a text that counts its own tokens
+_SPECIAL = "<pad>", "<s>", "</s>", "<unk>"
+_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
+class Splitter(Protocol):
+    """Turns text into ids, and ids that stand for text into text."""
+
+    def ids(self, line: str) -> list[int]:
+        """Returns the ids of a line; -1 for what has none."""
+        ...
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids."""
+        ...
+
+
+class Pieces:
+    """Splits a line into pieces and looks them up.
+
+    Args:
+        tokens: All tokens in the order of their ids.
+        split: Function from a line to its pieces.
+        separator: What stands between two tokens in a text.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        split: Callable[[str], list[str]],
+        separator: str,
+    ):
+        self._tokens, self._split, self._separator = tokens, split, separator
+        self._id_of = {token: i for i, token in enumerate(tokens)}
+
+    def ids(self, line):
+        return [self._id_of.get(piece, -1) for piece in self._split(line)]
+
+    def text(self, ids):
+        return self._separator.join(self._tokens[i] for i in ids)
+
+
+class Bytes:
+    """The bytes of UTF-8."""
+
+    def ids(self, line):
+        return [_FIRST + byte for byte in line.encode("utf-8")]
+
+    def text(self, ids):
+        unknown = _SPECIAL[_UNKNOWN].encode()
+        return _text_of(
+            unknown if i == _UNKNOWN else bytes([i - _FIRST]) for i in ids
+        )
+
+
+class IntegerIds:
+    """Decimal numbers with spaces between them."""
+
+    def __init__(self, size: int):
+        self._size = size
+
+    def ids(self, line):
+        pieces = re.findall(r"[^ \t-\r]+", line)
+        short = [
+            int(x) if re.fullmatch("0*[0-9]{1,9}", x) else -1 for x in pieces
+        ]
+        return [i if i < self._size else -1 for i in short]
+
+    def text(self, ids):
+        return " ".join(map(str, ids))
+
+
+class KerasVocabulary:
+    """The text layers of Keras.
+
+    Args:
+        tokens: The tokens as they are written, in the order of their ids.
+        known: The tokens as they are looked up.
+        standardize, split: As for the class of keras_attn.
+    """
+
+    def __init__(self, tokens, known, standardize, split):
+        for name, given in (("standardize", standardize), ("split", split)):
+            if not (given is None or isinstance(given, str)):
+                raise ValueError(_own_function(name))
+        self._tokens = tokens
+        self._id_of = {token: i for i, token in enumerate(known)}
+        self._lowers = standardize in ("lower", "lower_and_strip_punctuation")
+        self._strips = "strip_punctuation" in (standardize or "")
+        self._by_character = split == "character"
+
+    def ids(self, line):
+        if self._lowers:
+            line = line.translate(_LOWER)
+        if self._strips:
+            line = line.translate(_NO_PUNCTUATION)
+        if self._by_character:
+            pieces = [*line]
+        else:
+            pieces = re.findall(r"[^ \t-\r]+", line)
+        return [self._id_of.get(piece, -1) for piece in pieces]
+
+    def text(self, ids):
+        separator = "" if self._by_character else " "
+        return separator.join(self._tokens[i] for i in ids)
+
+
+class SentencePiece:
+    """A model of SentencePiece, by the package `sentencepiece`.
+
+    Args:
+        model: Path of the model's file.
+        special: Whether the ids are those of the model, or of a vocabulary.
+        vocabulary: The pieces in the order of their ids, or `None`.
+    """
+
+    def __init__(self, model: pathlib.Path, special: bool, vocabulary=None):
+        sentencepiece = _package("sentencepiece")
+        messages: Any = importlib.import_module(
+            "sentencepiece.sentencepiece_model_pb2"
+        )
+
+        proto = messages.ModelProto()
+        proto.ParseFromString(model.read_bytes())
+        proto.trainer_spec.unk_surface = _SPECIAL[_UNKNOWN]
+        self._processor = sentencepiece.SentencePieceProcessor(
+            model_proto=proto.SerializeToString()
+        )
+        self._vocabulary = vocabulary
+        if vocabulary is not None:
+            self._id_of = {x: i for i, x in enumerate(vocabulary)}
+            return
+        pieces = [*range(self._processor.vocab_size())]
+        kept = pieces
+        if not special:
+            is_control = self._processor.is_control
+            unknown = self._processor.unk_id()
+            kept = [i for i in pieces if not is_control(i) and i != unknown]
+        first = 0 if special else _FIRST
+        self._own = {piece: first + i for i, piece in enumerate(kept)}
+        self._piece_of = {i: piece for piece, i in self._own.items()}
+
+    def ids(self, line):
+        if self._vocabulary is not None:
+            pieces = self._processor.encode(line, out_type=str)
+            return [self._id_of.get(piece, -1) for piece in pieces]
+        return [self._own.get(x, -1) for x in self._processor.encode(line)]
+
+    def text(self, ids):
+        if self._vocabulary is None:
+            unknown = self._processor.unk_id()
+            return self._processor.decode(
+                [self._piece_of.get(i, unknown) for i in ids]
+            )
+        pieces = [self._vocabulary[i] for i in ids]
+        return (
+            self._processor.decode(pieces)
+            .replace("▁", " ")
+            .strip(string.whitespace)
+        )
+
+
+class WordPiece:
+    """The pieces of BERT, by the package `tokenizers`.
+
+    Args:
+        tokens: The tokens as they are written, in the order of their ids.
+        unknown: The id of unknown words.
+        own: Whether the text counts its own tokens, the first four special.
+    """
+
+    def __init__(self, tokens: Sequence[str], unknown: int, own: bool):
+        tokenizers = _package("tokenizers")
+        self._tokens, self._unknown = tokens, unknown
+        listed = list(tokens)
+        if own:  # as `[UNK]`, which no text has a word like
+            listed[_UNKNOWN] = "[UNK]"
+        model = tokenizers.models.WordPiece(
+            # Of two equal pieces the first one counts.
+            {x: i for i, x in reversed([*enumerate(listed)])},
+            unk_token=listed[unknown],
+            max_input_chars_per_word=_LONGEST_WORD,
+        )
+        self._tokenizer = tokenizers.Tokenizer(model)
+        self._tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+            clean_text=False,
+            handle_chinese_chars=True,
+            strip_accents=False,
+            lowercase=False,
+        )
+        self._tokenizer.pre_tokenizer = (
+            tokenizers.pre_tokenizers.BertPreTokenizer()
+        )
+
+    def ids(self, line):
+        return self._tokenizer.encode(line, add_special_tokens=False).ids
+
+    def text(self, ids):
+        joined = " ".join(self._tokens[i] for i in ids)
+        return re.sub("(^| )##", "", joined)
+
+
+class BytePair:
+    """Byte-level byte-pair encoding, by the package `tokenizers`.
+
+    Args:
+        vocabulary: The ids of all tokens, as of `vocab.json`.
+        merges: The merges, as of `merges.txt`.
+        special: Whether the ids are those of the vocabulary.
+    """
+
+    def __init__(self, vocabulary: dict, merges: list, special: bool):
+        tokenizers = _package("tokenizers")
+        pairs = [tuple(x.split(" ")) for x in merges]
+        letters = _letters()
+        self._tokenizer = tokenizers.Tokenizer(
+            tokenizers.models.BPE(vocabulary, pairs)
+        )
+        self._tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+            add_prefix_space=False
+        )
+        self._vocabulary = vocabulary
+        made = {vocabulary["".join(pair)] for pair in pairs}
+        known = {vocabulary[x] for x in letters if x in vocabulary} | made
+        kept = sorted(vocabulary.values()) if special else sorted(known)
+        first = 0 if special else _FIRST
+        self._own = {x: x if special else first + i for i, x in enumerate(kept)}
+        self._content = {
+            self._own[i]: (
+                bytes(letters[x] for x in token)
+                if i in known
+                else token.encode()
+            )
+            for token, i in vocabulary.items()
+            if i in self._own
+        }
+        self._content.setdefault(_UNKNOWN, _SPECIAL[_UNKNOWN].encode())
+
+    def ids(self, line):
+        # Bytes that the vocabulary lacks are left out by `encode`; so each
+        # word is looked at by itself.
+        found = []
+        words = self._tokenizer.pre_tokenizer.pre_tokenize_str(line)
+        for word, _ in words:
+            found += self._of_word(word)
+        return found
+
+    def _of_word(self, word):
+        if all(x in self._vocabulary for x in word):
+            tokens = self._tokenizer.model.tokenize(word)
+            return [self._own.get(x.id, -1) for x in tokens]
+        found = []
+        for part in re.split(f"([{_any(self._lacking(word))}])", word):
+            if part and part not in self._vocabulary and len(part) == 1:
+                found.append(-1)
+            elif part:
+                tokens = self._tokenizer.model.tokenize(part)
+                found += [self._own.get(x.id, -1) for x in tokens]
+        return found
+
+    def _lacking(self, word):
+        return {x for x in word if x not in self._vocabulary}
+
+    def text(self, ids):
+        return _text_of(self._content.get(i, b"") for i in ids)
+
+
+# In bytes, which are characters for most vocabularies
+_LONGEST_WORD = 100
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_NO_PUNCTUATION = str.maketrans("", "", "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'")
+
+
+def characters(line: str) -> list[str]:
+    """Splits a line into its code points."""
+    return [*line]
+
+
+def words(line: str) -> list[str]:
+    """Splits a line at Unicode white space."""
+    return re.findall(f"[^{_SPACE}]+", line)
+
+
+def splitter_of(
+    content: dict[str, Any], folder: pathlib.Path, own: dict[str, Any]
+) -> Splitter:
+    """Returns the splitter that a JSON file of an export tells of.
+
+    Args:
+        content: The content of the file.
+        folder: The folder of the export.
+        own: Splitters of the caller's own by their class.
+
+    Raises:
+        ValueError: If it is a class of the user's own that `own` lacks.
+        ImportError: If a package is not installed.
+    """
+    kind, tokens = content["split"], content["tokens"]
+    if kind in own:
+        return own[kind]
+    options = content.get("split_options", {})
+    files = content.get("split_files", {})
+    special = content["special"]
+    if kind == "characters":
+        return Pieces(tokens, characters, "")
+    if kind == "whitespace":
+        return Pieces(tokens, words, " ")
+    if kind == "Bytes":
+        return Bytes()
+    if kind == "IntegerIds":
+        return IntegerIds(options["size"])
+    if kind == "KerasVocabulary" and options:
+        return KerasVocabulary(
+            tokens, options["tokens"], options["standardize"], options["split"]
+        )
+    if kind == "SentencePiece":
+        return SentencePiece(
+            folder / files["model"],
+            options.get("special") is not None,
+            options.get("vocabulary"),
+        )
+    if kind == "WordPiece":
+        return WordPiece(
+            tokens, special["unknown"], options.get("special") is None
+        )
+    if kind == "BytePair":
+        return BytePair(
+            options["vocabulary"],
+            options["merges"],
+            options.get("special") is not None,
+        )
+    raise ValueError(
+        f"The text is split by a class of your own, {kind!r}. Received: no "
+        f"`splitters` for it. Pass `splitters={{{kind!r}: ...}}`, an object "
+        "with `ids(line)`, which returns a list of integers with -1 for what "
+        "is unknown, and `text(ids)`, which returns a string."
+    )
+
+
+def _own_function(name):
+    return (
+        f"`{name}` of the text is a function of your own, which an ONNX export "
+        "cannot hold. Pass `splitters={'KerasVocabulary': ...}`, an object "
+        "with `ids(line)` and `text(ids)`."
+    )
+
+
+def _package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"This export splits its texts by the package `{name}`: `pip "
+            "install 'keras-attn-serving[onnx]'`."
+        ) from error
+
+
+def _text_of(parts):
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def _any(letters):
+    return "".join(map(re.escape, sorted(letters)))
+
+
+def _letters() -> dict[str, int]:
+    """Returns the bytes by the letters that stand for them in files."""
+    found, other = {}, 256
+    for byte in range(256):
+        printable = 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174
+        found[chr(byte if printable else other)] = byte
+        other += not printable
+    return found
