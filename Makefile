@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all test-part test-system lint format docs bench clean
+.PHONY: demo test test-all test-part test-system lint format docs bench release clean
 
 demo: $(VENV)/demo
 	$(RUN) examples/pronounce.py demo
@@ -94,6 +94,16 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/clients.py
 	$(RUN) tests/benchmarks/endurance.py
 	$(RUN) tests/benchmarks/hostile.py
+
+# Both distributions in build/release, checked, and tried without the checkout.
+release: $(VENV)/made
+	$(PIP) build check-wheel-contents twine
+	rm -rf build/release
+	$(RUN) -m build --outdir build/release .
+	$(RUN) -m build --outdir build/release serving
+	$(RUN) -m twine check --strict build/release/*
+	$(VENV)/bin/check-wheel-contents build/release/*.whl
+	$(RUN) .ci/try_release.py build/release README.md
 
 clean:
 	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -48,7 +48,7 @@ class MinimumRisk:
 
     Samples are drawn without the translator's glossary and without `terms`,
     which only a `BeamSearch` keeps to. The candidates must then be those of
-    beam searches.
+    beam searches. A candidate `Translator` has its own glossary, or none.
 
     Args:
         translator: `Translator` that draws the samples. If its search draws,

@@ -73,7 +73,7 @@ def test_every_output_is_in_the_set(toys, name, kind):
     assert all(is_allowed(rule, x) for x in found), found
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", RULES)
 def test_a_wide_beam_finds_the_best_of_the_set(toys, kind):
     rule = RULES[kind]

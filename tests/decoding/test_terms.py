@@ -88,7 +88,7 @@ def test_outputs_have_their_terms_or_say_what_is_missing(
         assert not row.missing
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("terms", [["B"], ["K D"], ["AA", "B B"], ["D ñ D"]])
 def test_a_wide_beam_finds_the_best_output_that_has_the_terms(
     translator, terms
@@ -131,7 +131,7 @@ def test_rows_with_fewer_beams_are_those_of_a_smaller_search(translator):
         assert_same(row, alone([line], terms=[wanted])[0])
 
 
-@pytest.mark.sample_cases(2)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "terms",
     [

@@ -470,6 +470,7 @@ def test_a_batch_holds_at_least_one_line(toys):
         toys["pre"](["a"], batch_size=0)
 
 
+@pytest.mark.full
 def test_a_translator_is_made_anew_with_another_search(toys, results):
     toy = toys["greedy"]
     made = toy.replace(search=keras_attn.BeamSearch(1, max_length=9))
@@ -481,12 +482,29 @@ def test_a_translator_is_made_anew_with_another_search(toys, results):
 
 
 def test_what_is_replaced_is_replaced_alone(toys):
-    toy = toys["ensemble"].replace(forbidden=["A"])
+    toy = toys["ensemble"].replace(forbidden=["AA"])
     made = toy.replace(replace_unknown=False, search=toy.search)
-    assert made.forbidden == ("A",)
+    assert made.forbidden == ("AA",)
     assert made.models == toy.models and len(made.models) == 2
     assert repr(made) == repr(toy)
     with pytest.raises(TypeError, match=r"'padding'.*new `Translator`"):
         toy.replace(padding=" ")
     with pytest.raises(TypeError, match=r"these arguments.*search.*'beams'"):
         toy.replace(beams=3)
+
+
+@pytest.mark.full
+def test_a_subclass_is_replaced_if_it_is_made_alike(toys):
+    class Plain(Translator):
+        pass
+
+    class Named(Translator):
+        def __init__(self, name, model, *texts):
+            super().__init__(model, *texts)
+            self.name = name
+
+    toy = toys["greedy"]
+    given = toy.model, toy.source_text, toy.target_text
+    search = keras_attn.GreedySearch(max_length=4)
+    assert type(Plain(*given).replace(search=search)) is Plain
+    assert type(Named("x", *given).replace(search=search)) is Translator

@@ -182,6 +182,7 @@ def with_layer(layer):
     return keras.Model([source, target], layers.Dense(TARGET.size)(hidden))
 
 
+@pytest.mark.full
 def test_asking_sees_what_is_no_weight():
     culprit = Attributed(name="culprit")
     translator = keras_attn.Translator(
@@ -192,6 +193,7 @@ def test_asking_sees_what_is_no_weight():
         translator.check()
 
 
+@pytest.mark.full
 def test_targets_are_compared_as_long_as_the_search_makes_them():
     far = layers.Lambda(
         lambda x: (
@@ -207,6 +209,7 @@ def test_targets_are_compared_as_long_as_the_search_makes_them():
         )
 
 
+@pytest.mark.full
 def test_weights_that_were_set_are_looked_at_again(growing):
     _, culprit, translator = growing
     culprit.set_weights([np.float32(0.5)])  # no step of an optimizer

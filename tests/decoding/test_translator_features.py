@@ -89,6 +89,7 @@ def test_limits_by_the_source_count_real_positions(toys):
         assert [len(x.tokens) for x in found] == [n + 1 for n in lengths]
 
 
+@pytest.mark.full
 def test_a_saved_translator_of_features_is_loaded(toys, results, tmp_path):
     toys["images"].save(tmp_path)
     assert not (tmp_path / "source.txt").exists()

@@ -102,6 +102,7 @@ def test_alternatives_are_reported_like_the_best(toys):
             assert (one.truncated, one.unknown) == expected
 
 
+@pytest.mark.full
 def test_empty_sources_are_told_from_others(cutting, toys):
     result = cutting["NFC"](list(CUT))
     assert result.empty == [line == "" for line in CUT]
@@ -161,6 +162,7 @@ def test_batch_order_and_neighbours_change_no_report(cutting):
     assert toy([]).truncated == [] and toy([]).unknown == []
 
 
+@pytest.mark.full
 def test_five_thousand_words_are_not_scored_as_a_thousand_in_silence(toys):
     toy = toys["greedy"]  # whose texts end at 1000 and at 20 tokens
     lines = ["a" * 5000, "a" * 1000, "a", "a"]
@@ -170,6 +172,7 @@ def test_five_thousand_words_are_not_scored_as_a_thousand_in_silence(toys):
     assert scored.scores[0] == pytest.approx(scored.scores[1], abs=1e-4)
 
 
+@pytest.mark.full
 def test_scores_report_source_and_target(cutting):
     cases = {
         ("abc", "AA B K"): (False, 0),
@@ -218,6 +221,7 @@ def test_a_prefix_longer_than_its_text_is_refused_and_not_cut(toys):
         )
 
 
+@pytest.mark.full
 def test_a_prefix_longer_than_its_row_s_maximum_is_refused(toys):
     toy = toys["greedy"]
     message = "'AA B K' of 3 tokens with max_length=3"

@@ -400,7 +400,7 @@ def test_saving_again_leaves_no_models_of_before_and_touches_nothing_else(
     assert options["models"] == ["model.keras"]
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("which", ["", "1"])
 def test_the_directory_of_an_export_is_called_one(which, toys, tmp_path):
     toys["greedy"].export(tmp_path)
@@ -435,6 +435,7 @@ def test_a_saved_translator_reads_no_model_of_another_directory(toys, tmp_path):
         assert f"{path} {words}Received: {name!r}." in str(error.value)
 
 
+@pytest.mark.full
 def test_a_saved_translator_may_consist_of_links(toys, tmp_path):
     """As in caches of models, whose files are links to another folder."""
     toys["greedy"].save(tmp_path / "blobs")

@@ -249,6 +249,7 @@ def test_results_longer_than_the_text_s_maximum_are_scored_whole(toys):
     assert not any(scored.truncated)
 
 
+@pytest.mark.full
 def test_translations_made_by_hand_are_scored_by_their_tokens(toys):
     toy = toys["pre"]
 
@@ -269,12 +270,14 @@ def test_translations_made_by_hand_are_scored_by_their_tokens(toys):
     assert odd.unknown == [3]
 
 
+@pytest.mark.full
 def test_what_was_found_for_features_is_scored_too(toys):
     toy, sources = toys["spectra"], toy_models.sources("spectra")
     result = toy(sources)
     assert_scored(toy.score(sources, result), list(result))
 
 
+@pytest.mark.full
 def test_targets_of_two_kinds_or_of_none_are_refused(toys):
     toy = toys["greedy"]
     result = toy(["a", "b"])
@@ -292,6 +295,7 @@ def test_targets_of_two_kinds_or_of_none_are_refused(toys):
             toy.score(["a", "b"], targets)
 
 
+@pytest.mark.full
 def test_a_perplexity_is_what_it_says(toys):
     scored = toys["greedy"].score(["abc", "b"], ["AA", "B D"])
     assert [len(x) for x in scored.tokens] == [2, 3]

@@ -43,7 +43,7 @@ def ids_of(question, hint):
     ]
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 def test_it_writes_what_the_model_writes_for_the_ids(
     translator, by_ids, attends
 ):

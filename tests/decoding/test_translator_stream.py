@@ -59,7 +59,7 @@ def test_limits_rules_prefixes_and_options_hold_in_streams_too(toys):
         assert_streams(tokens, expected)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_features_stream(name, toys):
     toy = variant(toys[name], keras_attn.GreedySearch(max_length=6))
@@ -88,6 +88,7 @@ def test_tokens_come_one_by_one(toys):
     stream.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["pre", "sampling"])
 def test_what_settles_its_tokens_late_is_refused_by_name(name, toys):
     with pytest.raises(

@@ -126,6 +126,7 @@ def test_what_is_no_list_of_phrases_is_refused(phrases):
         Without(phrases)
 
 
+@pytest.mark.full
 def test_unknown_phrases_are_refused(toys):
     with pytest.raises(ValueError, match="target text knows"):
         translator(toys, GreedySearch(5, rules=[Without(["B zz"])]))

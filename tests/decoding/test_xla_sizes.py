@@ -123,6 +123,7 @@ def test_nor_do_prefixes_and_options(name, toys, sized):
             )
 
 
+@pytest.mark.full
 @settings(max_examples=10)
 @given(lines=st.lists(st.text("abcdeé", max_size=9), min_size=1, max_size=4))
 def test_any_lines_find_the_same(lines, toys, sized):
@@ -234,6 +235,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="whose sources have one size"):
             like(toys["images"], XLASizes(exact=True))
 
+    @pytest.mark.full
     def test_features_of_any_size_without_sizes(self, toys):
         with pytest.raises(ValueError, match="which sizes of the features"):
             like(toys["spectra"], True)

@@ -501,6 +501,7 @@ def test_every_warm_up_request_is_answered(answers):
         assert isinstance(answer, dict), answer
 
 
+@pytest.mark.full
 def test_cudnn_is_off_while_tracing_and_on_again(toys, tmp_path, monkeypatch):
     translator = toys["greedy"]
     cells = [

@@ -21,6 +21,7 @@ def run(capsys, *arguments):
     return status, *capsys.readouterr()
 
 
+@pytest.mark.full
 def test_a_directory_of_hugging_face_is_served(tmp_path, capsys):
     base = tmp_path / "models"
     given = "--target", "fra", "--search", "num_beams=2", "max_length=9"

@@ -144,7 +144,7 @@ def said(answer):
     return [x.decode() for x in answer["error"]]
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("signature", ALL)
 def test_more_rows_than_an_export_allows_are_refused(signature, answers):
     assert isinstance(answers["texts", signature, ROWS], dict)
@@ -362,6 +362,7 @@ def test_a_largest_size_that_fits_no_input_is_refused(given, words):
         lengths.longest_of(SPECS, given)
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "options, words",
     [

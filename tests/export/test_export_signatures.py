@@ -419,6 +419,7 @@ def test_an_export_uses_only_operations_that_servers_have(name, exports):
     assert not unknown, unknown
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["greedy", "sampling"])
 def test_the_plain_signatures_share_one_search(name, exports):
     (meta_graph,) = saved_model(exports[name]).meta_graphs

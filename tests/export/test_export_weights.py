@@ -117,6 +117,7 @@ def test_a_column_of_zeros_stays_zero():
     np.testing.assert_array_equal(found, [[0, 1], [0, 2], [0, -127]])
 
 
+@pytest.mark.full
 def test_an_unknown_kind_is_refused(toys, tmp_path):
     with pytest.raises(ValueError, match="weights='int4'"):
         toys["greedy"].export(tmp_path, weights="int4")

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -85,6 +86,16 @@ def keras_layer(**options):
     )
 
 
+def holes():
+    """Byte pairs with ids that stand for nothing, and a merge twice."""
+    vocabulary, merges = splitters.byte_pairs(LINES * 20, 300)
+    vocabulary = {x: i + 4 * (i > 270) for x, i in vocabulary.items()}
+    special = SpecialTokens(pad=310, start=(311,), end=312, unknown=313)
+    vocabulary |= {f"<{i}>": i for i in range(310, 314)}
+    merges = [*merges, merges[0]]
+    return Text(split=keras_attn.BytePair(vocabulary, merges, special))
+
+
 TEXTS = {
     "characters": lambda: toy_models.SOURCE,
     "lower": lambda: Text("abcé日 ß'", split="characters", lowercase=True),
@@ -111,6 +122,34 @@ TEXTS = {
     ),
     "keras": lambda: keras_layer(standardize="lower_and_strip_punctuation"),
     "keras characters": lambda: keras_layer(split="character"),
+    "keras 2": lambda: Text.from_tokenizer(
+        json.dumps(
+            {
+                "class_name": "Tokenizer",
+                "config": {
+                    "num_words": None,
+                    "filters": "!,.-[]^\\",
+                    "lower": True,
+                    "split": " ",
+                    "char_level": False,
+                    "oov_token": "?",
+                    "document_count": 1,
+                    "word_counts": "{}",
+                    "word_docs": "{}",
+                    "index_docs": "{}",
+                    "index_word": "{}",
+                    "word_index": json.dumps({"?": 1, "to": 2, "be": 3}),
+                },
+            }
+        )
+    ),
+    "long words": lambda: Text(
+        split=keras_attn.WordPiece(
+            [*BERT, "ж", "##ж", "##o"],
+            SpecialTokens(0, (1,), 2, 3, source_start=(1,)),
+        )
+    ),
+    "holes": holes,
 }
 
 
@@ -119,11 +158,13 @@ def written(text, folder) -> TextFile:
     return TextFile(folder / "source.json")
 
 
+@pytest.mark.sample_cases(8)
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_become_the_ids_that_they_become_in_tensorflow(name, tmp_path):
     text = TEXTS[name]()
     file = written(text, tmp_path)
     lines = [*LINES, "5 7 12 -3 007 x 99999999999", "<mask>a<|en|></s>"]
+    lines += ["ж" * 50, "ж" * 51, "to" + "o" * 98, "to" + "o" * 99]
     lines += splitters.fuzz(300)
     found = [file.source_ids(line) for line in lines]
     ids = text.source_ids(lines).numpy()
@@ -132,6 +173,7 @@ def test_texts_become_the_ids_that_they_become_in_tensorflow(name, tmp_path):
         assert (expected[len(row) :] == text.special.pad).all(), line
 
 
+@pytest.mark.sample_cases(8)
 @pytest.mark.parametrize("name", TEXTS)
 def test_ids_become_the_texts_that_they_become_in_tensorflow(name, tmp_path):
     text = TEXTS[name]()
@@ -202,12 +244,17 @@ def test_a_model_answers_as_its_translator(translator, folder):
     assert (found.model, found.version) == ("toy", 1)
     assert found["text"] == expected.text
     np.testing.assert_allclose(found["score"], expected.scores, rtol=1e-4)
+    assert found["empty"].tolist() == [x.empty for x in expected]
     nbest = model.predict(lines[:9], "nbest", batch_size=2)
-    for texts, row in zip(nbest["texts"], expected, strict=False):
-        wanted = [row.text, *(x.text for x in row.alternatives)]
-        assert texts[: len(wanted)] == wanted
+    for texts, finished, row in zip(
+        nbest["texts"], nbest["finished"], expected, strict=False
+    ):
+        wanted = [row, *row.alternatives]
+        assert texts[: len(wanted)] == [x.text for x in wanted]
+        assert finished.tolist()[: len(wanted)] == [x.finished for x in wanted]
+        assert not finished[len(wanted) :].any()
     ids = model.predict(lines[:2], "ids")
-    assert sorted(ids) == ["ids", "lengths", "scores"]
+    assert sorted(ids) == ["empty", "ids", "lengths", "scores"]
     assert model.predict([])["text"] == []
     assert model.inputs == ("text",) and str(folder) in repr(model)
 
@@ -259,8 +306,34 @@ def test_features_several_texts_and_seeds(toys, tmp_path):
         assert found["text"] == expected
     one, again = (model.predict(lines, seed=5)["text"] for _ in range(2))
     assert one == again != model.predict(lines)["text"]
-    with pytest.raises(ValueError, match="a list with one for each source"):
-        model.predict(lines, seed=[1, 2])
+    wrong = [1, 2], [0.5] * 8, -1, 2**31, True, 1.5, "a", [None] * 8
+    for seed in wrong:
+        with pytest.raises(ValueError, match="`seed` must be an integer from"):
+            model.predict(lines, seed=seed)
+    assert model.predict(lines, seed=np.array(seeds))["text"] == expected
+
+
+@pytest.mark.full
+def test_features_keep_their_values_or_are_refused(toys, tmp_path):
+    image, style = (np.array(x) for x in toy_models.sources("images"))
+    model = OnnxModel(toys["images"].export(tmp_path, format="onnx"))
+    expected = toys["images"]((image, style)).text
+    for given in image, image.astype("int64"), image.tolist():
+        found = model.predict({"image": given, "style": style})
+        assert found["text"] == expected
+    for wrong in (
+        image / 255.0,
+        image.astype("int64") + 256,
+        image.astype(complex),
+        image[0],
+        [image[0], image[1, :2]],
+        "abc",
+    ):
+        with pytest.raises(ValueError, match="`image` must be an array, uint8"):
+            model.predict({"image": wrong, "style": style})
+    none = model.predict({"image": image[:0], "style": style[:0]})
+    assert none["text"] == []
+    assert model.predict({"image": [], "style": []})["text"] == []
 
 
 @pytest.mark.full
@@ -268,19 +341,57 @@ def test_what_is_wrong_is_refused(folder, tmp_path):
     model = OnnxModel(folder)
     with pytest.raises(ValueError, match="has the signatures.*'align'"):
         model.predict(["a"], "align")
-    for wrong in 0, True, -1:
+    for wrong in 0, True, -1, 2.0, "3", None:
         with pytest.raises(ValueError, match="`batch_size` must be an integer"):
             model.predict(["a"], batch_size=wrong)
     with pytest.raises(ValueError, match="`seed` needs a search that draws"):
         model.predict(["a"], seed=1)
-    with pytest.raises(ValueError, match="must be a list of texts"):
-        model.predict("a")
+    for wrong in "a", np.array("a"), 3, iter(["a"]), [["a"]]:
+        with pytest.raises(ValueError, match="`text` must be a list of texts"):
+            model.predict(wrong)
     with pytest.raises(ValueError, match="must be strings.*3"):
         model.predict(["a", 3])
     with pytest.raises(ValueError, match=r"has the inputs \['text'\].*'txt'"):
         model.predict({"txt": ["a"]})
     with pytest.raises(FileNotFoundError, match="directory of an ONNX export"):
         OnnxModel(tmp_path)
+
+
+@pytest.mark.full
+def test_a_folder_that_lacks_a_file_is_named(folder, tmp_path):
+    whole = model_folder(folder)
+    for name, wrong, match in (
+        ("target.json", None, "no `target.json`"),
+        ("source.json", None, "must have the texts of its model"),
+        ("source.json", "{", "source.json must be.*is no JSON"),
+        ("target.json", "{}", "target.json must be.*without.*'special'"),
+    ):
+        copy = tmp_path / f"{name} {wrong}"
+        shutil.copytree(whole, copy)
+        (copy / name).unlink()
+        if wrong is not None:
+            (copy / name).write_text(wrong)
+        with pytest.raises((ValueError, FileNotFoundError), match=match):
+            OnnxModel(copy)
+
+
+def model_folder(folder):
+    return OnnxModel(folder).directory
+
+
+@pytest.mark.full
+def test_a_text_that_is_too_long_refuses_its_row_alone(toys, tmp_path):
+    source = Text("abcde", split="characters", max_length=5, too_long="error")
+    made = toys["pre"].replace(source_text=source)
+    model = OnnxModel(made.export(tmp_path, format="onnx"))
+    with pytest.raises(RowError) as caught:
+        model.predict(["abc", "abcabc", ""], "nbest")
+    assert [*caught.value.errors] == [1]
+    found = caught.value.result
+    assert found["texts"][0][0] == made(["abc"]).text[0]
+    assert not any(found["texts"][1]) and np.isneginf(found["scores"][1]).all()
+    assert not found["finished"][1].any()
+    assert found["empty"].tolist() == [False, False, True]
 
 
 @pytest.mark.full

@@ -44,7 +44,7 @@ def test_padding_of_a_source_is_never_attended_to(name):
     np.testing.assert_allclose(stepwise[1:2], alone, atol=1e-5)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["feeding", "layers_between", "two_decoders"])
 def test_a_model_that_was_saved_and_loaded_is_cut_as_well(name, tmp_path):
     model = MODELS[name]()
@@ -67,6 +67,7 @@ def test_a_cut_follows_the_weights_of_its_model():
     np.testing.assert_allclose(after, whole, atol=1e-5)
 
 
+@pytest.mark.full
 def test_mixed_precision_is_cut_as_well():
     keras.config.set_dtype_policy("mixed_float16")
     try:

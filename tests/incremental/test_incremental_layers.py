@@ -79,7 +79,7 @@ def test_padding_of_a_source_changes_nothing(name):
     np.testing.assert_array_equal(mask, SOURCE != 0)
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "encoder, shape, dtype",
     [

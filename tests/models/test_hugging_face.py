@@ -102,6 +102,7 @@ def test_load(family, said, translators):
     np.testing.assert_allclose(found, theirs.logits, atol=1e-4)
 
 
+@pytest.mark.full
 @each_family
 def test_ids(family, said, translators):
     text, theirs = translators[family].source_text, said[family]
@@ -121,6 +122,7 @@ def test_ids(family, said, translators):
 BLANKS = {"mbart_50": "▁", "nllb": "▁", "pegasus": "▁"}
 
 
+@pytest.mark.full
 @each_family
 def test_a_source_may_spell_special_tokens(family, said):
     text = read(family, special_tokens=True).source_text
@@ -213,6 +215,7 @@ def _plain(text):
     return text.removeprefix("__fr__").replace("\ufffd", "").strip()
 
 
+@pytest.mark.full
 @each_family
 def test_greedy(family, said, translators):
     translator, theirs = translators[family], said[family]
@@ -280,6 +283,7 @@ def _numbers(translator, theirs):
     return keras_attn.Text(split=keras_attn.IntegerIds(size, special))
 
 
+@pytest.mark.full
 @each_family
 def test_fit(family, said):
     translator = read(family)

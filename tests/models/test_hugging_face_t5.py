@@ -129,6 +129,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", some(REFUSED, ["another family", "a gate"]))
 def test_other_models_are_refused(name, folder):
     fields, message = REFUSED[name]

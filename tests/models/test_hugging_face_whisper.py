@@ -67,6 +67,7 @@ def test_ids(name, said, translators):
             assert found == expected
 
 
+@pytest.mark.full
 def test_searches_write_what_theirs_write(said, translators, sound):
     for name, found in {
         "beam": translators["english"],
@@ -146,6 +147,7 @@ def test_fit_and_save(name, tmp_path, sound):
     assert again(sound).text == translator(sound).text
 
 
+@pytest.mark.full
 @each_model
 def test_tensorflow_serving(name, translators, exports, sound):
     expected = translators[name](sound)

@@ -173,6 +173,7 @@ def test_tensorflow_serving(translator, tmp_path, sound, found):
         assert not answer["error"][i]
 
 
+@pytest.mark.full
 def test_all_heads_of_the_later_half_without_a_list(tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(FOLDER / "english", folder)
@@ -206,6 +207,7 @@ def test_refused_heads(case):
         read("english", search=search)
 
 
+@pytest.mark.full
 def test_refusals(translator, sound):
     model, text = translator.model, translator.target_text
     plain = keras_attn.Translator(model, None, text, translator.search)

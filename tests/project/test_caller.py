@@ -55,6 +55,7 @@ DOORS = {
 # fmt: on
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_warning_points_to_the_caller(door):
     with pytest.warns(UserWarning) as caught:
@@ -79,6 +80,7 @@ def test_a_line_that_is_cut_later_points_to_where_the_data_were_made(
     assert found.lineno == make.__code__.co_firstlineno + 1
 
 
+@pytest.mark.full
 def test_warnings_of_a_translator_s_methods_point_to_the_caller(toys, tmp_path):
     def assert_points(call, match):
         with pytest.warns(UserWarning, match=match) as caught:

@@ -45,6 +45,7 @@ def inputs_of(model):
     ]
 
 
+@pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", EXPECTED["models"])
 def test_a_model_computes_what_it_did(name):
     model = keras.saving.load_model(FOLDER / f"{name}.keras")
@@ -129,6 +130,7 @@ def test_an_onnx_export_answers_as_it_did(tmp_path):
     assert json.loads(done.stdout) == EXPECTED["onnx"]
 
 
+@pytest.mark.full
 def test_a_training_goes_on_to_the_same_weights(tmp_path):
     shutil.copytree(FOLDER / "training", tmp_path / "training")
     weights = resuming.train(tmp_path / "training")

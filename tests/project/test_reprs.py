@@ -64,6 +64,7 @@ def test_a_translator_shows_models_texts_search_and_options():
     assert " at 0x" not in repr(translator)
 
 
+@pytest.mark.full
 def test_an_ensemble_shows_all_its_models():
     translator = toys.ensemble()
     assert repr(translator).count(repr(translator.models[0])) == 1

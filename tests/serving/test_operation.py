@@ -471,6 +471,7 @@ def test_calls_that_were_not_answered_are_counted_as_what_they_were(toy_path):
 LONG_RUN = {"steps": np.array([10**9])}
 
 
+@pytest.mark.full
 def test_a_configuration_that_is_put_back_is_served_again(add, tmp_path):
     add(1, "a")
     add(1, "b")

@@ -16,6 +16,7 @@ def environment(**changes):
     return clean | changes
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to send.")
 def test_the_server_writes_only_its_own_lines(toy_path):
     process = subprocess.Popen(

@@ -17,6 +17,7 @@ def text(*spelled):
     )
 
 
+@pytest.mark.full
 def test_a_text_may_spell_some_tokens():
     given = text(IDS["<mask>"], IDS["</s>"])
     (found,) = given.source_ids(["a<mask>b</s><mask>c"]).numpy().tolist()
@@ -25,6 +26,7 @@ def test_a_text_may_spell_some_tokens():
     assert back == b"a<mask>b<mask>c"
 
 
+@pytest.mark.full
 def test_other_tokens_are_split_like_any_text():
     given = text(IDS["<mask>"])
     (found,) = given.source_ids(["<x></s>"]).numpy().tolist()
@@ -41,6 +43,7 @@ def test_padding_and_what_is_no_id_are_refused(spelled):
         text(spelled)
 
 
+@pytest.mark.full
 def test_a_saved_text_has_them(tmp_path):
     given = text(IDS["<mask>"])
     given.save(tmp_path / "text")

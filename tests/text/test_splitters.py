@@ -66,7 +66,7 @@ def test_a_graph_and_an_empty_batch(texts, name):
     assert text.ids(lines[:0]).shape == (0, 1)
 
 
-@pytest.mark.sample_cases(3)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_are_cut_to_their_longest(texts, name):
     text = Text(

@@ -370,7 +370,7 @@ def test_all_packages_that_are_missing_are_named_at_once(copy, monkeypatch):
     ):
         with pytest.raises(ImportError, match="sacreBLEU.*RapidFuzz"):
             keras_attn.DecodingMetrics(copy, LINES, LINES, metrics)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     for option in "pictures", "tensorboard":
         with pytest.raises(ImportError, match="RapidFuzz.*Matplotlib"):
             keras_attn.DecodingMetrics(

@@ -320,6 +320,7 @@ def test_another_seed_draws_others(toys, path):
     assert first.best() != second.best()
 
 
+@pytest.mark.full
 def test_pairs_makes_batches_of_what_the_teacher_wrote(toys, path):
     found = distill(toys["ensemble"], ["abc", "dead", "bad"], path)
     sources, targets = found.best()

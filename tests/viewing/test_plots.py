@@ -1,4 +1,5 @@
 import io
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -65,6 +66,12 @@ def test_it_saves_a_png_and_a_pdf(tmp_path):
     figure.savefig(tmp_path / "attention.pdf")
     assert (tmp_path / "attention.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "attention.pdf").read_bytes()[:4] == b"%PDF"
+
+
+def test_a_notebook_shows_it():
+    figure = plot_attention(RESULT)
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert type(pickle.loads(pickle.dumps(figure))) is type(figure)
 
 
 def test_it_draws_into_given_axes():
@@ -157,7 +164,7 @@ def test_it_leaves_pyplot_and_its_backend_alone():
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     with pytest.raises(ImportError, match="extra `plot`"):
         plot_attention(RESULT)
 

@@ -377,11 +377,13 @@ class Translator:
         """Returns a translator with other arguments, which shares the models.
 
         As for each new translator its steps are compared with the models,
-        which takes one to two seconds.
+        which takes one to two seconds. A subclass with a constructor of its
+        own becomes a plain `Translator`.
 
         Args:
-            **changes: Arguments of `Translator`, but for those that tell how
-                a model is read. The others are those of this translator.
+            **changes: Arguments of `Translator`, but for the model and those
+                that tell how it is read. The others are those of this
+                translator.
 
         Raises:
             TypeError: If an argument is none of these.
@@ -404,16 +406,18 @@ class Translator:
             >>> beams.model is greedy.model
             True
         """
-        if unknown := sorted(changes.keys() - {"model", *_KEPT}):
+        if unknown := sorted(changes.keys() - {*_KEPT}):
             raise TypeError(
                 "`replace` takes these arguments of `Translator`: "
-                f"{', '.join(('model', *_KEPT))}. Received: {unknown}. Make a "
-                "new `Translator` for others."
+                f"{', '.join(_KEPT)}. Received: {unknown}. Make a new "
+                "`Translator` for others."
             )
         models = self.models
         kept = {name: getattr(self, name) for name in _KEPT}
         kept["model"] = models[0] if len(models) == 1 else list(models)
-        return type(self)(**(kept | changes))
+        has_own = type(self).__init__ is not Translator.__init__
+        kind = Translator if has_own else type(self)
+        return kind(**(kept | changes))
 
     def __repr__(self) -> str:
         if len(self.models) == 1:

@@ -86,7 +86,8 @@ def plot_attention(
         rate: Samples per second of `sound`.
 
     Returns:
-        The `matplotlib.figure.Figure`. Save it with `figure.savefig(path)`.
+        The `matplotlib.figure.Figure`, which a notebook shows. Save it with
+        `figure.savefig(path)`.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -333,14 +334,15 @@ def require_matplotlib():
     """Returns the types of a figure and its canvas."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+
+        from keras_attn.viewing.plots.shown_figure import ShownFigure
     except ImportError as error:
         raise ImportError(
             "`plot_attention` draws with Matplotlib, which is not installed. "
             "Install it with `pip install matplotlib`; it is also keras-attn's "
             "extra `plot`."
         ) from error
-    return Figure, FigureCanvasAgg
+    return ShownFigure, FigureCanvasAgg
 
 
 def _title(result):

@@ -95,29 +95,50 @@ class KerasVocabulary:
     """
 
     def __init__(self, tokens, known, standardize, split):
-        for name, given in (("standardize", standardize), ("split", split)):
-            if not (given is None or isinstance(given, str)):
-                raise ValueError(_own_function(name))
         self._tokens = tokens
         self._id_of = {token: i for i, token in enumerate(known)}
-        self._lowers = standardize in ("lower", "lower_and_strip_punctuation")
-        self._strips = "strip_punctuation" in (standardize or "")
-        self._by_character = split == "character"
+        self._standardize = _standardizing(standardize)
+        self._split = _splitting(split)
+        self._separator = "" if split == "character" else " "
 
     def ids(self, line):
-        if self._lowers:
-            line = line.translate(_LOWER)
-        if self._strips:
-            line = line.translate(_NO_PUNCTUATION)
-        if self._by_character:
-            pieces = [*line]
-        else:
-            pieces = re.findall(r"[^ \t-\r]+", line)
-        return [self._id_of.get(piece, -1) for piece in pieces]
+        pieces = self._split(self._standardize(line))
+        return [self._id_of.get(piece, -1) for piece in pieces if piece]
 
     def text(self, ids):
-        separator = "" if self._by_character else " "
-        return separator.join(self._tokens[i] for i in ids)
+        return self._separator.join(self._tokens[i] for i in ids)
+
+
+def _standardizing(given) -> Callable[[str], str]:
+    """Returns the function that prepares text for Keras's layers."""
+    if isinstance(given, dict):
+        rules = _config(given, "TokenizerRules", "standardize")
+        replaced = dict.fromkeys(map(ord, rules["filters"]), rules["separator"])
+        lowers = rules["lower"]
+        return lambda x: (x.lower() if lowers else x).translate(replaced)
+    rules = {}
+    if given in ("lower", "lower_and_strip_punctuation"):
+        rules |= _LOWER
+    if given in ("strip_punctuation", "lower_and_strip_punctuation"):
+        rules |= _NO_PUNCTUATION
+    return lambda x: x.translate(rules)
+
+
+def _splitting(given) -> Callable[[str], list[str]]:
+    """Returns the function that splits text as Keras's layers do."""
+    if isinstance(given, dict):
+        separator = _config(given, "SplitAt", "split")["separator"]
+        return lambda x: x.split(separator)
+    if given == "character":
+        return characters
+    return lambda x: re.findall(r"[^ \t-\r]+", x)
+
+
+def _config(given, kind, name):
+    """Returns the options of a function of keras_attn's own."""
+    if given.get("registered_name") != f"keras_attn>{kind}":
+        raise ValueError(_own_function(name))
+    return given["config"]
 
 
 class SentencePiece:
@@ -208,7 +229,14 @@ class WordPiece:
         )
 
     def ids(self, line):
-        return self._tokenizer.encode(line, add_special_tokens=False).ids
+        line = self._tokenizer.normalizer.normalize_str(line)
+        words = self._tokenizer.pre_tokenizer.pre_tokenize_str(line)
+        return [i for word, _ in words for i in self._of_word(word)]
+
+    def _of_word(self, word):
+        if len(word.encode()) > _LONGEST_WORD:
+            return [self._unknown]
+        return [x.id for x in self._tokenizer.model.tokenize(word)]
 
     def text(self, ids):
         joined = " ".join(self._tokens[i] for i in ids)
@@ -219,14 +247,16 @@ class BytePair:
     """Byte-level byte-pair encoding, by the package `tokenizers`.
 
     Args:
+        tokens: The tokens as they are written, in the order of their ids.
         vocabulary: The ids of all tokens, as of `vocab.json`.
         merges: The merges, as of `merges.txt`.
         special: Whether the ids are those of the vocabulary.
     """
 
-    def __init__(self, vocabulary: dict, merges: list, special: bool):
+    def __init__(self, tokens, vocabulary: dict, merges: list, special: bool):
         tokenizers = _package("tokenizers")
-        pairs = [tuple(x.split(" ")) for x in merges]
+        # Of two equal merges the first one counts.
+        pairs = [tuple(x.split(" ")) for x in dict.fromkeys(merges)]
         letters = _letters()
         self._tokenizer = tokenizers.Tokenizer(
             tokenizers.models.BPE(vocabulary, pairs)
@@ -240,7 +270,9 @@ class BytePair:
         kept = sorted(vocabulary.values()) if special else sorted(known)
         first = 0 if special else _FIRST
         self._own = {x: x if special else first + i for i, x in enumerate(kept)}
-        self._content = {
+        # An id that the vocabulary skips is written as it is named.
+        self._content = {i: x.encode() for i, x in enumerate(tokens)}
+        self._content |= {
             self._own[i]: (
                 bytes(letters[x] for x in token)
                 if i in known
@@ -249,7 +281,6 @@ class BytePair:
             for token, i in vocabulary.items()
             if i in self._own
         }
-        self._content.setdefault(_UNKNOWN, _SPECIAL[_UNKNOWN].encode())
 
     def ids(self, line):
         # Bytes that the vocabulary lacks are left out by `encode`; so each
@@ -280,8 +311,7 @@ class BytePair:
         return _text_of(self._content.get(i, b"") for i in ids)
 
 
-# In bytes, which are characters for most vocabularies
-_LONGEST_WORD = 100
+_LONGEST_WORD = 100  # bytes that WordPiece looks at
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _NO_PUNCTUATION = str.maketrans("", "", "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'")
 
@@ -340,6 +370,7 @@ def splitter_of(
         )
     if kind == "BytePair":
         return BytePair(
+            tokens,
             options["vocabulary"],
             options["merges"],
             options.get("special") is not None,

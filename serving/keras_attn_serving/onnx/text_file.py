@@ -12,6 +12,10 @@ from keras_attn_serving.onnx.splitters import Splitter
 from keras_attn_serving.onnx.splitters import splitter_of
 
 
+class TooLong(ValueError):
+    """A text has more tokens than an export reads."""
+
+
 class TextFile:
     """A `Text` of keras_attn, read from the JSON file of an export.
 
@@ -28,11 +32,12 @@ class TextFile:
     def __init__(
         self, path: pathlib.Path, splitters: Mapping[str, Splitter] = {}
     ):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = _read(path)
         self._content: dict[str, Any] = content
         special = content["special"]
         self.input: str | None = content.get("input")
         self.pad: int = special["pad"]
+        self.end: int = special["end"]
         self._splitter = splitter_of(content, path.parent, dict(splitters))
         self._unknown = special["unknown"]
         spelled = special.get("spelled_tokens", [])
@@ -47,17 +52,23 @@ class TextFile:
         pattern = "|".join(map(re.escape, longest_first))
         self._pattern = re.compile(f"({pattern})") if pattern else None
 
+    @property
+    def around(self) -> int:
+        """Number of ids that a source has before and after its text."""
+        special = self._content["special"]
+        return len(special["source_start"]) + len(special["source_end"])
+
     def source_ids(self, line: str) -> list[int]:
         """Returns the ids of a source, cut at the longest that is read.
 
         Raises:
-            ValueError: If it is longer, and the text is to refuse that.
+            TooLong: If it is longer, and the text is to refuse that.
         """
         special, most = self._content["special"], self._content["max_length"]
         ids = self._ids(self._normalized(line))
         if most is not None and len(ids) > most:
             if self._content["too_long"] == "error":
-                raise ValueError(
+                raise TooLong(
                     f"A text may have at most {most} tokens in this export. "
                     f"Received: {line!r:.80} with {len(ids)}. Split it."
                 )
@@ -103,3 +114,22 @@ class TextFile:
         if self._unknown < 0:
             return [i for i in ids if i >= 0]
         return [self._unknown if i < 0 else i for i in ids]
+
+
+def _read(path):
+    """Returns the content of a file, with all that is needed."""
+    needed = "tokens special split join lowercase normalization max_length"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        lacking = {*needed.split(), "too_long"} - {*content}
+    except ValueError as error:
+        raise ValueError(
+            f"{path} must be a text of an ONNX export. Received: a file that "
+            f"is no JSON ({error}). Export again."
+        ) from error
+    if lacking or not isinstance(content, dict):
+        raise ValueError(
+            f"{path} must be a text of an ONNX export. Received: a file "
+            f"without {sorted(lacking)}. Export again."
+        )
+    return content

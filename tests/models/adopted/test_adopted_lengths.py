@@ -58,7 +58,7 @@ def logp_of(model, source, target):
     return logp[np.arange(len(logp)), ids[0]].sum()
 
 
-@pytest.mark.sample_cases(2)
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("length", [4, 8, 9, 20])
 @pytest.mark.parametrize(
     "table", [Positions, keras_hub.layers.PositionEmbedding]
@@ -73,12 +73,14 @@ def test_a_source_is_cut_where_a_table_ends(table, length):
     assert found[0].text == found[1].text
 
 
+@pytest.mark.full
 def test_a_source_is_not_cut_where_nothing_ends():
     assert translator(model_with()).source_text is TEXT
     long = translator(model_with(Positions(TEXT.longest_source)))
     assert long.source_text is TEXT
 
 
+@pytest.mark.full
 def test_each_of_several_sources_has_its_own_length():
     one, two = (
         keras.Input((None,), dtype="int32", name=x) for x in ("one", "two")
@@ -98,6 +100,7 @@ def test_each_of_several_sources_has_its_own_length():
     assert made.source_text["two"].max_length == 24
 
 
+@pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "table", [Positions, keras_hub.layers.PositionEmbedding]
 )
@@ -111,6 +114,7 @@ def test_targets_that_are_scored_are_cut_where_a_table_ends(table):
         np.testing.assert_allclose(found.scores[i], expected, atol=1e-4)
 
 
+@pytest.mark.full
 def test_a_call_of_ones_own_ends_texts_where_its_tables_end():
     class Short(TutorialTransformer):
         def __init__(self):
@@ -133,6 +137,7 @@ def test_a_call_of_ones_own_ends_texts_where_its_tables_end():
     assert made([LONG])[0].truncated
 
 
+@pytest.mark.full
 def test_what_is_cut_is_saved(tmp_path):
     made = translator(model_with(keras_hub.layers.PositionEmbedding(8)))
     made.save(tmp_path)

@@ -240,7 +240,7 @@ MODELS = {
 }
 
 
-@pytest.mark.sample_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_inside_runs_a_token_at_a_time(name):
     model = MODELS[name]()
@@ -500,6 +500,7 @@ def test_layers_with_operations_of_tensorflow_are_read_again_alone():
     require_right(found, found.models[0])
 
 
+@pytest.mark.full
 def test_a_layer_that_looks_ahead_is_refused():
     with pytest.raises(ValueError, match="looks at later tokens"):
         keras_attn.Translator(model_of(Learned, LooksAhead), TEXT, TEXT, SEARCH)
@@ -569,6 +570,7 @@ def test_the_layers_stay_as_they_were(kind):
     assert np.isfinite(history.history["loss"][0])
 
 
+@pytest.mark.full
 def test_other_threads_notice_nothing():
     model = model_of(Learned, Decoder)
     given = some_ids(4), some_ids(5)
@@ -596,6 +598,7 @@ def test_other_threads_notice_nothing():
     assert not failed
 
 
+@pytest.mark.full
 def test_a_table_of_numbers_ends_the_search():
     model = model_of(lambda: Sinusoids(40))
     made = translator(model)
