@@ -68,10 +68,15 @@ def start_at(model, epoch):
 
 
 def is_functional(operation) -> bool:
-    """Whether a layer is a model that computes what its graph says."""
-    return isinstance(operation, (Functional, keras.Sequential)) and type(
-        operation
-    ).call in (Functional.call, keras.Sequential.call)
+    """Whether a layer is a model that computes what its graph says.
+
+    It has no `call` of its own, or its class says `computes_its_graph`.
+    """
+    kind = type(operation)
+    return isinstance(operation, (Functional, keras.Sequential)) and (
+        kind.call in (Functional.call, keras.Sequential.call)
+        or getattr(kind, "computes_its_graph", False)
+    )
 
 
 def graph_of(operation):

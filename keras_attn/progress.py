@@ -1,4 +1,4 @@
-"""What long work shows on a terminal: a bar, or a line for each step."""
+"""Shows on a terminal how far long work is: a bar, or a line for each step."""
 
 import contextlib
 import sys

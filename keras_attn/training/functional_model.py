@@ -7,8 +7,11 @@ class FunctionalModel(keras.Model):
     """A functional model whose subclass is saved with its graph.
 
     A subclass takes `inputs`, `outputs`, the arguments in its configuration,
-    and `name`. Outside of training it computes what its graph says.
+    and `name`. Outside of training it computes what its graph says, also if it
+    has a `call` of its own.
     """
+
+    computes_its_graph = True
 
     @property
     def functional(self) -> keras.Model:

@@ -163,7 +163,7 @@ def test_means_ensembles_and_students_are_compared(tmp_path):
     ]
     again = run(*asked, program=STUDENTS, folder=tmp_path).stdout
     assert "Epoch" not in again
-    assert again.split("\n\n")[-2].split("\n") == rows
+    assert again.split("\n\n")[-2].strip("\n").split("\n") == rows
 
 
 @pytest.mark.full

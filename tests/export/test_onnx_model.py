@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from keras_attn_serving import OnnxModel
 from keras_attn_serving import Result
 from keras_attn_serving import RowError
+from keras_attn_serving.onnx.requests import Inputs
 from keras_attn_serving.onnx.text_file import TextFile
 from support import splitters
 from support import toys as toy_models
@@ -196,7 +198,7 @@ def test_a_text_that_is_too_long_is_cut_or_refused(tmp_path):
 
 
 class Words:
-    """What `Marks` does with lines without marks."""
+    """Splits lines without marks as `Marks` does."""
 
     def __init__(self, tokens):
         self._tokens = tokens
@@ -404,3 +406,17 @@ def test_rows_that_cannot_be_decoded_are_named(toys, tmp_path):
     assert [*caught.value.errors] == [1]
     texts = caught.value.result["text"]
     assert texts[0] == toys["spectra"](given[:1]).text[0]
+
+
+def test_two_texts_stay_two_whatever_their_names(tmp_path):
+    file = written(toy_models.SOURCE, tmp_path)
+    ids = {
+        name: SimpleNamespace(name=name, type="tensor(int32)", shape=["b", "s"])
+        for name in ("text", "ids", "seed")
+    }
+    inputs = Inputs([*ids.values()], dict.fromkeys(["text", "ids"], file))
+    assert inputs.names == ("text", "ids", "seed") and not inputs.draws
+    rows = inputs.read({"text": ["a"], "ids": ["abc"], "seed": [[7]]})
+    taken = rows.take([0])
+    assert sorted(taken) == ["ids", "seed", "text"]
+    assert (taken["text"].shape, taken["ids"].shape) == ((1, 2), (1, 4))

@@ -267,6 +267,15 @@ def test_it_is_saved_and_goes_on(tmp_path):
         )
 
 
+@tensorflow_alone
+def test_a_translator_steps_it_as_the_plain_model():
+    text = keras_attn.Text("abc", split="characters")
+    search = keras_attn.GreedySearch(max_length=6)
+    model = sampling(graph(), 0.8)
+    made = keras_attn.Translator(model, text, text, search, recompute=False)
+    assert made.model is model
+
+
 @pytest.mark.full
 @tensorflow_alone
 @pytest.mark.parametrize("jit_compile", [False, True])

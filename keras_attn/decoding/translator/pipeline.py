@@ -105,7 +105,7 @@ class Pipeline:
 
     @functools.cached_property
     def prompts(self) -> Prompts:
-        """What targets begin with."""
+        """The tokens that targets begin with."""
         return Prompts(self.language_prompt, self.cut, self.special, self.scope)
 
     @functools.cached_property

@@ -70,7 +70,7 @@ class OnnxModel:
             TextFile(path, given)
             for path in sorted(self.directory.glob("source*.json"))
         ]
-        self._sources = {str(x.input): x for x in texts}
+        sources = {str(x.input): x for x in texts}
         options: dict[str, Any] = {"providers": ["CPUExecutionProvider"]}
         self.session = onnxruntime.InferenceSession(
             self.directory / "model.onnx", **{**options, **(session or {})}
@@ -78,13 +78,13 @@ class OnnxModel:
         inputs = self.session.get_inputs()
         names = {x.name for x in inputs}
         needed = {"ids"} if {"ids", "lengths"} <= names else set()
-        if ({*self._sources} - names) | (needed - {*self._sources}):
+        if ({*sources} - names) | (needed - {*sources}):
             raise ValueError(
                 f"{self.directory} must have the texts of its model. Received: "
                 f"a model with the inputs {sorted(names)}, and texts of "
-                f"{sorted(self._sources)}. Export again."
+                f"{sorted(sources)}. Export again."
             )
-        self._inputs = Inputs(inputs, self._sources)
+        self._inputs = Inputs(inputs, sources)
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.directory)!r})"
@@ -150,7 +150,7 @@ class OnnxModel:
 
     def _run(self, rows, seeds, batch):
         """Returns the model's outputs for some of the rows."""
-        feed = rows.take(batch, self._sources)
+        feed = rows.take(batch)
         if seeds is not None:
             feed["seed"] = seeds[batch]
         return self.session.run(_OUTPUTS, feed)
@@ -176,7 +176,7 @@ class OnnxModel:
         if signature == "serving_default":
             best = [row[0] for row in texts]
             named = {"text": best, "score": scores[:, 0]}
-        named["empty"] = rows.empty(self._sources)
+        named["empty"] = rows.empty()
         version = self.directory.name
         result = Result(
             named,

@@ -1,4 +1,4 @@
-"""`Request`: a caller's sources, as rows that an ONNX model takes."""
+"""`Inputs` and `Rows`: a caller's sources, as an ONNX model takes them."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _MOST = 2**31  # seeds are int32
 
 
 class Inputs:
-    """What a model takes.
+    """The inputs of a model, which read what a caller gives.
 
     Args:
         inputs: The inputs of the session, as ONNX Runtime lists them.
@@ -74,7 +74,7 @@ class Inputs:
                 f"{counts} rows."
             )
         count = next(iter(counts.values()))
-        return Rows(texts, features, errors, count)
+        return Rows(texts, features, errors, count, self._sources)
 
     def _ids(self, name, given, text, errors):
         found = []
@@ -146,11 +146,13 @@ class Rows:
         errors: What is wrong with a row, by its number. Its ids are those of
             an empty text.
         count: Number of rows.
+        sources: The `TextFile` of each of the texts, by the same names.
     """
 
-    def __init__(self, texts, features, errors: dict[int, str], count: int):
-        self.texts, self.features = texts, features
-        self.errors, self.count = errors, count
+    def __init__(self, texts, features, errors, count: int, sources):
+        self._texts, self._features = texts, features
+        self.errors: dict[int, str] = errors
+        self.count, self._sources = count, sources
 
     def batches(self, size: int) -> list[list[int]]:
         """Returns the numbers of rows, those of similar length together."""
@@ -158,30 +160,30 @@ class Rows:
         return [order[i : i + size] for i in range(0, self.count, size)]
 
     def _length(self, i):
-        return max((len(x[i]) for x in self.texts.values()), default=0)
+        return max((len(x[i]) for x in self._texts.values()), default=0)
 
-    def take(self, batch: list[int], sources: Mapping[str, TextFile]) -> dict:
+    def take(self, batch: list[int]) -> dict:
         """Returns the tensors of some rows, by the names of inputs."""
         found: dict[str, Any] = {
-            name: x[batch] for name, x in self.features.items()
+            name: x[batch] for name, x in self._features.items()
         }
-        for name, every in self.texts.items():
+        for name, every in self._texts.items():
             some = [every[i] for i in batch]
             lengths = np.array([len(x) for x in some], np.int32)
             shape = len(some), max(lengths, default=0)
-            ids = np.full(shape, sources[name].pad, np.int32)
+            ids = np.full(shape, self._sources[name].pad, np.int32)
             for row, x in zip(ids, some, strict=True):
                 row[: len(x)] = x
             found[name] = ids
-            if [*sources] == ["ids"]:
+            if [*self._sources] == ["ids"]:
                 found["lengths"] = lengths
         return found
 
-    def empty(self, sources: Mapping[str, TextFile]) -> np.ndarray:
+    def empty(self) -> np.ndarray:
         """Returns which rows have no text in any of their sources."""
         rows = [
-            [len(x) == sources[name].around for x in every]
-            for name, every in self.texts.items()
+            [len(x) == self._sources[name].around for x in every]
+            for name, every in self._texts.items()
         ]
         found = np.all(rows, axis=0) if rows else np.zeros(self.count, bool)
         wrong = np.isin(np.arange(self.count), [*self.errors])
