@@ -70,12 +70,13 @@ def start_at(model, epoch):
 def is_functional(operation) -> bool:
     """Whether a layer is a model that computes what its graph says.
 
-    It has no `call` of its own, or its class says `computes_its_graph`.
+    It has no `call` of its own, or one that is marked with
+    `computes_its_graph`.
     """
-    kind = type(operation)
+    call = type(operation).call
     return isinstance(operation, (Functional, keras.Sequential)) and (
-        kind.call in (Functional.call, keras.Sequential.call)
-        or getattr(kind, "computes_its_graph", False)
+        call in (Functional.call, keras.Sequential.call)
+        or getattr(call, "computes_its_graph", False)
     )
 
 

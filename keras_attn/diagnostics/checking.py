@@ -5,7 +5,6 @@ import re
 import keras
 import numpy as np
 
-from keras_attn.arguments import is_ours
 from keras_attn.diagnostics.finding import Finding
 from keras_attn.diagnostics.finding import Findings
 from keras_attn.diagnostics.first_batches import Unusable
@@ -133,14 +132,11 @@ def check(
 def _functional(model):
     """Returns the model whose graph says what a model computes, or `None`.
 
-    The models of this package with a training of their own compute what their
-    graph says, as `check` runs nothing with `training=True`.
+    `check` runs nothing with `training=True`.
     """
-    if not isinstance(model, keras.Model):
+    if not isinstance(model, keras.Model) or not is_functional(model):
         return None
-    if isinstance(model, FunctionalModel) and is_ours(type(model).call):
-        return model.functional
-    return model if is_functional(model) else None
+    return model.functional if isinstance(model, FunctionalModel) else model
 
 
 def _require_decoder(model, functional):

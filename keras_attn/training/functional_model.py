@@ -3,15 +3,19 @@
 import keras
 
 
+def computes_its_graph(call):
+    """Marks a `call` that outside of training computes the model's graph."""
+    call.computes_its_graph = True
+    return call
+
+
 class FunctionalModel(keras.Model):
     """A functional model whose subclass is saved with its graph.
 
     A subclass takes `inputs`, `outputs`, the arguments in its configuration,
-    and `name`. Outside of training it computes what its graph says, also if it
-    has a `call` of its own.
+    and `name`. If it has a `call` that differs from its graph in training
+    alone, it marks that with `computes_its_graph`.
     """
-
-    computes_its_graph = True
 
     @property
     def functional(self) -> keras.Model:

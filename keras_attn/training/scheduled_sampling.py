@@ -15,6 +15,7 @@ from keras_attn.incremental import Incremental
 from keras_attn.layers import loops
 from keras_attn.text.special_tokens import PAD
 from keras_attn.training.functional_model import FunctionalModel
+from keras_attn.training.functional_model import computes_its_graph
 
 
 class _Chances(NamedTuple):
@@ -127,6 +128,7 @@ class ScheduledSamplingModel(FunctionalModel):
             aggregation="only_first_replica",
         )
 
+    @computes_its_graph
     def call(self, inputs, training=None, mask=None, **kwargs):
         if training:
             *sources, target = keras.tree.flatten(inputs)
