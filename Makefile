@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Hides TensorFlow's notes on the machine's hardware, which look like errors.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all test-part test-system lint format docs bench release clean
+.PHONY: demo test test-all test-part test-system lint format docs links bench release clean
 
 demo: $(VENV)/demo
 	$(RUN) examples/pronounce.py demo
@@ -72,6 +72,11 @@ lint: $(VENV)/test
 docs: $(VENV)/docs
 	$(RUN) .docs/build.py
 
+# All links of the site, those to other sites too.
+links: docs
+	$(PIP) linkchecker
+	$(VENV)/bin/linkchecker --no-status --check-extern build/docs/index.html
+
 format: $(VENV)/test
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
@@ -95,15 +100,16 @@ bench: $(VENV)/test
 	$(RUN) tests/benchmarks/endurance.py
 	$(RUN) tests/benchmarks/hostile.py
 
-# Both distributions in build/release, checked, and tried without the checkout.
+# Both distributions in build/release, checked, and tried without the checkout;
+# build/bom.json, a bill of materials. `make release VERSION=1.2.3` refuses others.
 release: $(VENV)/made
-	$(PIP) build check-wheel-contents twine
+	$(PIP) build check-wheel-contents cyclonedx-bom twine
 	rm -rf build/release
 	$(RUN) -m build --outdir build/release .
 	$(RUN) -m build --outdir build/release serving
 	$(RUN) -m twine check --strict build/release/*
 	$(VENV)/bin/check-wheel-contents build/release/*.whl
-	$(RUN) .ci/try_release.py build/release README.md
+	$(RUN) .ci/try_release.py build/release README.md build/bom.json $(VERSION)
 
 clean:
 	rm -rf $(VENV) build serving/build *.egg-info serving/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

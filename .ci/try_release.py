@@ -1,9 +1,11 @@
 """Installs both wheels where there is no checkout, and runs the README's code.
 
-    python try_release.py WHEELS README
+    python try_release.py WHEELS README BILL [VERSION]
 
 It trains the README's tour on a few words, exports it, starts the server by the
 README's command, and asks it by the README's clients and the console command.
+It writes BILL, a bill of materials of all that was installed, and refuses
+wheels of another VERSION.
 """
 
 import os
@@ -22,13 +24,18 @@ phones = ["AH T EH N", "M EH M", "T EH N", "T EH N T"] * 16
 """
 
 
-def main(wheels: pathlib.Path, readme: pathlib.Path):
-    text = readme.read_text(encoding="utf-8")
+def main(wheels, readme, bill, version=""):
+    wheels = pathlib.Path(wheels)
+    require_version(wheels, version)
+    text = pathlib.Path(readme).read_text(encoding="utf-8")
     layer, tour, *queries = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     command = re.search(r"^python (-m keras_attn_serving .*)$", text, re.M)[1]
     wheels = wheels.resolve()
     with tempfile.TemporaryDirectory() as folder:
         tools = install(pathlib.Path(folder) / "env", wheels)
+        of_environment = "cyclonedx_py", "environment", "--output-reproducible"
+        options = "--output-file", bill, tools / "python"
+        run(sys.executable, "-m", *of_environment, *options)
         away = pathlib.Path(folder) / "away"
         away.mkdir()
         run(tools / "python", "-c", layer, cwd=away)
@@ -56,6 +63,15 @@ def main(wheels: pathlib.Path, readme: pathlib.Path):
             server.terminate()
             server.wait()
     print("The wheels work where there is no checkout.")
+
+
+def require_version(wheels: pathlib.Path, version: str):
+    found = sorted(x.name for x in wheels.glob("*.whl"))
+    if len(found) != 2 or any(f"-{version}" not in x for x in found):
+        raise SystemExit(
+            f"Two wheels of version {version or 'any'} are needed, the version "
+            f"of the tag. Received: {found}."
+        )
 
 
 def install(folder: pathlib.Path, wheels: pathlib.Path) -> pathlib.Path:
@@ -89,4 +105,4 @@ def wait_for(port: str, server: subprocess.Popen):
 
 
 if __name__ == "__main__":
-    main(*map(pathlib.Path, sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -5,6 +5,7 @@ MkDocs on it. Fails on a broken link, and on a public name that has no
 docstring or no place in the reference. Imports nothing of ours.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import griffe
 from griffe_keras import DESCRIBED
 from griffe_keras import KerasDocstrings
 from griffe_keras import public_names
+from pymdownx.slugs import slugify
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent
@@ -38,19 +40,19 @@ REFERENCE = {
     "Scores": "layers.parts layers.scores",
     "Alignments": "layers.alignments",
     "Decoder and cells": "layers.decoder layers.marginal layers.cells",
-    "Decoding": "decoding",
+    "Losses and metrics": "training",
+    "Callbacks and schedules": "training.callbacks training.schedules",
+    "Averaging and distillation": "training.averaging training.distillation",
+    "Checks": "diagnostics",
     "Text": "text training.batches",
+    "Steppers": "incremental",
+    "Decoding": "decoding",
     "Shortlists": "decoding.shortlist",
     "Output sets": "decoding.output_sets",
     "Terms": "decoding.phrases",
     "Translator": "decoding.translator",
     "Reranking": "reranking",
     "Export": "export",
-    "Checks": "diagnostics",
-    "Steppers": "incremental",
-    "Losses and metrics": "training",
-    "Callbacks and schedules": "training.callbacks training.schedules",
-    "Averaging and distillation": "training.averaging training.distillation",
     "Plots and pages": "viewing",
     "Migration": "models.tf_addons",
 }
@@ -93,6 +95,7 @@ _LINK = re.compile(
     r"""(?P<before>\]\(|^\[[^\]]+\]:\s+|(?:src|href)=")"""
     r"""(?P<path>[^)\s"#]*)(?P<anchor>\#[^)\s"]*)?"""
 )
+_PICTURE = re.compile(r"^!\[([^\]]+)\]\(([^)]+)\)", re.MULTILINE)
 _LIST = re.compile(r"^([-*+]|\d+[.)]) ")
 
 
@@ -119,6 +122,7 @@ class Site:
         for path, page in self.pages.items():
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(self._on_site(path, page), encoding="utf-8")
+        self._write_gallery()
         done = set()
         while left := self._sources.keys() - done:
             for path in sorted(left):
@@ -127,12 +131,38 @@ class Site:
 
     def menu(self) -> list:
         """Returns MkDocs' `nav` of these pages."""
-        menu = [{"Home": "index.md"}]
+        menu = [{"Home": "index.md"}, {"Gallery": "gallery.md"}]
         for title, paths in self.guides.items():
             pages = [str(_shown(path)) for path in paths]
             if pages:
                 menu.append({title: pages})
         return menu
+
+    def _write_gallery(self):
+        """Shows all pictures of the pages, with links to where they stand."""
+        gallery, seen = ["# Gallery", ""], set()
+        for path, page in self.pages.items():
+            text = path.read_text(encoding="utf-8")
+            title = re.search(r"^# (.*)$", text, re.MULTILINE)[1]
+            for match in _PICTURE.finditer(text):
+                file = pathlib.Path(os.path.normpath(path.parent / match[2]))
+                if file in seen:
+                    continue
+                seen.add(file)
+                above = re.findall(r"^#+ (.*)$", text[: match.start()], re.M)
+                anchor = slugify(case="lower")(above[-1], "-")
+                place = f"{page.relative_to(PAGES)}#{anchor}"
+                names = " / ".join(dict.fromkeys([title, above[-1]]))
+                picture = os.path.relpath(self._source(file), PAGES)
+                gallery += [
+                    f"## {match[1]}",
+                    "",
+                    f"[![{match[1]}]({picture})]({place})",
+                    "",
+                    f"From [{names}]({place}).",
+                    "",
+                ]
+        (PAGES / "gallery.md").write_text("\n".join(gallery), "utf-8")
 
     def _on_site(self, path, page):
         """A page's text, with links that work on the site."""
@@ -249,9 +279,15 @@ class Reference:
         """Writes the pages and their table of contents."""
         folder = PAGES / "reference"
         folder.mkdir(parents=True)
-        contents = ["# Reference", ""]
+        contents, room = (
+            ["# Reference", "", "By the folders of the package."],
+            "",
+        )
         for title, paths in self._pages.items():
             file = _file_of(title)
+            if room != _room_of(title):
+                room = _room_of(title)
+                contents += ["", f"## `{room}`", ""]
             shown = _INHERITED if title == "Client" else ""
             body = [f"# {title}", "", *(f"::: {x}\n{shown}" for x in paths)]
             if (module := title.lower()) in DESCRIBED:
@@ -262,9 +298,13 @@ class Reference:
         (folder / "index.md").write_text("\n".join(contents), encoding="utf-8")
 
     def menu(self) -> list:
-        """Returns MkDocs' `nav` of these pages."""
-        titles = [{x: f"reference/{_file_of(x)}"} for x in self._pages]
-        return [{"Reference": ["reference/index.md", *titles]}]
+        """Returns MkDocs' `nav` of these pages, by rooms of the package."""
+        rooms = itertools.groupby(self._pages, _room_of)
+        menus = [
+            {room: [{x: f"reference/{_file_of(x)}"} for x in titles]}
+            for room, titles in rooms
+        ]
+        return [{"Reference": ["reference/index.md", *menus]}]
 
     def _add(self, title, package, name):
         thing = package.members[name]
@@ -276,6 +316,12 @@ class Reference:
         path = f"{package.path}.{name}"
         if path not in self._pages[title]:
             self._pages[title].append(path)
+
+
+def _room_of(title):
+    """The folder that has what stands on a page of the reference."""
+    modules = REFERENCE.get(title)
+    return modules.split()[0].split(".")[0] if modules else "keras_attn_serving"
 
 
 def _file_of(title):

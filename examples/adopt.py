@@ -4,7 +4,7 @@ Date created: 2026/11/26
 Description: Plain Keras trained it; keras_attn searches, exports and serves it.
 
 `tutorial.py` trains a Transformer as tutorials write it, in a process of its
-own, without keras_attn. This program loads what it saved, gives it to a
+own, without keras_attn. This program loads the saved model, gives it to a
 `Translator`, compares the outputs with those of the tutorial's own loop, and
 serves it: strings in, strings out.
 

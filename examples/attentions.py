@@ -3,7 +3,7 @@ Title: Every attention on the same task
 Date created: 2026/11/23
 Description: CMUdict with none, and with each attention: a table of error rates.
 
-Which attention should one take? Here each learns the same task, from letters to
+Which attention should you use? Here each learns the same task, from letters to
 phonemes, with the same encoder, data, updates and seed. The result is a table
 of error rates, parameters and times.
 
@@ -12,8 +12,8 @@ of error rates, parameters and times.
     python examples/attentions.py --split DIR            # on the papers' split
     python examples/attentions.py --rows none bahdanau   # only these
 
-Each row is kept in a file as soon as it is done. Stopped, the program goes on
-when it is started again.
+Each row is saved in a file as soon as it is done. After an interruption, start
+the program again and it resumes.
 
 It needs keras-attn with its extra `examples`. What all examples share is in
 `common/`.

@@ -5,13 +5,13 @@ Description: BLEU of one translator by beams and length penalty: a table.
 
 Britz et al. (2017, table 7) translate with one model and beams of many widths:
 a few beams are better than greedy search, more are not, and a length penalty is
-needed. This program asks the same of the translator of `translate.py`:
+needed. This program measures the same for the translator of `translate.py`:
 
     python examples/translate.py     # first: it trains and saves one
     python examples/beams.py
 
-Each row is kept in a file as soon as it is done. Stopped, the program goes on
-when it is started again.
+Each row is saved in a file as soon as it is done. After an interruption, start
+the program again and it resumes.
 
 It needs keras-attn with its extra `examples`. What all examples share is in
 `common/`.

@@ -3,9 +3,9 @@ Title: A model in the browser
 Date created: 2026/11/28
 Description: A static page that runs an ONNX export, without a server.
 
-A page needs no server that computes: the browser itself runs the model, with
-its search. This program makes a folder of the page and of an ONNX export of a
-translator that another program saved. ONNX Runtime for the web comes by npm:
+The browser itself runs the model and its search: a server only hosts files.
+This program makes a folder of the page and the ONNX export of a translator that
+another program saved. ONNX Runtime for the web comes by npm:
 
     python examples/pronounce.py train
     python examples/browser.py build/pronounce/translator

@@ -5,9 +5,9 @@ Description: "lauantai 21. marraskuuta 2026" becomes "2026-11-21".
 
 The shortest whole program: data, model, training, export, server, picture. It
 learns to read dates as they are written in eighteen languages. Day, month and
-year come in any order, so the picture shows best what attention does: it jumps
-to the year, to the month, to the day. A regular expression sees to it that
-nothing but dates is written, here and by the server.
+year come in any order, so the picture shows well what attention does: it jumps
+to the year, to the month, to the day. A regular expression ensures that only
+dates are written, here and on the server.
 
     python examples/dates.py
 

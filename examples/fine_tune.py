@@ -12,7 +12,7 @@ TensorFlow Serving hosts.
     python examples/fine_tune.py --preset bart_base_en     # a pretrained one
     python examples/fine_tune.py --preset my_preset --files my.en my.fr
 
-A preset is the name of one of KerasHub's, which it downloads, or a directory
+A preset is the name of a KerasHub preset, which is downloaded, or a directory
 that `save_to_preset()` wrote. Without one the program makes a small BART with
 random weights, so that it runs anywhere, and saves it as a preset first.
 

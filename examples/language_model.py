@@ -7,7 +7,7 @@ A language model of Python code, the source of the standard library. Names come
 back: a function uses the names of its parameters, and a class those of its
 attributes. A recurrent net has to carry them all in its state. Attention looks
 for earlier places that were like this one, and at what came then. The same net
-without attention is trained beside it.
+without attention is trained for comparison.
 
     python examples/language_model.py
 

@@ -5,9 +5,9 @@ Description: Scores by length, and gradients by distance, without and with it.
 
 Without attention a source is read into one vector of fixed size, however long
 it is. Bahdanau et al. (2015, figure 2) showed what that costs: the longer a
-sentence, the worse its translation, and attention heals it. This program draws
-the same figure for two tasks: sentences from English to French, and words to
-phonemes.
+sentence, the worse its translation, and attention mends that. This program
+draws the same figure for two tasks: sentences from English to French, and words
+to phonemes.
 
 It also draws why: how much the loss of an output token depends on each of the
 encoder's states. Without attention the gradient has to pass through all states

@@ -3,8 +3,8 @@ Title: A page that asks a served model
 Date created: 2026/11/23
 Description: Type a text; see its output, the alternatives and the attention.
 
-The program asks TensorFlow Serving, or the development server, over REST, and
-gives a browser the page. The server has what the other examples export:
+This program serves a page, and queries TensorFlow Serving or the development
+server over REST. That server hosts an export of another example:
 
     python -m keras_attn_serving --model_base_path=models/pronounce \\
         --model_name=pronounce --rest_api_port=8501

@@ -5,9 +5,9 @@ Description: How attentions differ on sources of lengths they have not met.
 
 A number is read aloud digit by digit: "4077" becomes "four zero seven seven".
 All models learn numbers of at most ten digits, and are tested on up to thirty.
-Without attention the source has to fit into one vector, which has only met
-short ones. Attention that looks at content alone finds the same digit in
-several places. Attention that knows where it was goes on from there.
+Without attention the source has to fit into one vector, trained only on short
+ones. Attention that looks at content alone finds the same digit in several
+places. Attention that knows where it was can continue from there.
 
     python examples/longer.py                   # all of them, ten minutes
     python examples/longer.py --rows bahdanau   # only this

@@ -5,8 +5,8 @@ Description: "Show, attend and tell" at the size of emoji.
 
 A convolutional network turns a picture into a map of 8 x 8 places, and a
 decoder attends to the places while it writes the picture's name: "woman
-firefighter dark skin tone". The pictures held out are combinations of people,
-things and colours that were learned apart. The export takes PNG files.
+firefighter dark skin tone". The held-out pictures combine people, things and
+colours that were learned separately. The export takes PNG files.
 
     python examples/naming.py                     # soft, hard and no attention
     python examples/naming.py --rows soft         # only this

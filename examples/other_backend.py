@@ -5,9 +5,9 @@ Description: One program for every backend of Keras, and a model that moves.
 
 The layers, the loss and the metrics of keras_attn run on every backend of
 Keras. Text, search and export are TensorFlow graphs. So a model may be trained
-where training is fastest, and is then loaded on TensorFlow, which decodes and
-exports it. This program reads numbers aloud: "1984" becomes "one thousand nine
-hundred eighty four".
+on the fastest backend and then loaded on TensorFlow, which decodes and exports
+it. This program reads numbers aloud: "1984" becomes "one thousand nine hundred
+eighty four".
 
     KERAS_BACKEND=jax python examples/other_backend.py train
     python examples/other_backend.py decode

@@ -5,8 +5,8 @@ Description: From a downloaded directory to translations, BLEU and a server.
 
 Thousands of translators are on Hugging Face's hub. `from_hugging_face` reads
 one from its directory, without PyTorch and without transformers. This program
-translates lines with it and says how fast that was, compares them with
-references, draws what the model attended to, exports it and asks a server.
+translates lines with it and reports the speed, compares them with references,
+draws what the model attended to, exports it and queries a server.
 
     hf download Helsinki-NLP/opus-mt-en-fr --local-dir opus-mt-en-fr
     python examples/pretrained.py opus-mt-en-fr
@@ -14,7 +14,7 @@ references, draws what the model attended to, exports it and asks a server.
         --references my.fr --picture attention.png
     python examples/pretrained.py opus-mt-en-fr --export models/en-fr --serve
 
-A model of several languages is told them, by its tokenizer's names:
+For a multilingual model, name both languages as its tokenizer does:
 
     python examples/pretrained.py nllb --source eng_Latn --target fra_Latn
 

@@ -155,7 +155,7 @@ def fit(split, preset: Preset, attention: str, beams: int, seed: int):
         data,
         epochs=preset.epochs,
         shuffle=False,  # as `pairs` does that
-        callbacks=[common.report.watch(model, split, letters, phonemes, note)],
+        callbacks=common.report.watch(model, split, letters, phonemes, note),
         verbose=1 if sys.stdout.isatty() else 2,
     )
     return make_translator(model, letters, phonemes, beams)
@@ -302,7 +302,7 @@ def demo(output, **options) -> int:
         query(common.cmudict.SHOWN, address)
     plot(output, common.cmudict.SHOWN[-1])
     print(f"All done in {time.monotonic() - started:.0f} s.")
-    common.command_line.print_next("serve", "query YOUR WORDS")
+    common.going_on.print_next("serve", "query YOUR WORDS")
     return status
 
 

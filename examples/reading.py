@@ -5,8 +5,8 @@ Description: Attention that goes from left to right, as over speech.
 
 Handwritten digits are glued to lines, and a line is read column by column, as
 a recording of speech is heard frame by frame: eight columns or so become one
-digit. Each column of the line is known to belong to a digit, so it can be
-measured whether the attention looked at the digit that was written.
+digit. The digit of each column is known, so the program can measure whether the
+attention looked at the digit that was written.
 
     python examples/reading.py                   # all of them
     python examples/reading.py --rows bahdanau   # only this

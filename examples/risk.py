@@ -10,8 +10,8 @@ program asks the translator of `translate.py` for both:
     python examples/translate.py     # first: it trains and saves one
     python examples/risk.py
 
-Each row is kept in a file as soon as it is done. Stopped, the program goes on
-when it is started again.
+Each row is saved in a file as soon as it is done. After an interruption, start
+the program again and it resumes.
 
 It needs keras-attn with its extra `examples`. What all examples share is in
 `common/`.

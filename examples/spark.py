@@ -3,16 +3,16 @@ Title: Answering a whole corpus with Spark
 Date created: 2026/11/22
 Description: Many texts through an export, by several workers, each text once.
 
-A server is for requests. For whole corpora there are engines, which spread the
-work over processes and machines and repeat what failed. This program runs an
+A server answers requests. For a whole corpus there are engines that spread the
+work over processes and machines, and repeat what failed. This program runs an
 export on one of them, Apache Spark. It needs the SavedModel, TensorFlow and
 tensorflow-text, but not keras_attn.
 
     python examples/spark.py build/pronounce/models/pronounce words.txt answers
     python examples/spark.py EXPORT texts.parquet answers --column en --key id
 
-If it was stopped, by whatever, give the same command again: it goes on where
-it was. The extra `spark` of keras-attn has what it needs, but for Java 17.
+After any interruption, give the same command again: it resumes where it was.
+The extra `spark` of keras-attn has all that it needs, except Java 17.
 """
 
 import argparse

@@ -7,13 +7,13 @@ One model can be better than its training left it. The mean of its last epochs
 costs nothing (Vaswani et al., 2017). An ensemble of several models is better
 than each, and as many times slower. A small student of that ensemble learns
 what it writes, in place of what people wrote (Kim and Rush, 2016). This program
-trains them all, by the models of `pronounce.py` or those of `translate.py`:
+trains them all, with the models of `pronounce.py` or `translate.py`:
 
     python examples/students.py --task words        # two hours
     python examples/students.py --task sentences    # three hours
 
-What is trained, distilled and measured is kept. Stopped, the program goes on
-when it is started again.
+All models and results are saved. After an interruption, start the program again
+and it resumes.
 
 It needs keras-attn with its extra `examples`. What all examples share is in
 `common/`.

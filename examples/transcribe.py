@@ -4,9 +4,9 @@ Date created: 2026/11/27
 Description: From a file of sound to text with times, subtitles and a server.
 
 `from_hugging_face` reads Whisper from its directory, without PyTorch and
-without transformers. This program writes what is said in a file of any length,
-at any rate, in one channel or several: as lines with times, and as subtitles,
-whose ending says how, such as `.srt` or `.vtt`.
+without transformers. This program transcribes a sound file of any length and
+rate, in one channel or several: as lines with times, and as subtitles in the
+format of the file's ending, such as `.srt` or `.vtt`.
 
     hf download openai/whisper-tiny --local-dir whisper-tiny
     python examples/transcribe.py whisper-tiny speech.flac
@@ -16,7 +16,7 @@ whose ending says how, such as `.srt` or `.vtt`.
         --serve models/whisper
     python examples/transcribe.py whisper-tiny speech.flac --timestamps
 
-A model of several languages finds that of the sound, unless `--source` names
+A model of several languages detects that of the sound, unless `--source` names
 it; `--target en` translates to English.
 
 It needs keras-attn with its extras `examples` and `hugging-face`, and

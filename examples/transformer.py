@@ -116,7 +116,7 @@ def fit(split, options):
     keras_attn.check(model, data)  # mistakes show now, not after training
     watch = common.report.watch(model, split, letters, phonemes)
     model.fit(  # `pairs` shuffles
-        data, epochs=epochs, shuffle=False, callbacks=[watch], verbose=2
+        data, epochs=epochs, shuffle=False, callbacks=watch, verbose=2
     )
     search = keras_attn.BeamSearch(
         5, num_hypotheses=3, max_length=common.cmudict.LONGEST

@@ -3,11 +3,11 @@ Title: A Transformer as tutorials write it
 Date created: 2026/11/26
 Description: Trained by plain Keras, without keras_attn; for `adopt.py`.
 
-Here is nothing of keras_attn. The layers, the texts and the loop that decodes
-are written as in Keras's own example of a translating Transformer, and as
-thousands of notebooks have them: layers of one's own around
-`MultiHeadAttention`, a causal mask made from the shape, `TextVectorization`
-with "[start]" and "[end]", a softmax at the end.
+This program does not use keras_attn. The layers, the texts and the loop that
+decodes are written as in Keras's own example of a translating Transformer, and
+in thousands of notebooks: custom layers around `MultiHeadAttention`, a causal
+mask made from the shape, `TextVectorization` with "[start]" and "[end]", a
+softmax at the end.
 
     python examples/tutorial.py FOLDER
 

@@ -74,7 +74,7 @@ from keras_attn.training.schedules import InverseSquareRootDecay
 from keras_attn.viewing.html import attention_html
 from keras_attn.viewing.plots import plot_attention
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _NEED_TENSORFLOW = {
     "Among": "decoding.output_sets",

@@ -73,10 +73,11 @@ def is_functional(operation) -> bool:
     It has no `call` of its own, or one that is marked with
     `computes_its_graph`.
     """
+    if not isinstance(operation, (Functional, keras.Sequential)):
+        return False
     call = type(operation).call
-    return isinstance(operation, (Functional, keras.Sequential)) and (
-        call in (Functional.call, keras.Sequential.call)
-        or getattr(call, "computes_its_graph", False)
+    return call in (Functional.call, keras.Sequential.call) or getattr(
+        call, "computes_its_graph", False
     )
 
 
@@ -154,7 +155,7 @@ def projections(attention) -> Projections:
 
 
 def sliding_window(attention):
-    """Returns how many positions an attention may look at, `None` for all."""
+    """Returns the number of positions an attention may see, `None` for all."""
     if isinstance(attention, layers.MultiHeadAttention):
         return attention._sliding_window
     return getattr(attention, "sliding_window", None)

@@ -18,6 +18,7 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
 
 from common import cmudict as cmudict
 from common import command_line as command_line
+from common import going_on as going_on
 from common import numbers as numbers
 from common import prepared as prepared
 from common import report as report

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import keras_attn
+from common import going_on
 from common import prepared
 
 
@@ -93,7 +94,12 @@ def run(commands, presets, attentions, arguments) -> int:
     options = vars(_parse(parser, command, arguments))
     del options["command"]
     sys.stdout.reconfigure(line_buffering=True)  # progress, through pipes too
-    return function(**options) or 0
+    try:
+        return function(**options) or 0
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        going_on.print_rest(options["output"])
+        return 130  # as shells have it
 
 
 def load(folder: Path):
@@ -104,13 +110,6 @@ def load(folder: Path):
             "the same `--output`."
         )
     return keras_attn.Translator.load(folder)
-
-
-def print_next(*commands: str):
-    """Prints commands of this program to go on with."""
-    print("\nTo go on:")
-    for command in commands:
-        print(f"  {sys.executable} {sys.argv[0]} {command}")
 
 
 def _parse(parser, command, arguments):

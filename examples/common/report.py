@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import keras_attn
 from common import cmudict
+from common.samples import Samples
 
 # For each preset, the highest rates of wrong words and of wrong phonemes that
 # it may have on our own split, in percent.
@@ -29,7 +30,10 @@ def error_rates(translator, pronunciations: dict[str, list[str]]):
 
 
 def watch(model, split, letters, phonemes, note: str = ""):
-    """Returns a callback that logs the error rate on words held out.
+    """Returns callbacks that show how well words held out are pronounced.
+
+    One prints a few of them during the first epoch, the other logs their error
+    rate after each.
 
     Args:
         model: The model to train.
@@ -44,13 +48,15 @@ def watch(model, split, letters, phonemes, note: str = ""):
     )
     held_out = split.first(500).validation
     search = keras_attn.GreedySearch(cmudict.LONGEST)
-    return keras_attn.DecodingMetrics(
-        keras_attn.Translator(model, letters, phonemes, search),
+    translator = keras_attn.Translator(model, letters, phonemes, search)
+    rates = keras_attn.DecodingMetrics(
+        translator,
         sources=list(held_out),
         references=list(held_out.values()),
         metrics={"phoneme_error_rate": "wer"},  # phonemes are the words here
         show=0,
     )
+    return [Samples(translator, list(held_out)[:3]), rates]
 
 
 def evaluate(

@@ -26,11 +26,11 @@ the others keep the model's probability, without renormalizing.
   in the prefix ends the hypothesis there. A prefix longer than the row's
   maximum is cut.
 - `no_repeat_ngram = n` (Paulus et al., 2018) forbids a token that would
-  complete an n-gram which the hypothesis, prefix included, has already. The
-  start token is in no n-gram. This rule never forbids the end token, which
-  ends a hypothesis and so cannot repeat (as in fairseq).
-- `repetition_penalty` (Keskar et al., 2019) applies before the softmax, to
-  the tokens that the hypothesis, prefix included, has already: their positive
+  complete an n-gram that the hypothesis, prefix included, already has. The
+  start token is in no n-gram. This rule never forbids the end token, which ends
+  a hypothesis and so cannot repeat (as in fairseq).
+- `repetition_penalty` (Keskar et al., 2019) applies before the softmax, to the
+  tokens that the hypothesis, prefix included, already has: their positive
   logits are divided by it, their negative ones multiplied. It is the one rule
   that changes log-probabilities, and scores include the change.
 - If every token is forbidden, a hypothesis is cut and flagged as not

@@ -2,9 +2,9 @@
 
 The banks of a source are its extensions that lack the same number of tokens.
 Beams are divided among them by turns: the best of each bank, then the second
-best of each, and so on. So what lacks less is not pushed out by what is
-likelier only because it has not begun yet (Post and Vilar, 2018, algorithm 2;
-Hu et al., 2019, section 3.2, without loops).
+best of each, and so on. So an extension that lacks less is not pushed out by
+one that is likelier only because it has not begun a phrase yet (Post and Vilar,
+2018, algorithm 2; Hu et al., 2019, section 3.2, without loops).
 
 References:
     - [Post and Vilar, 2018](https://arxiv.org/abs/1804.06609)
@@ -31,13 +31,13 @@ class Extensions(NamedTuple):
     tokens: Any
 
     def beside(self, *others: "Extensions") -> "Extensions":
-        """Returns these, and others after them."""
+        """Returns these extensions, followed by others."""
         return Extensions(
             *(tf.concat(x, axis=1) for x in zip(self, *others, strict=True))
         )
 
     def without_repeats(self) -> "Extensions":
-        """Returns them with a value of `NEVER` for what is there before."""
+        """Returns them with a value of `NEVER` for repetitions."""
         same = self.parents[:, :, None] == self.parents[:, None]
         same &= self.tokens[:, :, None] == self.tokens[:, None]
         same &= (self.value > POSSIBLE)[:, None]
@@ -47,9 +47,9 @@ class Extensions(NamedTuple):
         return self._replace(value=tf.where(repeats, NEVER, self.value))
 
     def by_banks(self, lacking, left, count) -> "Extensions":
-        """Returns the first `count` by the turns of their banks.
+        """Returns the first `count`, taken from their banks by turns.
 
-        What cannot have all tokens and the end in time comes after the others.
+        Those that cannot have all tokens and the end in time come last.
 
         Args:
             lacking: How many tokens each lacks.
@@ -64,7 +64,7 @@ class Extensions(NamedTuple):
         number = tf.range(tf.shape(lacking)[1])
         same &= number[:, None] > number  # those before in its bank
         turn = tf.reduce_sum(tf.cast(same, tf.int32), axis=-1)
-        # In a turn first those that lack least.
+        # In each turn, those that lack least come first.
         most = tf.reduce_max(lacking) + 1
         place = turn * most + lacking
         place += tf.cast(late, tf.int32) * most * tf.shape(lacking)[1]

@@ -1,14 +1,14 @@
 """Batches are split into buckets of similar length.
 
 In a batch the shorter sources are padded to the longest, and all take as many
-steps as the longest output. So one long text among short ones would make all
-of them as slow as itself. If the longest is at least twice as long as the
-shortest, a batch is split; `ends_of_buckets` says where. `batches` does so for
-the calls of a `Translator`, and `Buckets` within the graph of an export, whose
-server joins the texts of many clients.
+steps as the longest output. So one long text would make all short ones as slow
+as itself. If the longest is at least twice as long as the shortest, a batch is
+split; `ends_of_buckets` says where. `batches` does this for the calls of a
+`Translator`, and `Buckets` within the graph of an export, whose server joins
+the texts of many clients.
 
-If padding changes what a model computes, a bucket has texts of one length
-alone: `batches_of_one_length`, and `Buckets` without a number.
+If padding changes what a model computes, a bucket has only texts of one length:
+`batches_of_one_length`, and `Buckets` without a number.
 """
 
 import functools
@@ -21,8 +21,8 @@ import numpy as np
 import tensorflow as tf
 
 MOST = 4  # buckets of a batch, unless an export says otherwise
-# What a step costs beside its rows, counted in rows, and what a bucket costs
-# beside its steps, counted in steps; measured on a CPU.
+# The overhead of a step, counted in rows, and that of a bucket, counted in
+# steps; measured on a CPU.
 OVERHEAD, MORE_STEPS = 16, 8
 
 
@@ -163,15 +163,15 @@ def are_alike(shortest, longest):
 def ends_of_buckets(lengths, most: int = MOST, overhead: int = OVERHEAD):
     """Splits rows into buckets so that decoding costs least.
 
-    A bucket takes as many steps as its longest length, and a step costs as
-    much as the bucket's rows and the overhead. To begin and to end costs the
-    overhead of some more steps.
+    A bucket takes as many steps as its longest length, and a step costs as much
+    as the bucket's rows and the overhead. Beginning and ending a bucket costs
+    the overhead of a few more steps.
 
     Args:
         lengths: Integers `(rows,)`, ascending, at least one: those of the
             sources, but not above the longest output.
         most: Most buckets.
-        overhead: Cost of a bucket beside its rows, counted in rows.
+        overhead: Cost of a step in addition to its rows, counted in rows.
 
     Returns:
         The ends of the buckets, `(buckets,)`, ascending. The last one is the
@@ -204,7 +204,7 @@ def _lengths(ids, text):
 
 
 def _as_one(lengths):
-    """Returns a number for each row that tells its lengths from others'."""
+    """Returns a number for each row, which differs if its lengths differ."""
     found = tf.zeros_like(lengths[0])
     for length in lengths:
         _, index = tf.unique(found)
@@ -220,7 +220,7 @@ def _joined(*found):
 
 
 def _as_wide(tensors):
-    """Pads tensors to one size along the axes whose size is not known."""
+    """Pads tensors to a common size along the axes of unknown size."""
     rank = len(tensors[0].shape)
     open_axes = [i for i in range(1, rank) if _varies(tensors, i)]
     if not open_axes:

@@ -1,4 +1,4 @@
-"""Beam search with a pool of finished hypotheses beside the beams."""
+"""Beam search with a pool of finished hypotheses."""
 
 from typing import Any
 from typing import NamedTuple
@@ -69,7 +69,7 @@ class BeamSearch(Search):
 
     A request may set `num_beams` and `max_length`, up to the search's own,
     `length_penalty`, `min_length` and `coverage_penalty`. A row with fewer
-    beams gets the results of a search with so many. With several groups a
+    beams gets the results of a search with that number. With several groups a
     request cannot set `num_beams`. Exports call this input `width`.
 
     Args:
@@ -93,9 +93,8 @@ class BeamSearch(Search):
             `None`.
         no_repeat_ngram: Length of the n-grams that may not occur twice in a
             hypothesis. 0 allows all. Defaults to `0`.
-        repetition_penalty: Factor of at least 1 that makes tokens less
-            likely which the hypothesis has already. Defaults to `1.0`, no
-            penalty.
+        repetition_penalty: Factor of at least 1 that makes tokens that the
+            hypothesis already has less likely. Defaults to `1.0`, no penalty.
         coverage_penalty: Weight `beta` of the coverage penalty, at least 0.
             Defaults to `0.0`, no penalty.
         groups: Number of groups, a divisor of `num_beams`. Defaults to `1`.
@@ -328,7 +327,7 @@ class Groups(Run):
 
 
 def _of_beams(ruled: Ruled, first, count):
-    """Returns what the rules made of the logits of `count` beams."""
+    """Returns the logits of `count` beams, as changed by the rules."""
 
     def some(x):
         return None if x is None else x[:, first : first + count]

@@ -51,7 +51,7 @@ def log_normalizer(logits):
 
 
 def size_of(logits):
-    """Returns the number of columns, a tensor if only a run tells it."""
+    """Returns the number of columns, a tensor if only a run knows it."""
     known = logits.shape[-1]
     return tf.shape(logits)[-1] if known is None else known
 

@@ -6,7 +6,7 @@ from keras_attn.decoding.options import Choice
 from keras_attn.decoding.options import Integer
 from keras_attn.decoding.options import Real
 
-# Inputs of the export's signature `options` beside the options themselves.
+# Inputs of the export's signature `options` other than the options themselves.
 _TAKEN = ("text", "prefix", "seed")
 
 

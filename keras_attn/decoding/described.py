@@ -1,4 +1,4 @@
-"""Describes for an error what a search of a user's own returned."""
+"""Describes, for an error, the value that a user's own search returned."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +9,7 @@ _FIRST = 8  # values
 def described(x) -> str:
     """Returns the dtype and shape of a tensor, then its first values.
 
-    What is no tensor is described by its type.
+    Other values are described by their type.
     """
     if isinstance(x, (tuple, list)):
         parts = ", ".join(map(described, x[:_FIRST]))

@@ -27,9 +27,8 @@ class GreedySearch(Search):
             `None`.
         no_repeat_ngram: Length of the n-grams that may not occur twice in a
             hypothesis. 0 allows all. Defaults to `0`.
-        repetition_penalty: Factor of at least 1 that makes tokens less
-            likely which the hypothesis has already. Defaults to `1.0`, no
-            penalty.
+        repetition_penalty: Factor of at least 1 that makes tokens that the
+            hypothesis already has less likely. Defaults to `1.0`, no penalty.
         rules: List of `keras_attn.decoding.Rule`s on the next token, which
             apply after the search's own. Defaults to `()`, none.
 

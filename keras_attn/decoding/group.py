@@ -270,7 +270,7 @@ class Beams:
     def _scores_at(self, pool, rank):
         """Returns the score of the last of `rank` hypotheses, `(B,)`.
 
-        A row with fewer beams has only so many.
+        A row with fewer beams has only as many hypotheses.
         """
         if self.beams_of_rows is None:
             return pool.scores[:, rank - 1]
@@ -337,7 +337,7 @@ class Beams:
         return pool._replace(scores=scores), finished & within
 
     def lacking_least(self, pool, finished, count):
-        """Returns the first `count` hypotheses, that lack least first."""
+        """Returns the first `count` hypotheses, those that lack least first."""
         if not self.rules.steer:
             return pool, finished
         lacking = self.rules.lacking_in(pool.tokens, pool.lengths)

@@ -1,4 +1,4 @@
-"""`Hypotheses`: what a search returns, and log-probabilities of none."""
+"""`Hypotheses`: the result of a search, and impossible log-probabilities."""
 
 from typing import Any
 from typing import NamedTuple
@@ -64,10 +64,10 @@ def alignments_of(recorded, beam_ids):
 
 
 def without_impossible(found: Hypotheses) -> Hypotheses:
-    """Returns hypotheses of which the impossible ones are missing.
+    """Returns hypotheses without the impossible ones.
 
-    Those have no tokens, or a score that is not above `POSSIBLE`. What stands
-    past a length becomes zero.
+    Impossible ones have no tokens, or a score that is not above `POSSIBLE`.
+    Tokens past a length become zero.
     """
     exists = (found.lengths > 0) & (found.scores > POSSIBLE)
     lengths = tf.where(exists, found.lengths, 0)

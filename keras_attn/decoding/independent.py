@@ -111,7 +111,7 @@ class IndependentHypotheses(Run):
         return chain, None, (written, alignments)
 
     def _require_tokens(self, chosen, vocabulary):
-        """Returns what `choose` returned, or refuses it."""
+        """Returns the result of `choose`, or refuses it."""
         if not (
             tf.is_tensor(chosen)
             and chosen.dtype.is_integer

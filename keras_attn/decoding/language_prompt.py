@@ -10,8 +10,8 @@ import tensorflow as tf
 class LanguagePrompt:
     """A text begins with its language, which the model finds, and a task.
 
-    The language is that whose token the model finds the most probable. So
-    Whisper finds the language of a sound ([Radford et al.,
+    The language is the one whose token is the most probable to the model.
+    Whisper finds the language of a sound in this way ([Radford et al.,
     2022](https://arxiv.org/abs/2212.04356), section 2.3). The decoder reads
     these tokens after the start. A prefix may begin with such tokens instead:
     with all of them, with the language, or with what follows it.
@@ -19,7 +19,7 @@ class LanguagePrompt:
     Args:
         languages: Ids of the tokens of all languages.
         after: Ids that follow, at least one, such as that of a task. A prefix
-            may have others in their places.
+            may have others instead.
         last: Ids that end every prompt.
 
     Raises:
@@ -59,7 +59,7 @@ class LanguagePrompt:
         return tf.gather(self.languages, tf.argmax(among, axis=1))
 
     def told(self, prefix, tokens: tuple[int, ...], pad: int) -> tuple:
-        """Returns what of a prompt each prefix begins with.
+        """Returns the parts of a prompt with which each prefix begins.
 
         Args:
             prefix: Ids `(batch, columns)`, padded.
@@ -67,9 +67,9 @@ class LanguagePrompt:
             pad: The id that pads.
 
         Returns:
-            Whether it begins with a language, `(batch,)`; how many tokens
-            follow that are none, `(batch,)`, without the `last`; and the
-            prefix, padded by as many columns as a prompt may have.
+            Whether it begins with a language, `(batch,)`; how many other tokens
+            of a prompt follow, without the `last`, `(batch,)`; and the prefix,
+            padded by as many columns as a prompt may have.
         """
         prefix = tf.pad(prefix, [[0, 0], [0, self.length]], constant_values=pad)
         names = _among(prefix[:, 0], self.languages)
@@ -84,7 +84,7 @@ class LanguagePrompt:
 
         Args:
             names, follow, prefix: The results of `told()`.
-            languages: Ids `(batch,)` for the prefixes that tell none.
+            languages: Ids `(batch,)` for the prefixes that name none.
         """
         rows, width = tf.unstack(tf.shape(prefix))
         first = tf.cast(names, tf.int32)

@@ -16,7 +16,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, search, search_input):
-        """Returns the limits that search, sources and request give."""
+        """Returns the limits set by search, sources and request."""
         longest = search.option("max_length", search_input)
         shortest = search.option("min_length", search_input)
         if search.max_per_source is not None:

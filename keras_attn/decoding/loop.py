@@ -1,9 +1,9 @@
 """The loop of a search over its steps.
 
-What a model remembers of its past has a place for each step. With places for
-the longest output, short outputs would cost as much as long ones. So these
-caches begin small: in a graph each step adds a place; under XLA, where shapes
-stay, there are two loops, a short one and one for the rest.
+The caches in which a model remembers its past have a place for each step. With
+places for the longest output, short outputs would cost as much as long ones. So
+these caches begin small: in a graph each step adds a place; under XLA, where
+shapes stay, there are two loops, a short one and one for the rest.
 
 A batch takes as many steps as its longest output. Half of the rows may be done
 much earlier, and one row whose model repeats itself keeps the batch running. So
@@ -24,7 +24,7 @@ LEAST = 4  # fewest rows that leave together; for fewer it does not pay
 
 
 class LoopPolicy(NamedTuple):
-    """How a loop may treat the sizes of its tensors.
+    """Options for the sizes of the tensors in a loop.
 
     Attributes:
         caches: How the model's caches get their places: `"fixed"`, all of
@@ -32,9 +32,8 @@ class LoopPolicy(NamedTuple):
             loops"`, some for a short loop and the rest for a second one.
         rows_leave: Whether rows that are done leave the batch. It needs
             growing caches, and a model with `take_rows`.
-        records_end: Whether what the steps record ends with the last step.
-            It does in ONNX. TensorFlow has a place for each step from the
-            start.
+        records_end: Whether the recorded arrays end with the last step. They do
+            in ONNX. TensorFlow has a place for each step from the start.
     """
 
     caches: str = "fixed"
@@ -114,15 +113,15 @@ class Loop:
         return found
 
     def _steps(self, run, model, carried, wanted, places=None, most=None):
-        """Takes steps as long as they are wanted.
+        """Takes steps while they are wanted.
 
         Args:
             run: The search's run.
             model: The `StepModel`.
             carried: `Carried` before the steps.
             wanted: A function of the run's state: whether to take a step.
-            places: Where each row of the batch stands among those at work;
-                None if all are at work.
+            places: Place of each row of the batch among those at work; None if
+                all are at work.
             most: Number of the last step, for a loop that must end there.
         """
         limit = self._longest if most is None else most
@@ -154,7 +153,7 @@ class Loop:
 
     @staticmethod
     def _require_advanced(run, advanced):
-        """Returns what `advance` returned, or refuses it."""
+        """Returns the result of `advance`, or refuses it."""
         if (
             isinstance(advanced, tuple)
             and len(advanced) == 3
@@ -169,7 +168,7 @@ class Loop:
         )
 
     def _shape(self, x, grows):
-        """Returns the sizes that a tensor keeps, None for a `TensorArray`."""
+        """Returns the sizes of a tensor that stay, None for a `TensorArray`."""
         if not tf.is_tensor(x):
             return None
         sizes = x.shape.as_list()
@@ -180,7 +179,7 @@ class Loop:
         return tf.TensorShape(sizes)
 
     def _filled(self, x, steps):
-        """Returns what `steps` steps recorded, with zeros for the rest."""
+        """Returns the records of `steps` steps, with zeros for the rest."""
         rest = [[0, self._longest - steps]] + [[0, 0]] * (len(x.shape) - 1)
         return tf.pad(x[:steps], rest)
 
@@ -263,7 +262,7 @@ def _rows_done(state):
 
 
 def _without_done(at_work):
-    """Returns what is at work, without the rows that are done."""
+    """Returns the rows at work, without those that are done."""
     rows, places, carried, ended = at_work
     state, cache, recorded = carried
     done = _rows_done(state)

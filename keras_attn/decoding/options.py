@@ -70,7 +70,7 @@ class Option(_Anything):
         return getattr(search, name)
 
     def config(self, value: Any) -> Any:
-        """Returns the option's value as `get_config()` has it."""
+        """Returns the option's value for `get_config()`."""
         return value
 
     def may_come_with_request(self, search) -> bool:

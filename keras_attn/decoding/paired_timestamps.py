@@ -10,7 +10,7 @@ from keras_attn.decoding.token_rules import require_whole
 
 @keras.saving.register_keras_serializable("keras_attn")
 class PairedTimestamps(Rule):
-    """Every part of a text stands between its two timestamps.
+    """Every part of a text is between its two timestamps.
 
     Timestamps are the last tokens of the vocabulary, in order of time. A text
     begins with one, then text and timestamps take turns: one ends a part and
@@ -29,8 +29,8 @@ class PairedTimestamps(Rule):
         - [Radford et al., 2022](https://arxiv.org/abs/2212.04356)
 
     Raises:
-        ValueError: If an argument is no integer of at least 0, or `first` is
-            not above `end`.
+        ValueError: If an argument is not an integer of at least 0, or `first`
+            is not above `end`.
 
     Example:
         >>> rule = keras_attn.decoding.PairedTimestamps(50364, end=50257)

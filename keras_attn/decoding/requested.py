@@ -62,7 +62,7 @@ class RequestOptions(Mapping):
             )
 
     def refuse_former_names(self, options):
-        """Raises `ValueError` for an option by its name of before."""
+        """Raises `ValueError` for an option under its former name."""
         former = {x.former_name: name for name, x in self._options.items()}
         former.pop(None, None)
         arguments.refuse_old_names(options, **former)

@@ -51,14 +51,14 @@ class Rule:
             rule, so that scores include it. Otherwise it only forbids tokens
             or ranks them, and scores remain the model's.
         needs_tokens: Whether `apply` needs the tokens so far.
-        may_exhaust: Whether the rule can forbid all tokens at once. If unsure
-            leave it true: else a hypothesis without an allowed token is lost,
-            not cut.
+        may_exhaust: Whether the rule can forbid all tokens at once. If unsure,
+            leave it true: otherwise a hypothesis without an allowed token is
+            lost, not cut.
         needs_penalties: Whether `apply` gets logits to which the `penalties`
             of the rules before it are added already.
-        reads_logits_alone: Whether `apply` needs no more than the logits. An
-            export's signature `step` applies such rules. It refuses others,
-            since it does not know what a client's hypotheses contain.
+        reads_logits_alone: Whether `apply` needs only the logits. An export's
+            signature `step` applies such rules. It refuses others, since it
+            does not know what a client's hypotheses contain.
         steers: Whether a hypothesis may lack tokens, as `lacking` and
             `following` say. `BeamSearch` then divides its beams among those
             that lack more and those that lack less (Post and Vilar, 2018);
@@ -104,8 +104,8 @@ class Rule:
             beams: Number of hypotheses per row.
 
         Returns:
-            A structure of tensors `(batch, beams, ...)`. What is the same for
-            all hypotheses belongs into the constructor.
+            A structure of tensors `(batch, beams, ...)`. Whatever is the same
+            for all hypotheses belongs in the constructor.
         """
         return None
 
@@ -114,8 +114,8 @@ class Rule:
 
         Args:
             logits: float32 `(batch, N, vocabulary)`, after earlier rules.
-            written: The hypotheses so far. Where one has ended, the result
-                plays no role.
+            written: The hypotheses so far. If one has ended, its result is
+                ignored.
             state: The rule's own state.
 
         Returns:
@@ -137,13 +137,13 @@ class Rule:
 
         Args:
             tokens: The tokens that continue each hypothesis, those of a prefix
-                and the end token too. After the end they mean nothing.
+                and the end token too. After the end they are meaningless.
             state: The state of the hypotheses that they continue.
         """
         return state
 
     def lacking(self, state) -> Any:
-        """Returns how many tokens hypotheses lack at least, int32 `(batch, N)`.
+        """Returns the fewest tokens that hypotheses lack, int32 `(batch, N)`.
 
         For a rule that `steers`. One that lacks none may end.
         """
@@ -552,7 +552,7 @@ class Rules:
         return tf.concat(found, axis=-1)
 
     def lacking_after(self, tokens, states: tuple, parents) -> Any:
-        """Returns how many tokens continued hypotheses lack, `(batch, C)`.
+        """Returns the number of tokens continued hypotheses lack, `(batch, C)`.
 
         Args:
             tokens: The tokens that continue them, `(batch, C)`.
@@ -565,7 +565,7 @@ class Rules:
         return found
 
     def lacking_in(self, tokens, lengths) -> Any:
-        """Returns how many tokens whole hypotheses lack, `(batch, N)`.
+        """Returns the number of tokens whole hypotheses lack, `(batch, N)`.
 
         Args:
             tokens: Those of the hypotheses, `(batch, N, T)`.

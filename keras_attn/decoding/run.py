@@ -1,4 +1,4 @@
-"""`Run`: what a loop needs of a search."""
+"""`Run`: the part of a search that a loop calls."""
 
 from typing import Any
 

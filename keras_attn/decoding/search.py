@@ -61,9 +61,9 @@ class Search(_Record, kw_only=True):
     `step.for_all_tokens(self.target)`. The methods are traced once, for all
     steps.
 
-    A `Translator` first tries a search of your own on random logits. A row
-    must get the same hypotheses beside other rows and alone, also where each
-    row of a request sets its options.
+    A `Translator` first tries a search of your own on random logits. A row must
+    get the same hypotheses with other rows and alone, also where each row of a
+    request sets its options.
 
     A search of your own is decoded, streamed, exported and saved like the
     built-in ones. To load one, register its class by

@@ -61,7 +61,7 @@ class StepModel:
         return []
 
     def widened(self, state, places: int) -> Any:
-        """Returns a state whose caches have so many more places."""
+        """Returns a state whose caches have more places."""
         return state
 
     def take_rows(self, rows) -> "StepModel":

@@ -76,7 +76,7 @@ def _running_minimum(x, size):
 
 
 def median_filtered(x, width: int) -> tf.Tensor:
-    """Returns the medians of so many numbers around each, last axis.
+    """Returns running medians along the last axis.
 
     The ends are reflected. Where there are too few numbers for that, `x` is
     returned.

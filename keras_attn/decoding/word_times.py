@@ -1,4 +1,4 @@
-"""`WordTimes`: which heads of a model of speech tell when a word is spoken."""
+"""`WordTimes`: the heads of a speech model that show when a word is spoken."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from keras_attn.decoding.time_warping import median_filtered
 
 @dataclasses.dataclass(frozen=True)
 class WordTimes:
-    """How a model of speech tells when each word is spoken.
+    """Settings by which a speech model shows when each word is spoken.
 
     Some heads of its attention to the sound follow what is spoken. Their
     weights are standardized over the tokens, smoothed by a median filter and
@@ -116,7 +116,7 @@ class WordTimes:
 
 
 def _several(given):
-    """Returns a list of what is given, or None if it is no list."""
+    """Returns a value as a list, or None if it is not a list."""
     is_text = isinstance(given, str | bytes)
     return list(given) if isinstance(given, Iterable) and not is_text else None
 

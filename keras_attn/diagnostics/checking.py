@@ -236,7 +236,7 @@ def _check_activation(probes, objective, findings):
 
 
 def _check_padding_id(objective, batches, graph, findings):
-    """Checks that the loss leaves out the id that the targets are padded by."""
+    """Checks that the loss leaves out the id that pads the targets."""
     taken = objective.padding_id
     if taken is None or findings.has_wrong("inputs", "length", "one-hot"):
         return

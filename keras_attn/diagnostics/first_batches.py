@@ -166,7 +166,7 @@ def _array(value, name):
 
 
 def _form(given):
-    """Returns the structure of a batch with shapes in the place of arrays."""
+    """Returns the structure of a batch with shapes instead of arrays."""
     return keras.tree.map_structure(
         lambda x: tuple(x.shape) if hasattr(x, "shape") else type(x).__name__,
         given,

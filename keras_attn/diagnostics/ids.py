@@ -159,7 +159,7 @@ class Batches:
                 )
 
     def _known(self, batch):
-        """Checks for ids that no table or output has."""
+        """Checks for ids that a table or output lacks."""
         names = [x.name for x in self._inputs]
         for number, array in enumerate(batch.inputs):
             for layer, size in self._tables[number].items():
@@ -311,7 +311,7 @@ def filled_by(target):
     """Returns the id that fills the ends of rows of targets, or `None`.
 
     An id that ends several rows, some by more copies of it than others, is
-    padding: an end token stands once.
+    padding: an end token occurs once.
     """
     if target.ndim == 3 and target.shape[2] == 1:
         target = target[..., 0]

@@ -1,4 +1,4 @@
-"""`LostMask`: where in a model a mask was lost, and what to do about it."""
+"""`LostMask`: finds where a model loses a mask, and what to do about it."""
 
 from keras import layers
 

@@ -121,7 +121,7 @@ def examples_for(model, tables, taken, works, random, padding_id=PAD):
         tables: For each input the number of ids that its embeddings know, or
             `None`.
         taken: Sizes of the model's tensors. The examples get other sizes, so
-            that an axis of theirs is known by its size.
+            their axes can be recognized by size.
         works: Function of arrays that runs the model.
         random: A NumPy generator.
         padding_id: Id of padding.

@@ -78,7 +78,7 @@ class Probes:
     def _is_not_finite(self):
         own, other = self._weights
         if not np.isfinite(self._given(other)).all():
-            # A weight may have to be positive: disturbed ones tell nothing.
+            # A weight may have to be positive: disturbed ones prove nothing.
             self._weights = own, own
         if np.isfinite(self._given(own)).all():
             return False
@@ -300,7 +300,7 @@ class Probes:
         return lost.since(key, None, in_time)
 
     def _differs_in_a_graph(self):
-        """Checks whether unknown sizes change the result, as some bugs do."""
+        """Checks whether unknown sizes change the result, as in some bugs."""
         weights, arrays = self._weights[1], self._arrays
         if self._examples.inputs[-1].shape[1] is None:
             # A few positions are enough, and each takes time.

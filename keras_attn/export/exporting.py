@@ -64,7 +64,8 @@ def export(
         translator: A `Translator`.
         directory: Directory of the versions, a server's `model_base_path`.
         version: Number of the version. Defaults to the next one.
-        signatures: Names of signatures beside the plain ones, or `"all"`.
+        signatures: Names of signatures in addition to the plain ones, or
+            `"all"`.
         jit_compile: Whether XLA compiles the search, or the `XLASizes` for
             which it does; `True` stands for those of the translator, or else
             the default ones. Requests are padded to these sizes, and larger

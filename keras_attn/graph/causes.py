@@ -72,7 +72,8 @@ class Causes:
         the model does not run on other targets.
         """
         target = self._inputs[-1]
-        # The axis of the target is told by its length, which no other has.
+        # The axis of the target is recognized by its length, which no other
+        # has.
         sizes = self._graph.sizes() | {
             n for x in self._inputs[:-1] for n in x.shape
         }
@@ -98,7 +99,7 @@ class Causes:
         return call and call.operation
 
     def neighbours(self, row):
-        """Returns the first that changes a row beside others, or None."""
+        """Returns the first call that changes a row among others, or None."""
         rows, beside = len(self._inputs[0]), self._traced()
         if beside is not None:
             beside = {
@@ -117,7 +118,7 @@ class Causes:
             return None
 
     def _count_in_graph(self):
-        """Returns how many calls work in a graph."""
+        """Returns the number of calls that work in a graph."""
 
         def fails(count):
             return self._traced(compiled=True, count=count) is None

@@ -1,4 +1,4 @@
-"""Tells what differs between two runs of a model, and which call is why."""
+"""Finds what differs between two runs of a model, and the call to blame."""
 
 import numpy as np
 

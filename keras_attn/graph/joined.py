@@ -17,7 +17,7 @@ class Joined(keras.layers.Layer):
         outputs: Symbolic tensors that depend on them.
 
     Attributes:
-        reads: What the part reads beside the entries, symbolic tensors.
+        reads: Symbolic tensors that the part reads in addition to the entries.
     """
 
     def __init__(self, entries, outputs):

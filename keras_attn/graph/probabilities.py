@@ -28,7 +28,7 @@ def ends_in_softmax(output) -> bool:
 
 
 def before_softmax(output):
-    """Returns what a softmax read that returned a symbolic tensor.
+    """Returns the input of the softmax that returned a symbolic tensor.
 
     Returns `None` if the tensor is the output of another layer.
     """

@@ -1,4 +1,4 @@
-"""How far two computations of one result may be apart by rounding alone."""
+"""Estimates how far two computations of one result differ by rounding alone."""
 
 import math
 from typing import NamedTuple

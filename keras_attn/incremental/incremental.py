@@ -76,10 +76,10 @@ class Incremental:
             shape `(batch, target, vocabulary)`. Its last input holds the
             target's token ids, shifted right by one. The other inputs are
             the source.
-        recompute: The layers that read their whole past again at each step,
-            as no stepper runs them; `True` for all that depends on the
-            target, as one. This is slower, but runs any layer that does not
-            look at later positions.
+        recompute: The layers that read their whole past again at each step, if
+            no stepper runs them; `True` for all that depends on the target, as
+            one. This is slower, but runs any layer that does not look at later
+            positions.
 
     Raises:
         ValueError: If the model cannot be cut. The message names the layer
@@ -141,7 +141,7 @@ class Incremental:
         )
 
     def _unlike(self):
-        """Names the parent classes as which subclasses are not stepped."""
+        """Names the parent classes whose steppers do not run subclasses."""
         return "".join(map(unlike_parent, self._path.operations))
 
     def encode(self, *sources) -> Encoded:
@@ -189,7 +189,7 @@ class Incremental:
         Args:
             encoded: Result of `encode()`.
             ids: Ids of the tokens that stay, `(columns,)`.
-            costs: What is added to their logits, float32 `(batch, columns)`.
+            costs: Numbers to add to their logits, float32 `(batch, columns)`.
 
         Returns:
             An `Incremental` whose steps return logits `(batch, beams,
@@ -257,7 +257,7 @@ class Incremental:
 
         Raises:
             ValueError: If the arguments are in another order, or one has its
-                name of before version 0.4.
+                name from before version 0.4.
         """
         if former:
             arguments.refuse_old_names(former, apart="per_row_position")
@@ -313,7 +313,7 @@ class Incremental:
         return State(none, self._path.time_axes(states))
 
     def heads_at_once(self, heads: Sequence[tuple[str, int]]) -> HeadsAtOnce:
-        """Returns what runs whole targets and keeps the weights of heads.
+        """Returns a runner of whole targets that keeps the weights of heads.
 
         Args:
             heads: Pairs of the name of a layer that attends to the source,
@@ -371,12 +371,12 @@ class Incremental:
     def check(self, *inputs, length: int = 16) -> None:
         """Compares decoding step by step with the whole model.
 
-        Three hypotheses are decoded for each source: the given target,
-        extended with tokens of its own, and two shuffles of it. The steps
-        must compute the same as the whole model for each hypothesis. Each
-        source must get the same results alone as beside other sources.
-        Checking again with other weights takes less time. If something else
-        changed in a layer, call `forget()` first.
+        Three hypotheses are decoded for each source: the given target, extended
+        with its own tokens, and two shuffles of it. The steps must compute the
+        same as the whole model for each hypothesis. Each source must get the
+        same results alone as with other sources. Checking again with other
+        weights takes less time. If something else changed in a layer, call
+        `forget()` first.
 
         Args:
             *inputs: All the model's inputs, the target's ids last. The ids
@@ -410,14 +410,14 @@ class Incremental:
     def forget(self) -> None:
         """Makes the next `check()` trace the model anew.
 
-        A trace keeps all but the weights, such as attributes of layers.
+        A trace keeps everything but the weights, such as attributes of layers.
         """
         self._comparison = self._compared = None
 
     def check_in_graph(self, *inputs) -> None:
         """Compares the whole model inside a graph with the model outside.
 
-        Some layers of Keras compute other numbers if sizes are unknown.
+        Some layers of Keras compute different numbers if sizes are unknown.
 
         Args:
             *inputs: All the model's inputs, as for `check()`.

@@ -1,9 +1,9 @@
-"""Tells whether a layer computes the same as a known class.
+"""Decides whether a layer computes the same as a known class.
 
-A subclass is stepped as its parent only if it keeps the parent's methods.
-Other subclasses count as layers of unknown kind. Some steppers run methods of
-their layer, so that a subclass may replace these methods. For our own layers
-only `call` and `__call__` must be kept, because steps do not run them.
+A subclass is stepped as its parent only if it keeps the parent's methods. Other
+subclasses count as layers of unknown kind. Some steppers run methods of their
+layer, so a subclass may replace these methods. For our own layers only `call`
+and `__call__` must be kept, because steps do not run them.
 """
 
 from keras_attn.placement import is_placed

@@ -132,7 +132,7 @@ def refuse_mixing(call):
 
 
 def _layer_mixes(layer):
-    """Returns advice what to use instead, or `None` if the layer may pass."""
+    """Returns advice on a replacement, or `None` if the layer may pass."""
     if is_plain(layer, *_CONVOLUTIONS):
         if layer.kernel_size[0] == layer.strides[0] == 1 and _last(layer):
             return None

@@ -1,6 +1,6 @@
 """The part of a graph that depends on the target, with its steppers.
 
-A functional model inside the model has a path of its own.
+A functional model inside the model has its own path.
 """
 
 import copy
@@ -67,7 +67,7 @@ class Path:
         return path
 
     def with_outputs(self, function):
-        """Returns the path with a function of each output in its place."""
+        """Returns the path with a function applied to each output."""
         path = copy.copy(self)
         path.finish = function
         return path
@@ -304,8 +304,8 @@ class Path:
 def _steppers(calls, outputs, recompute):
     """Returns the steppers of the calls whose outputs any stepper reads.
 
-    Some steppers read less than their layers, such as no mask of the target.
-    Then what makes only that need not be stepped.
+    Some steppers read less than their layers, for example no mask of the
+    target. Calls that make only what is not read need no step.
     """
     found = []
     for call in calls:

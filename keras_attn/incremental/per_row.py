@@ -33,7 +33,7 @@ def with_masks(encoded):
 
 
 def steps_left(state, max_length):
-    """Returns how many steps a state has room for, `None` for any number.
+    """Returns the number of steps that fit a state, `None` for any number.
 
     Args:
         state: Result of `start()` or of a step.

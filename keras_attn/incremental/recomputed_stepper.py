@@ -24,7 +24,7 @@ def longest_target(layer: keras.Layer) -> int | None:
 
 
 class RecomputedStepper(Stepper):
-    """Keeps what a layer has read so far, and runs the layer on all of it.
+    """Keeps the past inputs of a layer, and runs the layer on all of them.
 
     It runs layers that no other stepper runs, and whole models. A layer must
     not look at later positions. The time of a step grows with the target.
@@ -116,7 +116,7 @@ class RecomputedStepper(Stepper):
         return Prefix(tuple(2 for _ in state.inputs), None)
 
     def _rows_of_past(self, buffers, step):
-        """Returns what was read, by `id`, with a row for each hypothesis."""
+        """Returns the past inputs by `id`, with a row for each hypothesis."""
         values = {}
         for x, buffer in zip(self._read, buffers, strict=True):
             if not _grows(step) and not self._runs_all_places:

@@ -12,8 +12,8 @@ class Stepper:
 
     A search has no whole targets: a step gets the next position of each
     hypothesis. A layer that treats each position alone needs no stepper. A
-    layer that depends on earlier positions does. What it remembers of them
-    is its *state*. `stepper_for` registers a subclass of `Stepper` for a
+    layer that depends on earlier positions does. The memory that it keeps of
+    them is its *state*. `stepper_for` registers a subclass of `Stepper` for a
     layer, and shows an example. Only `step()` must be written.
 
     A stepper does not loop: searches call `step()` in their own loops. They
@@ -23,11 +23,10 @@ class Stepper:
       beams. After each step a search gathers the state of each hypothesis
       from its parent: see `reorder()`.
     - `prepare()` returns a structure of tensors and `None`, batch first. So
-      rows can be taken from it and from a state, and be decoded in another
-      batch.
+      rows can be taken from it and from a state, and decoded in another batch.
     - Sizes do not change from step to step. A buffer that is filled step by
-      step has room for `max_length` positions, and `time_axes()` tells its
-      axis. (Those of the package's attentions grow, by searches' own doing.)
+      step has room for `max_length` positions, and `time_axes()` returns its
+      axis. (Searches let the buffers of the package's attentions grow.)
 
     This interface is provisional: it may change until more kinds of decoding
     have used it.

@@ -1,10 +1,10 @@
-"""Checks the arguments that callers pass to this room."""
+"""Checks the arguments that callers pass to this package."""
 
 import numpy as np
 
 
 def require_integer(name: str, given, least: int = 1, or_none=False) -> None:
-    """Raises `ValueError` unless an argument is an integer so large."""
+    """Raises `ValueError` unless an argument is an integer, `least` or more."""
     if or_none and given is None:
         return
     if (
@@ -20,7 +20,7 @@ def require_integer(name: str, given, least: int = 1, or_none=False) -> None:
 
 
 def listed(name: str, given, count: int) -> list:
-    """Returns an argument as a list, which must have so many items."""
+    """Returns an argument as a list, which must have `count` items."""
     if (
         isinstance(given, (str, bytes))
         or not hasattr(given, "__len__")

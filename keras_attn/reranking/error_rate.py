@@ -12,20 +12,20 @@ class ErrorRate(Utility):
     """The negative error rate of words, of characters or of whole texts.
 
     Args:
-        split: Function that splits a text into what edits replace, or `None`
-            for the whole text.
+        split: Function that splits a text into the units that edits replace, or
+            `None` for the whole text.
     """
 
     def __init__(self, split=None):
         self._split = split or (lambda text: [text])
-        edit_distance("a", "b")  # RapidFuzz is missed now
+        edit_distance("a", "b")  # fails now if RapidFuzz is missing
 
     def matrix(self, hypotheses, references):
         edits, lengths = self._edits(hypotheses, references)
         return -edits / np.maximum(lengths, 1)
 
     def counts(self, hypotheses, references):
-        """Returns minus the edits of the nearest reference, and its length."""
+        """Returns minus the edits to the nearest reference, and its length."""
         edits, lengths = self._edits(hypotheses, references)
         nearest = edits.argmin(axis=1)
         edits = edits[np.arange(len(nearest)), nearest]

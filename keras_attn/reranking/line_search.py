@@ -31,7 +31,7 @@ class LineSearch:
     def best_on(self, weights, direction) -> np.ndarray:
         """Returns the best of the weights `weights + step * direction`.
 
-        Where other weights are not better, it returns those given.
+        If no others are better, it returns the given weights.
         """
         steps, values = self._stretches(weights, direction)
         # The stretch before the first change, those between, the last one.

@@ -29,7 +29,7 @@ _DIGITS = 9  # beyond these, utilities differ by rounding alone
 
 
 class MinimumRisk:
-    """Chooses by the similarity to samples, not by the probability.
+    """Chooses hypotheses by their similarity to samples, not by probability.
 
     The likeliest translation of a model may be a poor one: too short, or
     unlike all the others, which together are far more probable. Minimum Bayes
@@ -39,16 +39,16 @@ class MinimumRisk:
     `argmax over candidates c: mean over samples s of metric(c, s)`
 
     It is called as a `Translator` is. Candidates are compared by their texts;
-    of those with the same text the one with the best score stays. A sample
-    that was drawn twice counts twice. Of equally good candidates that with the
-    better score of its search is returned, then the first.
+    of those with the same text the one with the best score stays. A sample that
+    was drawn twice counts twice. Of equally good candidates the one with the
+    better score of its search is returned, and of equal scores the first.
 
     Cost: for each source all samples are decoded, and each candidate is
     compared with each different sample.
 
     Samples are drawn without the translator's glossary and without `terms`,
-    which only a `BeamSearch` keeps to. The candidates must then be those of
-    beam searches. A candidate `Translator` has its own glossary, or none.
+    which only a `BeamSearch` obeys. The candidates must then be those of beam
+    searches. A candidate `Translator` has its own glossary, or none.
 
     Args:
         translator: `Translator` that draws the samples. If its search draws,
@@ -62,12 +62,12 @@ class MinimumRisk:
             (hypothesis, reference) that returns a number, greater for the
             better hypothesis; or a `keras_attn.reranking.Utility`, for one
             that compares many pairs at once.
-        candidates: A `Search` of the same model, or another `Translator`,
-            whose hypotheses are compared with the samples; or a list of such.
-            Those that equal the samples' are run once. Defaults to the
-            samples.
+        candidates: A `Search` of the same model, or another `Translator`, whose
+            hypotheses are compared with the samples; or a list of these. One
+            that also draws the samples runs only once. Defaults to the samples.
         num_hypotheses: Number of results for each source, or `None` for all
-            candidates. Each has its alignment, so all take much memory.
+            candidates. Each has its alignment, so keeping all takes much
+            memory.
 
     Attributes:
         samples: The `Translator` that draws samples.

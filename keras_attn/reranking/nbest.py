@@ -1,4 +1,4 @@
-"""`NBest`: all hypotheses of results, and what scorers say of them."""
+"""`NBest`: all hypotheses of results, and the scores that scorers give them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -71,7 +71,7 @@ class NBest:
         )
 
     def scores(self, scorer: Scorer) -> list[np.ndarray]:
-        """Returns what a scorer says of the hypotheses of each source."""
+        """Returns a scorer's scores for the hypotheses of each source."""
         if not self._flat:
             return []
         given: list = self._flat
@@ -92,7 +92,7 @@ class NBest:
         """Returns the results in the order of values, which become scores."""
         found = []
         for hypotheses, numbers in zip(self.lists, values, strict=True):
-            # Equal ones stay in their order.
+            # Equal ones keep their order.
             order = np.argsort(-numbers, kind="stable")
             listed = [
                 dataclasses.replace(

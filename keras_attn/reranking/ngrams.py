@@ -1,4 +1,4 @@
-"""`Ngrams`: how many n-grams texts have in common, for all pairs at once."""
+"""`Ngrams`: counts the common n-grams of texts, for all pairs at once."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ import numpy as np
 class Ngrams:
     """The n-grams of several sequences, of each length up to a longest.
 
-    Metrics clip: an n-gram that one sequence has three times and another one
-    twice is common to both twice. So the second occurrence of an n-gram is
-    counted as an item of its own, and the third too. The clipped number of
-    common n-grams is then the number of common items, and one product of
-    matrices of zeros and ones has it for all pairs. Most long n-grams stand in
-    a single sequence. The matrices leave them out.
+    Metrics clip: an n-gram that occurs three times in one sequence and twice in
+    another is common to both twice. So the second occurrence of an n-gram is a
+    separate item, and so is the third. The clipped number of common n-grams is
+    then the number of common items, and one product of matrices of zeros and
+    ones gives it for all pairs. Most long n-grams occur in a single sequence.
+    The matrices leave them out.
 
     Args:
         sequences: List of lists of integers from 0, such as ids of words.
@@ -59,9 +59,10 @@ class Ngrams:
         return np.where(is_same, totals, np.stack(found, axis=-1))
 
     def common_with_all(self, rows, columns) -> np.ndarray:
-        """Returns how many n-grams of each sequence one of some others has.
+        """Returns how many n-grams of each sequence occur in some others.
 
-        An n-gram that these have three times at most counts three times.
+        An n-gram that occurs at most three times in one of these counts up to
+        three times.
 
         Args:
             rows: Indices of sequences.
@@ -117,7 +118,7 @@ def _numbers(first, second):
 
 
 def _occurrences(rows, ngrams):
-    """Returns how often a row has had each n-gram before, from 0."""
+    """Returns how often each n-gram occurred earlier in its row, from 0."""
     keys = _numbers(rows, ngrams)
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]

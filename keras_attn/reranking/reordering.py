@@ -18,14 +18,13 @@ def rerank(
 ) -> Translations:
     """Puts the hypotheses of each source into the order of several scores.
 
-    They are sorted by `own score + weight * score + ...`. Where sums are
-    equal the order stays.
+    They are sorted by `own score + weight * score + ...`. Hypotheses with equal
+    sums keep their order.
 
-    A scorer is `translator.score` of another model, or a function of
-    (sources, hypotheses). It is called once, with all hypotheses in one list
-    of `Translation`s, and as many sources beside them, each repeated for its
-    hypotheses. It returns a finite number for each, greater for the better
-    one.
+    A scorer is `translator.score` of another model, or a function of (sources,
+    hypotheses). It is called once, with all hypotheses in one list of
+    `Translation`s, and a list of as many sources, each repeated for its
+    hypotheses. It returns a finite number for each, greater for the better one.
 
     A model whose target text lacks some of the tokens scores the texts, which
     it splits itself; otherwise it scores the tokens as they were written.
@@ -36,16 +35,16 @@ def rerank(
         by: List of pairs of a scorer and its weight, as `tune` returns it.
             The scores of the results themselves have the weight 1, unless
             the list has another one for `keras_attn.reranking.own_score`.
-        sources: The sources of the results, as they were translated. Scorers
-            that do not read them can do without.
+        sources: The sources of the results, as they were translated. They may
+            be left out if no scorer reads them.
 
     Returns:
         `Translations` of the same hypotheses. The `score` of each is the
         weighted sum.
 
     Raises:
-        ValueError: If `by` is no such list, or if a scorer returns anything
-            else than a finite number for each hypothesis.
+        ValueError: If `by` is not such a list, or if a scorer returns anything
+            other than a finite number for each hypothesis.
 
     Reference:
         - [Och et al., 2004](https://aclanthology.org/N04-1021/)

@@ -1,4 +1,4 @@
-"""`Requested`: what a call asks of several translators, by rows."""
+"""`Requested`: the arguments of a call for several translators, by rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,14 +13,14 @@ class Requested:
     """The prefixes, seeds and options of a call, for some translators.
 
     Args:
-        translators: The translators. Each gets the options that its search
-            has, and if this draws, seeds that the others do not get. Terms
-            are for those whose search keeps to them.
+        translators: The translators. Each gets the options that its search has
+            and, if the search draws, seeds that the others do not get. Terms go
+            to those whose search obeys them.
         count: Number of sources.
         prefixes, seed, options, terms, avoid: As the caller gives them.
 
     Raises:
-        ValueError: If one is wrong, or if no search could follow it.
+        ValueError: If one is wrong, or if no search supports it.
     """
 
     def __init__(

@@ -11,8 +11,9 @@ def sampling_of(search: Search, count: int) -> Search:
     """Returns a search that draws `count` hypotheses.
 
     Args:
-        search: If it draws, all its options stay but the number. Of another
-            one those stay that each search has: limits of length, rules.
+        search: The search. If it draws, all its options but the number are
+            kept. Of any other search only the options that every search has are
+            kept: limits of length and rules.
         count: Number of hypotheses.
     """
     known = {x.name for x in dataclasses.fields(search) if x.init}

@@ -38,16 +38,16 @@ def tune(
     each weight and in random directions, from the present order and from
     random weights, until no line leads to a better corpus.
 
-    Use a development set: weights fit the sentences that they were found on,
-    the more so the fewer these are.
+    Use a development set: weights overfit the sentences that they were found
+    on, especially if these are few.
 
     Args:
         results: `Translations` with alternatives, as for `rerank`.
         references: For each result a string, or a list of several.
         metric: `"bleu"` or `"chrf"` of the corpus, or an error rate, `"wer"`,
-            `"cer"` or `"ser"`, which becomes as small as possible. Or a
-            function of (hypothesis, reference), whose mean becomes as great
-            as possible; or a `keras_attn.reranking.Utility`.
+            `"cer"` or `"ser"`, which is minimized. Or a function of
+            (hypothesis, reference), whose mean is maximized; or a
+            `keras_attn.reranking.Utility`.
         by: List of scorers, as for `rerank`, without weights.
         sources: The sources of the results, as for `rerank`.
         restarts: Number of random weights from which the search starts again.

@@ -32,7 +32,7 @@ class Utility:
     def matrix(
         self, hypotheses: Sequence[str], references: Sequence[str]
     ) -> np.ndarray:
-        """Returns the utility of each hypothesis beside each reference.
+        """Returns the utility of each hypothesis for each reference.
 
         Args:
             hypotheses: List of strings.
@@ -48,7 +48,7 @@ class Utility:
     def counts(
         self, hypotheses: Sequence[str], references: Sequence[str]
     ) -> np.ndarray:
-        """Returns what adds up to the value of a corpus.
+        """Returns counts whose sums give the value of a corpus.
 
         Args:
             hypotheses: List of strings for one source.
@@ -56,7 +56,7 @@ class Utility:
 
         Returns:
             Array of shape `(hypotheses, counts)`. By default these are the
-            utility beside the best reference, and 1.
+            utility for the best reference, and 1.
         """
         best = self.matrix(hypotheses, references).max(axis=1)
         return np.stack([best, np.ones(len(best))], axis=-1)

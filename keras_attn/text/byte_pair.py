@@ -301,7 +301,7 @@ def _words(strings) -> tf.RaggedTensor:
 
 
 def _apart(here) -> tf.Tensor:
-    """Returns those of some places that do not overlap their successor.
+    """Returns a mask of places, without those that overlap a chosen one.
 
     Of a run, these are the first place, the third and so on.
     """

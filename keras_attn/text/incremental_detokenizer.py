@@ -6,7 +6,7 @@ _REPLACED = "\ufffd".encode()
 
 
 class IncrementalDetokenizer:
-    """Returns what each token adds to a text, and never revises it.
+    """Returns the text that each token adds, and never revises it.
 
     Args:
         text: `Text` of the tokens.
@@ -29,7 +29,7 @@ class IncrementalDetokenizer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token_id: int, token: str, last: bool) -> str:
-        """Returns what a token adds to the text.
+        """Returns the addition of a token to the text.
 
         An incomplete character is held back until its other bytes follow.
 

@@ -157,7 +157,7 @@ class KerasVocabulary(Splitter):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TokenizerRules:
-    """How the `Tokenizer` of Keras 2 prepares text: a `standardize`.
+    """Prepares text as the `Tokenizer` of Keras 2 does: a `standardize`.
 
     Args:
         filters: Characters that become the separator.

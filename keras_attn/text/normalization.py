@@ -48,7 +48,7 @@ class Normalization:
         return tensorflow_text.normalize_utf8(strings, self._form)
 
     def advice(self, token: str) -> str:
-        """Returns what to do about a token that is not normalized, or ""."""
+        """Returns advice for a token that is not normalized, or ""."""
         form = self._form
         if form is None or unicodedata.is_normalized(form, token):
             return ""

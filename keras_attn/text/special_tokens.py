@@ -160,7 +160,7 @@ class SpecialTokens:
         return tuple(x for x in self.without_text if x != self.end)
 
     def of_text(self, size: int) -> list[int]:
-        """Returns the ids below `size` that stand for text, unknown first."""
+        """Returns the ids below `size` that represent text, unknown first."""
         apart = {*self.without_text, self.unknown}
         first = [] if self.unknown < 0 else [self.unknown]
         return [*first, *(x for x in range(size) if x not in apart)]

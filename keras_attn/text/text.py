@@ -412,7 +412,7 @@ class Text:
             **kwargs: `max_length` and `too_long`, as for `Text`.
 
         Raises:
-            ValueError: If this is no such JSON, or lacks these tokens.
+            ValueError: If this is not such JSON, or lacks these tokens.
 
         Example:
             >>> import json

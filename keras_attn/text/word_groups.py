@@ -77,7 +77,7 @@ class WordGroups:
 
 
 def pieces_of(text: Text) -> list[bytes]:
-    """Returns what each token adds to a text that it does not begin.
+    """Returns the bytes that each token adds to a text that it does not begin.
 
     Special tokens add nothing. A token of bytes may be a part of a character.
     """
@@ -92,7 +92,7 @@ def pieces_of(text: Text) -> list[bytes]:
 
 
 def _added(text, usual):
-    """Returns what tokens add after another one."""
+    """Returns the bytes that tokens add after another one."""
     alone = text.strings([[x] for x in usual]).numpy()
     before = next(
         (i for i, x in zip(usual, alone, strict=True) if x.isalpha()), usual[0]

@@ -24,8 +24,8 @@ def average(models: Iterable[keras.Model | str | os.PathLike]) -> keras.Model:
     """Returns a model whose weights are the mean of those of several.
 
     The models are checkpoints of one training, such as the last five, which
-    `LastCheckpoints` keeps. The mean of models that were trained apart is of
-    no use: decode with these as an ensemble, `Translator([first, second],
+    `LastCheckpoints` keeps. The mean of models that were trained separately is
+    useless: decode with these as an ensemble, `Translator([first, second],
     ...)`.
 
     The mean is computed in float64 and rounded once. It takes all variables
@@ -72,7 +72,7 @@ def average(models: Iterable[keras.Model | str | os.PathLike]) -> keras.Model:
         if isinstance(each, keras.Model):
             mean.add(each, name)
             continue
-        model = None  # frees the one before, in whose place this one comes
+        model = None  # frees the last one before the next is read
         gc.collect()  # Keras's models refer to themselves
         model = _read(each)
         mean.add(model, f"{name}, {each}")
@@ -97,7 +97,7 @@ class _Variable(NamedTuple):
         return f"`{self.path}` of shape {self.shape} and dtype {self.dtype}"
 
     def is_like(self, other):
-        """Whether both have one name, shape and dtype.
+        """Whether both have the same name, shape and dtype.
 
         Only the last part of a path counts. The layers of a model that is
         built again are `dense_1` where they were `dense`, and those within a
@@ -148,7 +148,7 @@ class _Mean:
         self._count += 1
 
     def assign(self, model):
-        """Gives a model the means, and what has none from the last model."""
+        """Assigns the means, and from the last model the values without one."""
         variables = [_Variable.of(x) for x in model.variables]
         self._require_like(variables, "a copy of the last model")
         for variable, known, value in zip(

@@ -1,4 +1,4 @@
-"""The base class of functional models with a training of their own."""
+"""The base class of functional models with their own training step."""
 
 import keras
 

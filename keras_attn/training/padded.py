@@ -9,7 +9,7 @@ ADVICE = (
 
 
 def compares(owner) -> str:
-    """Returns what an object compares, the first sentence of errors."""
+    """Returns the first sentence of errors: what an object compares."""
     return (
         f"{type(owner).__name__} compares ids of shape (batch, target) with "
         "logits of shape (batch, target, vocabulary)."

@@ -28,7 +28,7 @@ class _Chances(NamedTuple):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ScheduledSamplingModel(FunctionalModel):
-    """A functional model that reads some tokens of its own in training.
+    """A functional model that reads some of its own tokens in training.
 
     A model that is trained sees the right tokens before each prediction, but
     a model that decodes sees its own, with their errors. In training this

@@ -18,4 +18,4 @@ from keras_attn_serving.wire.results import Token as Token
 from keras_attn_serving.wire.results import Transcript as Transcript
 from keras_attn_serving.wire.results import Word as Word
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

@@ -282,7 +282,7 @@ def _is_silence(found, no_speech):
 
 
 def _whole(words, length):
-    """Returns how many words of a window are kept if more sound follows."""
+    """Returns the number of words of a window to keep if more sound follows."""
     later = [i for i, x in enumerate(words, start=1) if x.end >= length / 2]
     for i in reversed(later):
         before = words[i - 1]
@@ -296,7 +296,7 @@ def _whole(words, length):
 
 
 def _next(words, kept, length):
-    """Returns where the next window begins, in seconds of this one."""
+    """Returns the start of the next window, in seconds of this one."""
     if not kept:
         return length
     end = words[kept - 1].end

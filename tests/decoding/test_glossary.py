@@ -145,6 +145,7 @@ def translator(toys):
     )
 
 
+@pytest.mark.full
 def test_terms_follow_from_sources(translator, toys):
     found = translator([*LINES, "bad"])
     plain = keras_attn.Translator(

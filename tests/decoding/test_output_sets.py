@@ -61,6 +61,7 @@ def texts_of(found):
     return [y.text for y in itertools.chain(*every) if y.finished]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("kind", RULES)
@@ -322,6 +323,7 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(4)
 @pytest.mark.parametrize("split", ["characters", "bytes"])
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -237,6 +237,7 @@ def with_rules(toys, name, rules, make=GreedySearch):
     )
 
 
+@pytest.mark.full
 def test_a_rule_that_mixes_rows_is_refused(toys):
     class Mixing(Rule):
         def apply(self, logits, written, state):

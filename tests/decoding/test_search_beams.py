@@ -52,6 +52,7 @@ def test_words_come_as_often_as_drawn_without_replacement():
         assert abs(seen[pair] / rows - share) < 4 * error
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_row_is_searched_as_if_alone(jit_compile):
     model = random_automaton(3, batch=3, letters=3)

@@ -146,6 +146,7 @@ def test_what_is_not_tokens_is_refused_by_name(returned, received):
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.full
 def test_a_graph_s_tensor_that_is_no_token_is_refused_by_shape_and_dtype():
     class Wrong(keras_attn.Search):
         def choose(self, step, state):
@@ -171,6 +172,7 @@ def test_an_id_that_is_none_is_named_and_not_all_of_them():
         Wrong(max_length=4)(model.given())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_it_finds_what_an_implementation_in_numpy_finds(jit_compile):
     model = random_automaton(5, batch=6, letters=12, layers=12)
@@ -348,6 +350,7 @@ def test_a_search_that_is_named_as_another_is_not_saved(toys, tmp_path):
         toy.save(tmp_path / "new")
 
 
+@pytest.mark.full
 def test_our_searches_are_saved_as_they_ever_were(toys, tmp_path):
     toys["greedy"].save(tmp_path)
     saved = json.loads((tmp_path / "translator.json").read_text())

@@ -104,6 +104,7 @@ def test_a_wide_beam_finds_the_best_output_that_has_the_terms(
         np.testing.assert_allclose(found.score, scores[best], atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("cut", ["last", "by_score"])
 def test_rows_beside_rows_with_terms_are_as_alone(translator, cut):
@@ -131,6 +132,7 @@ def test_rows_with_fewer_beams_are_those_of_a_smaller_search(translator):
         assert_same(row, alone([line], terms=[wanted])[0])
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "terms",
@@ -229,6 +231,7 @@ def test_terms_that_no_output_can_have_are_refused(translator, terms, message):
         made(["abc"], terms=terms)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("search", [GreedySearch(5), Sampling(max_length=5)])
 def test_other_searches_refuse_terms(translator, search):

@@ -103,6 +103,7 @@ def test_no_lines_have_no_translations(toys):
     assert toys["pre"]([]).scores.shape == (0,)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", ["pre", "greedy", "feeding", "stack", "words"])
 def test_scores_are_what_teacher_forcing_gives(name, toys, results):
@@ -336,6 +337,7 @@ def unmasked_model():
     return model
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("large", [False, True])
 def test_a_model_that_padding_confuses_is_warned_of(large, monkeypatch):
     if large:  # rows take turns
@@ -481,6 +483,7 @@ def test_a_translator_is_made_anew_with_another_search(toys, results):
         assert_same(row, other)
 
 
+@pytest.mark.full
 def test_what_is_replaced_is_replaced_alone(toys):
     toy = toys["ensemble"].replace(forbidden=["AA"])
     made = toy.replace(replace_unknown=False, search=toy.search)

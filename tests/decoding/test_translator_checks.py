@@ -59,6 +59,7 @@ def train(model):
 REFUSED = "'culprit' .* one target position at a time"
 
 
+@pytest.mark.full
 def test_the_first_call_after_training_finds_what_it_switched_on(growing):
     model, culprit, translator = growing
     translator(LINES)

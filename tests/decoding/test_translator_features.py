@@ -29,6 +29,7 @@ def test_arrays_are_turned_into_texts(results):
         assert len(set(result.text)) > 1
 
 
+@pytest.mark.full
 def test_an_alignment_has_a_column_for_each_real_position(results):
     for row, length in zip(results["spectra"], REAL, strict=True):
         for one in (row, *row.alternatives):
@@ -63,6 +64,7 @@ def test_several_arrays_go_by_name_too(toys, results):
         assert_same(row, expected)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", ["spectra", "images"])
 def test_scores_of_features_are_what_teacher_forcing_gives(name, toys, results):

@@ -123,6 +123,7 @@ def test_scores_tell_empty_sources_and_not_empty_targets(cutting):
     assert again.empty == [True, False]
 
 
+@pytest.mark.full
 def test_a_stream_of_an_empty_source_says_so(cutting):
     with pytest.warns(UserWarning, match="The source is empty, so the model"):
         next(cutting["NFC"].stream(""))

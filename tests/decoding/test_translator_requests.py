@@ -64,6 +64,7 @@ def test_prefixes_that_cannot_be_are_refused(prefixes, message, toys):
         toys["greedy"](["a", "b"], prefixes=prefixes)
 
 
+@pytest.mark.full
 def test_a_seed_repeats_and_no_seed_does_not(toys):
     toy = toys["sampling"]
     one, two = toy(LINES, seed=7), toy(LINES, seed=7)

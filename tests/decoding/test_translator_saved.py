@@ -351,6 +351,7 @@ class Demanding(Forgetful):
         super().__init__(units, strength, **kwargs)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("kind", [Forgetful, Demanding])
 def test_a_layer_that_forgets_its_arguments_is_refused_when_saving(
@@ -421,6 +422,7 @@ def test_the_directory_of_an_export_is_called_one(which, toys, tmp_path):
 OUTSIDE = ["../model.keras", "..", "a/model.keras", "", None, "model.keras/"]
 
 
+@pytest.mark.full
 def test_a_saved_translator_reads_no_model_of_another_directory(toys, tmp_path):
     toys["ensemble"].save(tmp_path / "saved")
     path = tmp_path / "saved" / "translator.json"

@@ -176,6 +176,7 @@ def test_unknown_words_come_from_the_attended_text(attends):
     assert some
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(6)
 @pytest.mark.parametrize(
     "sources, message",

@@ -21,6 +21,7 @@ def variant(toy, search=None, **options):
     )
 
 
+@pytest.mark.full
 def test_greedy_streams_what_it_returns(toys):
     toy = toys["greedy"]
     for line, expected in zip(LINES, toy(LINES), strict=True):

@@ -244,6 +244,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="with `jit_compile=True`"):
             toys["pre"].warm_up()
 
+    @pytest.mark.full
     def test_sizes_that_no_request_may_have(self, toys, tmp_path):
         with pytest.raises(ValueError, match="more rows than a request"):
             toys["pre"].export(tmp_path, jit_compile=SIZES, max_rows=1)
@@ -252,6 +253,7 @@ class TestRefusals:
             toys["pre"].export(tmp_path, jit_compile=many)
 
 
+@pytest.mark.full
 def test_sizes_are_saved(sized, tmp_path):
     made = sized("pre")
     made.save(tmp_path)

@@ -58,6 +58,7 @@ def by_hand(y, logits):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("softmax", ["activation", "layer", "nested"])
 def test_a_softmax_before_a_loss_from_logits_is_named(softmax):
     for loss in (keras_attn.SequenceCrossentropy(), sparse(True)):

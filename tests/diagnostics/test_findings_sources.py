@@ -84,6 +84,7 @@ READ = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", READ)
 def test_numbers_that_are_no_ids_are_not_called_ignored(name):

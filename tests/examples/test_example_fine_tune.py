@@ -5,7 +5,7 @@ from support.programs import PROGRAM
 from support.programs import run
 
 FINE_TUNE = PROGRAM.with_name("fine_tune.py")
-TOY = "--epochs", "1", "--sentences", "1000"
+TOY = "--epochs", "1", "--sentences", "400"
 SMALL = "--size", "400", "--units", "16", "--depth", "1"
 
 

@@ -149,6 +149,7 @@ def test_the_number_of_an_epoch_decides_its_order(batches):
     assert epoch() == unshuffled
 
 
+@pytest.mark.full
 def test_the_batches_are_those_of_pairs(pronounce, folder):
     cmudict, prepared = pronounce.common.cmudict, pronounce.common.prepared
     words, spoken = cmudict.as_lines(pronounce.read_data(None, 150).train)
@@ -169,6 +170,7 @@ def test_the_batches_are_those_of_pairs(pronounce, folder):
     assert [x.tokens for x in data.texts()] == [x.tokens for x in texts]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("per", ["token", "row"])
 def test_rows_that_fill_a_batch_do_not_count(per, batches):
@@ -244,6 +246,7 @@ def test_what_is_missing_is_said(pronounce, folder, monkeypatch, tmp_path):
         pronounce.main(["prepare", *TOY, *here])
 
 
+@pytest.mark.full
 def test_the_programs_start_without_tensorflow():
     said = run_elsewhere(PROGRAM, "train", "--help")
     assert "--prepared DIR" in said

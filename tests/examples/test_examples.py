@@ -101,6 +101,48 @@ def test_export_serve_and_query(trained):
     assert "pneumonia" in printed
 
 
+def test_samples_are_printed_early_in_the_first_epoch_alone(
+    pronounce, toys, capfd
+):
+    samples = pronounce.common.samples.Samples(toys["greedy"], ["abc", "b"])
+    printed = []
+    for epoch in range(2):
+        samples.on_epoch_begin(epoch)
+        for batch in range(300):
+            samples.on_train_batch_end(batch)
+        printed.append(capfd.readouterr().out.splitlines())
+    texts = toys["greedy"](["abc", "b"]).text
+    said = f"abc: {texts[0] or '(nothing)'}; b: {texts[1] or '(nothing)'}"
+    assert printed[0] == [
+        "",
+        f"After 150 batches: {said}",
+        "",
+        f"After 300 batches: {said}",
+    ]
+    assert printed[1] == []
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_who_interrupts_is_told_how_to_go_on(
+    pronounce, kept, capfd, monkeypatch, tmp_path
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pronounce, "train_here", interrupted)
+    if kept:
+        (tmp_path / "translator").mkdir()
+        (tmp_path / "translator" / "translator.json").write_text("{}")
+    assert pronounce.main(["demo", "--output", str(tmp_path)]) == 130
+    printed = capfd.readouterr()
+    assert "Interrupted." in printed.err
+    commands = re.findall(r"^  \S+ \S+ (.*)$", printed.out, re.MULTILINE)
+    if kept:
+        assert commands == ["export", "serve", "query YOUR WORDS"]
+    else:
+        assert commands == ["demo --preset small", "demo --epochs 1"]
+
+
 @pytest.mark.full
 def test_plot(trained):
     output, _ = trained

@@ -395,6 +395,7 @@ def test_a_version_that_servers_would_overlook_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_an_export_that_fails_leaves_nothing_behind(
     toys, tmp_path, monkeypatch
 ):

@@ -154,6 +154,7 @@ def test_more_rows_than_an_export_allows_are_refused(signature, answers):
     assert "export with a larger `max_rows`" in message
 
 
+@pytest.mark.full
 def test_a_client_sends_such_a_request_in_parts(answers):
     code, message = answers["texts", "nbest", ROWS + 1]
     error = keras_attn_serving.ServingError(
@@ -362,6 +363,7 @@ def test_a_largest_size_that_fits_no_input_is_refused(given, words):
         lengths.longest_of(SPECS, given)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "options, words",
@@ -379,6 +381,7 @@ def test_a_wrong_limit_is_refused(options, words, toys, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("verbose", [1, "auto", 0])
 def test_an_export_says_what_it_does(verbose, toys, tmp_path, capsys):
@@ -411,6 +414,7 @@ def test_an_export_names_no_place_that_it_leaves(toys, tmp_path, caplog):
             logger.removeHandler(caplog.handler)
 
 
+@pytest.mark.full
 def test_a_terminal_is_told_without_being_asked(toys, tmp_path, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -181,6 +181,7 @@ def inputs_and_outputs(export):
     return names, signatures
 
 
+@pytest.mark.full
 def test_inputs_and_outputs_are_as_documented(toys, exports):
     found, _ = inputs_and_outputs(exports["greedy"])
     report = {"truncated", "unknown", "empty", "error"}

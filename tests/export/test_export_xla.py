@@ -38,6 +38,7 @@ def warmed(toys, loader, tmp_path_factory):
     return path, compiled
 
 
+@pytest.mark.full
 def test_the_warm_up_compiles_each_size_once(warmed):
     _, compiled = warmed
     counted = collections.Counter(compiled)  # one search, for all signatures
@@ -70,6 +71,7 @@ def requests(toy):
         yield lines, ("ids", {"ids": ids, "lengths": lengths})
 
 
+@pytest.mark.full
 def test_no_request_compiles_and_all_are_answered_as_without_xla(
     toys, loader, warmed, tmp_path
 ):
@@ -134,6 +136,7 @@ def test_other_searches_compile_in_their_warm_up_alone(
     assert all(isinstance(x, dict) for x in found)
 
 
+@pytest.mark.full
 def test_a_translator_s_own_sizes_are_those_of_true(toys, tmp_path):
     toy = toys["greedy"]
     made = keras_attn.Translator(

@@ -61,6 +61,7 @@ CAUSAL = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_causal_convolution_is_decoded(name):

@@ -67,6 +67,7 @@ def looped(cut, jit_compile, hoist=False):
     )
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_loop_in_the_graph_computes_what_the_whole_does(jit_compile):

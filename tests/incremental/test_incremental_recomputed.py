@@ -41,6 +41,7 @@ def build(layer):
 BOTH = np.stack([TARGET, np.roll(TARGET, 1, axis=0)[:, ::-1]], axis=1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("whole", [False, True], ids=["a layer", "whole"])
 def test_steps_equal_the_whole_model(whole):
     layer = Summing()
@@ -86,6 +87,7 @@ def test_beams_take_the_past_of_their_parents():
     np.testing.assert_allclose(found[:, ::-1], expected[:, :, 1], atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_layer_that_looks_ahead_is_refused():
     model = build(Backwards(name="culprit"))
     with pytest.raises(ValueError, match="'culprit' .* looks at later tokens"):

@@ -300,6 +300,7 @@ def test_a_layer_that_remembers_other_batches_is_refused():
         Incremental(model)
 
 
+@pytest.mark.full
 def test_the_check_looks_into_models_within_the_model():
     def build(x, memory):
         given = keras.Input((None, 6))

@@ -430,6 +430,7 @@ def made(request):
     return translator(SEARCHES[request.param]())
 
 
+@pytest.mark.full
 def test_a_search_finds_what_the_whole_model_scores_so(made):
     lines = ["abc", "dead", "b"]
     result = made(lines)

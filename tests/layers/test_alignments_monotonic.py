@@ -82,6 +82,7 @@ def expectation(stop, allowed):
     return expected
 
 
+@pytest.mark.full
 @each_soft
 @given(data=st.data())
 def test_the_weights_are_the_expectation_over_all_walks(mode, data):
@@ -195,6 +196,7 @@ def test_both_follow_the_recurrence_over_400_steps_of_400(scale):
         np.testing.assert_allclose(found[0], exact, atol=digits)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @given(
     scores=hnp.arrays(

@@ -404,6 +404,7 @@ def dropping(cell, wiring, **options):
     return decoder
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @needs_tensorflow("`tf.function`")
 @mechanisms.crossing(

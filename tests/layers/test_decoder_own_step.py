@@ -136,6 +136,7 @@ def test_several_memories_and_none_are_unrolled_by_it_too():
     )
 
 
+@pytest.mark.full
 def test_a_model_with_it_is_trained_and_decoded():
     source = keras.Input((None,), dtype="int32")
     target = keras.Input((None,), dtype="int32")

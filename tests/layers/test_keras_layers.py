@@ -74,6 +74,7 @@ def test_decoders_are_layers_as_keras_wants_them(wiring, emit, cell):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "make",
     [

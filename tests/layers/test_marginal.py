@@ -156,6 +156,7 @@ def test_a_token_tells_only_later_steps(kind):
     assert (changes == 0) == (kind == "order 0")
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @each_kind
 def test_steps_compute_what_the_whole_target_does(kind):

@@ -45,6 +45,7 @@ def gradients_of(made):
     return gradients
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @each_kind
 def test_gradients_are_those_of_differences(kind):

@@ -275,6 +275,7 @@ def assert_trained_alike(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @in_turn(mechanism=[m for m in MECHANISMS if m.learns], wiring=WIRINGS)
 def test_training_changes_every_weight(mechanism, wiring):

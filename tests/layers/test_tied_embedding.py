@@ -56,6 +56,7 @@ def test_it_computes_what_keras_computes(name, shape):
     np.testing.assert_allclose(one, two, atol=2e-2 if half else 1e-5)
 
 
+@pytest.mark.full
 def test_it_is_quantized_as_keras_quantizes():
     ours, theirs = pair({})
     vectors = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")

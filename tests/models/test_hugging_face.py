@@ -139,6 +139,7 @@ def test_a_source_may_spell_special_tokens(family, said):
         ], line
 
 
+@pytest.mark.full
 @each_family
 def test_special_tokens_in_a_source_are_plain_text(family, said, translators):
     text = translators[family].source_text

@@ -527,6 +527,7 @@ def test_a_given_length_replaces_the_other_name_of_it(folder):
         assert (found.max_length, found.min_length) == (most, fewest)
 
 
+@pytest.mark.full
 def test_sources_end_as_the_tokenizer_ends_them(folder):
     change(folder, "generation_config.json", eos_token_id=9)
     found = Translator.from_hugging_face(folder, ids=True)

@@ -29,12 +29,14 @@ def translator():
     return timed("english", 1)
 
 
+@pytest.mark.full
 @each_model
 @pytest.mark.parametrize("latest", some(LATEST, [1]))
 def test_searches_write_what_theirs_write(name, latest, sound):
     require_same_times(name, latest, Said(name), sound)
 
 
+@pytest.mark.full
 def test_texts_have_their_timestamps(translator, sound):
     first, second, third, *_, last = translator(sound)
     assert first.text.startswith("<|0.00|>H")
@@ -145,6 +147,7 @@ def test_exported_saved_and_streamed(translator, tmp_path, sound):
     assert compiled(sound).text == expected.text
 
 
+@pytest.mark.full
 def test_scores_read_timestamps(translator, sound):
     found = translator(sound)
     ended = [i for i, x in enumerate(found) if x.finished]

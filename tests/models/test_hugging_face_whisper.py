@@ -173,6 +173,7 @@ def test_onnx_has_no_counterpart_of_the_features(translators, tmp_path):
         translators["english"].export(tmp_path, format="onnx")
 
 
+@pytest.mark.full
 def test_a_longer_sound_is_cut_and_reported(translators):
     (short, *_), long = sounds(), sounds(seconds=[3.0])[0]
     found = translators["english"](batch([long, short]))

@@ -97,6 +97,7 @@ def expected_words(translator, i):
     return found, float(arrays[f"no_speech_{i}"])
 
 
+@pytest.mark.full
 def test_words_and_times_of_the_reference(translator, found):
     for i, row in enumerate(found):
         words, no_speech = expected_words(translator, i)
@@ -231,6 +232,7 @@ def test_refusals(translator, sound):
         keras_attn.WordTimes([("a", 0)], samples=0)
 
 
+@pytest.mark.full
 def test_models_of_text_have_no_times():
     text = keras_attn.Text.from_lines(["ab"], split="characters")
     source = keras.Input((None,), dtype="int32")
@@ -354,6 +356,7 @@ def test_the_language_is_found_on_a_server(tmp_path, sound):
     assert errors == [True, False] * 2 + [True]
 
 
+@pytest.mark.full
 def test_refused_prompts(translator):
     model, text = translator.model, translator.target_text
     with pytest.raises(ValueError, match="`languages` of a"):
@@ -401,6 +404,7 @@ def test_a_prefix_may_tell_a_part_of_the_prompt(sound):
     assert found.text[3].startswith("a")
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "prefix", ["<|de|>", "<|FR|>a", "a<|startoftranscript|>", "<|endoftext|>"]
@@ -448,6 +452,7 @@ def test_word_times_take_heads_and_ids(arguments):
         keras_attn.WordTimes(**{"heads": [("a", 0)]} | arguments)
 
 
+@pytest.mark.full
 def test_word_times_have_ids_of_the_text(translator):
     times = keras_attn.WordTimes(translator.word_times.heads, no_speech=9999)
     with pytest.raises(ValueError, match="ids of the target text"):

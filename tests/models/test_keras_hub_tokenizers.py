@@ -45,6 +45,7 @@ def byte_pair():
     return tokenizer, keras_attn.BytePair(*files, special=SPECIAL)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("make", [sentence_piece, word_piece, byte_pair])
 def test_ids_and_text_are_those_of_keras_hub(make):

@@ -137,6 +137,7 @@ def text():
     return Text("abcde", split="characters")
 
 
+@pytest.mark.full
 def test_an_alignment_that_gives_weight_to_padding_is_blamed():
     def layer(hidden, memory):
         attention = keras_attn.Attention(keras_attn.GeneralScore(), Careless())

@@ -7,6 +7,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from keras_attn_serving import OnnxModel
 from support.lazily import ask
 
 import keras_attn
@@ -38,7 +39,11 @@ def test_a_stored_model_computes_what_it_did(stored, expected):
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "path",
-    sorted(x.parent for x in FIXTURES.glob("[0-9]*/*/translator.json")),
+    sorted(
+        x.parent
+        for folders in ("[0-9]*", "of_others-*")
+        for x in FIXTURES.glob(f"{folders}/*/translator.json")
+    ),
     ids=lambda path: "-".join(path.parts[-2:]),
 )
 def test_a_stored_translator_says_what_it_did(path):
@@ -74,6 +79,19 @@ def test_a_stored_export_is_served_as_it_was(stored, expected, tmp_path):
         np.testing.assert_allclose(
             answer["scores"], expected["scores"], atol=1e-4
         )
+
+
+@pytest.mark.parametrize(
+    "path", sorted(FIXTURES.glob("[0-9]*/onnx.zip")), ids=lambda x: x.parts[-2]
+)
+def test_a_stored_onnx_export_answers_as_the_translator_did(path, tmp_path):
+    shutil.unpack_archive(path, tmp_path)
+    expected = json.loads((path.parent / "expected.json").read_text("utf-8"))
+    answer = OnnxModel(tmp_path / "1").predict(expected["lines"], "nbest")
+    assert answer["texts"] == expected["translator"]["texts"]
+    np.testing.assert_allclose(
+        answer["scores"], expected["translator"]["scores"], atol=1e-4
+    )
 
 
 def test_the_fixtures_are_small(stored):

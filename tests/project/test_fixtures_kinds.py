@@ -45,6 +45,7 @@ def inputs_of(model):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", EXPECTED["models"])
 def test_a_model_computes_what_it_did(name):

@@ -145,6 +145,7 @@ def test_targets_longer_than_the_input():
     )
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("longer", [2, -1])
 def test_targets_of_another_length_in_fit_where_no_length_is_known(longer):
@@ -181,6 +182,7 @@ def test_tensors_of_tensorflow_where_arrays_do(toys):
     assert "".join(streamed) == texts[0]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", ["spectra", "images"])

@@ -238,6 +238,7 @@ def test_the_tour_can_be_pasted_at_pythons_prompt():
     assert lines == []
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("snippet", **named_snippets(WITH_NAMES))
 def test_a_snippet_goes_on_with_the_tour(
@@ -345,6 +346,15 @@ def test_every_page_can_be_reached_from_the_readme():
 
 def test_the_readme_is_a_page_that_one_reads():
     assert len(text_of(README).splitlines()) <= 250
+
+
+def test_the_roads_from_elsewhere_are_short():
+    roads = [x for x in PAGES if x.name.startswith("from_")]
+    assert len(roads) == 3
+    for page in roads:
+        text = text_of(page)
+        assert len(text.splitlines()) <= 150, page
+        assert "## The steps" in text and "## What is missing" in text, page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

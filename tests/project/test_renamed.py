@@ -70,6 +70,7 @@ def test_a_program_of_before_is_told_the_new_name(program, new):
     assert not hasattr(keras_attn, program.split()[-1])
 
 
+@pytest.mark.full
 def test_every_layer_comes_with_a_star_where_tensorflow_is_missing():
     program = (
         "import sys, keras_attn\n"
@@ -120,6 +121,7 @@ def test_an_old_attribute_says_the_new_one(name):
     assert hasattr(copy.deepcopy(owner), new)
 
 
+@pytest.mark.full
 def test_an_old_option_of_a_request_says_the_new_one(toys):
     with pytest.raises(ValueError, match="`width` is called `num_beams`"):
         toys["pre"](["a"], options={"width": 1})

@@ -51,6 +51,7 @@ def test_a_splitter_shows_its_name(splitter):
     assert f"split=<{type(splitter).__name__}>" in text
 
 
+@pytest.mark.full
 def test_a_translator_shows_models_texts_search_and_options():
     translator = toys.words()
     lines = repr(translator).splitlines()

@@ -214,6 +214,7 @@ def test_a_drawing_search_without_a_number_of_draws_is_refused():
         sampling_of(One(max_length=4), 3)
 
 
+@pytest.mark.full
 def test_a_model_is_sampled_and_a_seed_repeats_it_in_any_batch(beam):
     risk = MinimumRisk(beam, samples=5, num_hypotheses=None)
     assert risk.samples.search == Sampling(num_hypotheses=5, max_length=12)

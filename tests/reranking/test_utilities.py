@@ -56,6 +56,7 @@ def test_all_pairs_are_what_sacrebleu_says_of_each_sentence(name):
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SENTENCES)
 @given(texts, texts)
 def test_so_they_are_of_any_texts(name, hypotheses, references):

@@ -406,6 +406,7 @@ with Server(sys.argv[1], "toy", port=0) as server:
 """
 
 
+@pytest.mark.full
 def test_the_server_runs_where_keras_cannot_be_imported(toy_path):
     result = subprocess.run(
         [sys.executable, "-c", WITHOUT_KERAS, str(toy_path.parent)],

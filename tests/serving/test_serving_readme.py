@@ -8,15 +8,18 @@ from support.serving import toy_model
 
 README = pathlib.Path(__file__).parents[2] / "serving" / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-# That of ONNX runs in `tests/export/test_onnx_model.py`.
-ONNX = next(i for i, x in enumerate(BLOCKS) if "OnnxModel" in x)
+# These run in `tests/export/test_onnx_model.py` and `test_triton.py`.
+ELSEWHERE = {
+    next(i for i, x in enumerate(BLOCKS) if name in x)
+    for name in ("OnnxModel", "tritonclient")
+}
 
 
-def test_the_readme_shows_client_stub_onnx_and_server():
-    assert len(BLOCKS) == 4
+def test_the_readme_shows_client_stub_onnx_server_and_triton():
+    assert len(BLOCKS) == 5
 
 
-@pytest.mark.parametrize("number", sorted({*range(4)} - {ONNX}))
+@pytest.mark.parametrize("number", sorted({*range(5)} - ELSEWHERE))
 def test_the_readmes_python_runs(ours, toy_path, number):
     block = BLOCKS[number]
     for shown, here in {

@@ -154,6 +154,7 @@ def sequences(content, lines):
 WORDS = ["so", "it", "is", "he", "said", "été", "was", "not", "foo's", "foo"]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "content",

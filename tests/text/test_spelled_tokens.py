@@ -33,6 +33,7 @@ def test_other_tokens_are_split_like_any_text():
     assert found == [2] * 7 + [1]
 
 
+@pytest.mark.full
 def test_a_search_may_write_what_a_text_may_spell():
     assert IDS["<mask>"] not in text(IDS["<mask>"]).special.never_written
 

@@ -52,6 +52,7 @@ def test_what_is_read_can_be_written(texts, name):
     assert all(row[-1] == END for row in rows)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_and_an_empty_batch(texts, name):
@@ -145,6 +146,7 @@ def test_a_prefix_begins_a_text_of_any_part(translators):
         translators["listed"](["hello"], prefixes=["nowhere"])
 
 
+@pytest.mark.full
 def test_unknown_is_replaced_where_parts_split_and_join(texts):
     listed, own = texts["listed"], texts["bytes"]
     made = translator(

@@ -78,6 +78,7 @@ def test_without_bytes_a_strange_character_is_unknown():
     assert UNKNOWN not in Text.train(LINES, size=330).ids(["日"]).numpy()
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @given(strategies.text(max_size=40))
 @pytest.mark.parametrize("name", ["unigram", "bpe", "bytes"])
@@ -172,6 +173,7 @@ def test_draws_spell_the_same_in_several_ways(trained):
         assert trained.strings([row]).numpy()[0].decode() == LINES[0]
 
 
+@pytest.mark.full
 def test_pairs_draw_anew_in_each_epoch(trained):
     drawing = trained.sampled(alpha=0.3)
     data = keras_attn.pairs(

@@ -43,6 +43,7 @@ def test_marks_count_for_no_time():
     assert grouped(text, '" c') == [('"', 0, 1), ("c", 2, 3)]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "line, words",
@@ -59,6 +60,7 @@ def test_bytes(line, words):
     assert [x for x, _, _ in grouped(byte_pairs(), line)] == words
 
 
+@pytest.mark.full
 def test_a_whole_character_without_spaces_begins_a_word():
     text = byte_pairs("ä ½", "ä½ ł")
     assert pieces_of(text)[-1].decode() == "你"

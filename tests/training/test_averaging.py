@@ -155,6 +155,7 @@ def test_each_weight_is_the_mean_and_the_models_stay_as_they_were(make):
 
 
 # Keras's files lose the weights of layers that nested models share.
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "make",

@@ -123,6 +123,7 @@ def test_float64_becomes_float32():
     assert data.element_spec[0][0].dtype == tf.float32
 
 
+@pytest.mark.full
 def test_check_and_fit_take_them():
     source = keras.Input((None, 3))
     target = keras.Input((None,), dtype="int32")

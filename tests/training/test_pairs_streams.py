@@ -18,6 +18,7 @@ def order_of(data):
     return [target.numpy().tolist() for _, target in data]
 
 
+@pytest.mark.full
 def test_files_are_read_as_lists_are(tmp_path):
     sources, targets = lines(60), lines(60, seed=1)
     for name, some in (("a", sources), ("b", targets)):
@@ -74,6 +75,7 @@ def test_several_streams_and_subwords_that_are_drawn():
     assert order_of(data) != order_of(data)  # drawn anew
 
 
+@pytest.mark.full
 def test_a_stream_that_ends_before_another_is_an_error(monkeypatch):
     streams = stream(["a"] * 5), stream(["a"] * 4)
     with pytest.raises(ValueError, match="^The streams .* ended before anoth"):

@@ -245,6 +245,7 @@ def test_it_draws_without_dropout_and_trains_with_it():
     assert abs(one - other).max() > 1e-3
 
 
+@pytest.mark.full
 def test_it_is_saved_and_goes_on(tmp_path):
     plain = graph()
     decay = keras_attn.InverseSigmoidDecay(2.0)

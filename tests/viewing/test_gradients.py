@@ -44,6 +44,7 @@ def slopes(translator, result):
     return found
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("name", ["pre", "ensemble", "feeding", "transformer"])
 def test_saliency_is_the_slope_that_brute_force_measures(toys, name):

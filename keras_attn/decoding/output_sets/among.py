@@ -16,7 +16,7 @@ _AT_ONCE = 10_000  # texts that are split in one call
 class Among(OutputSet):
     """Each output is one of given texts, such as names or labels.
 
-    The search keeps to a trie of their tokens (De Cao et al., 2021, section
+    The search follows a trie of their tokens (De Cao et al., 2021, section
     3.2). Each text is split as the targets of training are. A hypothesis whose
     prefix begins none of the texts is cut.
 
@@ -27,10 +27,10 @@ class Among(OutputSet):
         - [De Cao et al., 2021](https://arxiv.org/abs/2010.00904)
 
     Raises:
-        ValueError: If there is none, or one is no string. A `Translator`
-            refuses texts with unknown tokens, of more tokens than the
-            search's `max_length`, or that it would write in another way, such
-            as in lower case.
+        ValueError: If there is none, or one is not a string. A `Translator`
+            refuses texts with unknown tokens, of more tokens than the search's
+            `max_length`, or that it would write in another way, such as in
+            lower case.
 
     Example:
         >>> rule = keras_attn.Among(["yes", "no", "I do not know"])

@@ -9,14 +9,14 @@ from keras_attn.decoding.hypotheses import NEVER
 class Automaton:
     """States, and edges between them, each by a token.
 
-    State 0 is the first one. A hypothesis whose token has no edge is in a
-    state without edges ever after. The tables are variables, not constants of
-    a graph, since they may have millions of edges.
+    State 0 is the first one. A hypothesis whose token has no edge moves to a
+    state without edges and stays there. The tables are variables, not constants
+    of a graph, since they may have millions of edges.
 
     Args:
-        sources, tokens, targets: Of each edge its state, its token and the
-            state that follows, integers `(edges,)`. The number of states
-            stands for a state without edges.
+        sources, tokens, targets: For each edge the state that it leaves, its
+            token and the state that it enters, integers `(edges,)`. The number
+            of states stands for a state without edges.
         states: Number of states.
 
     Attributes:
@@ -42,13 +42,13 @@ class Automaton:
         return tf.zeros([batch, beams], tf.int32)
 
     def allowed(self, logits, state, fixed_shapes=False) -> tf.Tensor:
-        """Returns logits of which only tokens that may follow are possible.
+        """Returns logits in which only tokens that may follow are possible.
 
         Args:
             logits: float32 `(batch, N, vocabulary)`.
             state: States `(batch, N)`.
-            fixed_shapes: Whether XLA compiles this, so that each state counts
-                as many edges as that with the most.
+            fixed_shapes: Whether XLA compiles this. Then each state is padded
+                to the largest number of edges.
         """
         first, count = self._edges_of(state)
         most = self._most if fixed_shapes else tf.reduce_max(count)
@@ -58,7 +58,7 @@ class Automaton:
         batch, beams, size = tf.unstack(tf.shape(logits))
         total = batch * beams * size
         row = tf.reshape(tf.range(batch * beams) * size, [batch, beams, 1])
-        # What is past a state's edges goes to a place of its own.
+        # Padding past a state's edges is written to an extra place.
         place = tf.where(number < count[..., None], row + token, total)
         place = tf.reshape(place, [-1, 1])
         marks = tf.ones(tf.shape(place)[:1], logits.dtype)
@@ -90,7 +90,7 @@ class Automaton:
 
 
 def steps_to_end(sources, targets, states: int) -> np.ndarray:
-    """Returns the fewest tokens from each state to the end, -1 for no way.
+    """Returns the fewest tokens from each state to the end, -1 if unreachable.
 
     Args:
         sources, targets: As of an `Automaton`; the end has the number

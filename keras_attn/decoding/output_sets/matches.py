@@ -16,9 +16,9 @@ class Matches(OutputSet):
     r"""Each output as a whole matches a regular expression.
 
     The expression becomes an automaton over the tokens of the target text
-    (Willard and Louf, 2023), by the package outlines-core, which is of the
-    extra `constraints`. An export needs it no more. The dialect is that of
-    Rust's `regex`, without looking ahead or back. An unknown token and the
+    (Willard and Louf, 2023), by the package outlines-core, which belongs to the
+    extra `constraints`. An export no longer needs it. The dialect is that of
+    Rust's `regex`, without lookahead or lookbehind. An unknown token and the
     character U+0000 are never written. An output that reaches `max_length`
     before it matches is cut. The table grows with the pattern:
     `(a|b)*a(a|b){18}` has a million states.
@@ -30,8 +30,8 @@ class Matches(OutputSet):
         - [Willard and Louf, 2023](https://arxiv.org/abs/2307.09702)
 
     Raises:
-        ValueError: If the pattern is no string. A `Translator` refuses one
-            that is no regular expression, or that no output of at most
+        ValueError: If the pattern is not a string. A `Translator` refuses one
+            that is not a regular expression, or that no output of at most
             `max_length` tokens matches.
 
     Example:
@@ -89,10 +89,10 @@ class Matches(OutputSet):
 class _Pieces:
     """The bytes that tokens add to a text, within it and where it begins.
 
-    To outlines-core each token is two: by its id within a text, and by a
-    second one, larger by the size of the vocabulary, at the beginning. All
-    bytes are tokens too, of larger ids, so that it sees no pattern as one that
-    has no tokens; `edges` leaves them out.
+    For outlines-core each token has two ids: its own within a text, and one
+    larger by the size of the vocabulary at the beginning. All bytes are tokens
+    too, of larger ids, so that it sees no pattern as one that has no tokens;
+    `edges` leaves them out.
 
     Attributes:
         by_piece: Ids by pieces.
@@ -123,7 +123,7 @@ class _Pieces:
 
     @property
     def unused(self) -> int:
-        """An id that is no token's."""
+        """An id that no token has."""
         return self.end + 256
 
     def edges(self, edges, begins) -> list[tuple[int, int]]:
@@ -152,9 +152,9 @@ def _is_text(piece):
 def _index(pattern, pieces):
     """Returns transitions of outlines-core, its first and last states.
 
-    A byte 0 ends a text. Without an end of its own, outlines-core 0.2.14 does
-    not find what goes on after a text that matches already: after "a" it finds
-    no "b" for `a(bc)?`.
+    A byte 0 ends a text. Without this end, outlines-core 0.2.14 does not
+    continue a text that already matches: for `a(bc)?` it finds no "b" after
+    "a".
     """
     try:
         from outlines_core import Index

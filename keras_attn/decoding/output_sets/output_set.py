@@ -11,8 +11,8 @@ from keras_attn.text.text import Text
 class OutputSet(Rule):
     """Each output is one of a set of texts.
 
-    A subclass says which, by an `Automaton` over the tokens of the target
-    text. It is made when a `Translator` is.
+    A subclass defines the set, by an `Automaton` over the tokens of the target
+    text. The automaton is made when the `Translator` is made.
     """
 
     _automaton: Automaton | None = None
@@ -41,7 +41,7 @@ class OutputSet(Rule):
         return other
 
     def __getstate__(self):
-        """Leaves out the table, which pickle cannot write."""
+        """Returns the state without the table, which pickle cannot write."""
         own = {"_automaton", "_bound"}
         return {x: y for x, y in vars(self).items() if x not in own}
 
@@ -58,7 +58,7 @@ class OutputSet(Rule):
         if self._automaton is None:
             raise ValueError(
                 f"`{type(self).__name__}` needs the tokens of a text, which a "
-                "`Translator` tells it. Received: a search alone. Pass the "
+                "`Translator` provides. Received: a search alone. Pass the "
                 "search to a `Translator`, or `rule.bound(text, max_length)`."
             )
         return self._automaton

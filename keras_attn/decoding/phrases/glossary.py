@@ -14,7 +14,7 @@ _LONGEST = 50  # words of a phrase
 # White space of Unicode, and characters that are not seen
 _SPACE, _UNSEEN = r"[\s\x{85}\pZ]+", r"[\x{AD}\x{200B}\x{FEFF}]"
 _BETWEEN = "\x1f"  # words of a key
-# Characters that are words of their own: marks, and those of scripts without
+# Each of these characters is a word: marks, and those of scripts without
 # spaces.
 _ALONE = (
     "([^\\pL\\pM\\pN\\s]|["
@@ -26,21 +26,21 @@ _ALONE = (
 class Glossary:
     """Pairs of a phrase of the source and the term that translates it.
 
-    Where a source has the phrase, as whole words, its translation must have
-    the term. Of phrases that overlap the first counts, and of those that begin
-    with the same word the longest. A phrase that occurs twice asks for its
-    term once. Marks, an apostrophe and a hyphen among them, are words of their
-    own, so "board" is found in "board-room". So are the characters of scripts
+    Where a source has the phrase, as whole words, its translation must have the
+    term. The first of overlapping phrases counts, and the longest of those that
+    begin at the same word. A phrase that occurs twice requires its term once.
+    Each punctuation mark or symbol is a word, apostrophes and hyphens included,
+    so "board" is found in "board-room". So is each character of a script
     without spaces.
 
     Args:
         entries: Terms by phrases.
-        ignore_case: Whether the source may write a phrase with other capital
-            letters. Terms are always written as given.
+        ignore_case: Whether to ignore the case of letters in sources. Terms are
+            always written as given.
 
     Raises:
-        ValueError: If there is no entry, if a phrase has no word, more than
-            50 or stands there twice, or if a term is empty or has a line
+        ValueError: If there is no entry, if a phrase has no word, has more than
+            50 words or is given twice, or if a term is empty or has a line
             break. A `Translator` refuses terms with unknown tokens.
 
     Example:
@@ -175,7 +175,7 @@ def _refuse(pair, needed):
 
 
 def _first_of_overlapping(lengths) -> tf.Tensor:
-    """Returns where phrases begin that overlap none before.
+    """Returns where phrases begin that overlap no earlier one.
 
     Args:
         lengths: Number of words of the phrase at each place, 0 for none,

@@ -1,4 +1,4 @@
-"""`PhraseMatcher`: which phrases a hypothesis has, token by token."""
+"""`PhraseMatcher`: finds the phrases of a hypothesis, token by token."""
 
 from typing import Any
 from typing import NamedTuple
@@ -47,13 +47,13 @@ class PhraseMatcher:
         self._is_last = self._places == self._lengths[..., None] - 1
 
     def take_rows(self, rows, count) -> "PhraseMatcher":
-        """Returns that of some of `count` rows, by their indices."""
+        """Returns the matcher of some of `count` rows, by their indices."""
         return PhraseMatcher(rows_of(self.ids, rows, count), self.first)
 
     def renumbered(self, subset) -> "PhraseMatcher":
-        """Returns that over the columns of a `VocabularySubset`.
+        """Returns the matcher over the columns of a `VocabularySubset`.
 
-        A token without a column is written by no hypothesis.
+        No hypothesis writes a token without a column.
         """
         columns = subset.columns_of(self.ids, UNKNOWN)
         return PhraseMatcher(
@@ -69,7 +69,7 @@ class PhraseMatcher:
         return tf.where(found == most, 0, found)
 
     def start(self, batch, count) -> Matched:
-        """Returns what `count` hypotheses of each row have at first."""
+        """Returns the initial state of `count` hypotheses of each row."""
         phrases, spellings, length = tf.unstack(tf.shape(self.ids)[1:])
         spellings = self.ids.shape[2] or spellings
         size = [batch, count, phrases]
@@ -81,7 +81,7 @@ class PhraseMatcher:
         )
 
     def update(self, tokens, matched: Matched) -> Matched:
-        """Returns what hypotheses have with a token more, `(B, N)`."""
+        """Returns the state of hypotheses after one more token, `(B, N)`."""
         here = self._ids == tokens[..., None, None, None]
         tails = self._begun(matched) & here
         whole = tf.reduce_any(tails & self._is_last, axis=[-2, -1])
@@ -92,8 +92,8 @@ class PhraseMatcher:
     def lacking(self, matched: Matched) -> tf.Tensor:
         """Returns the fewest tokens that hypotheses lack, `(B, N)`.
 
-        What is written of a phrase counts for one of them alone, since the
-        next token may get on with one and leave the others.
+        The progress within a phrase counts for only one of them, since the next
+        token may continue one and abandon the others.
         """
         most = tf.shape(self.ids)[-1] + 1
         possible = self._is_possible(matched)
@@ -107,10 +107,10 @@ class PhraseMatcher:
         return tf.reduce_sum(whole, axis=-1) - saved
 
     def following(self, matched: Matched) -> tf.Tensor:
-        """Returns tokens by which hypotheses get on, `(B, N, P * V)`.
+        """Returns tokens that continue spellings, `(B, N, P * V)`.
 
-        There is one for each spelling of a phrase that a hypothesis does not
-        have, else `ABSENT`.
+        There is one for each spelling of a phrase that a hypothesis lacks,
+        otherwise `ABSENT`.
         """
         at = self._places == self._progress(matched)[..., None]
         token = tf.reduce_sum(tf.where(at, self._ids, 0), axis=-1)
@@ -133,7 +133,7 @@ class PhraseMatcher:
         return tf.concat([begins, matched.tails[..., :-1]], axis=-1)
 
     def _progress(self, matched):
-        """Returns how many tokens of each spelling are written."""
+        """Returns the number of tokens of each spelling that are written."""
         counts = tf.where(matched.tails, self._places + 1, 0)
         return tf.reduce_max(counts, axis=-1)
 

@@ -1,4 +1,4 @@
-"""`Spellings`: the ids of a phrase where it may stand in a text."""
+"""`Spellings`: the ids that a phrase may have in a text."""
 
 import functools
 
@@ -25,12 +25,12 @@ class Spellings:
 
     Args:
         text: The `Text`.
-        longest: Most tokens of an output. Of a phrase with more so many are
-            kept that it is known to be longer.
+        longest: Most tokens of an output. A longer phrase is cut, but stays
+            longer than any output.
 
     Attributes:
-        first: Whether the first spelling is that at the beginning of a text,
-            and stands only there.
+        first: Whether the first spelling is the one at the beginning of a text,
+            and occurs only there.
         count: Number of spellings of a phrase; some may be absent.
     """
 
@@ -115,10 +115,10 @@ class Spellings:
         return phrases.with_flat_values(matcher.shortest[0])
 
     def those_that_fit(self, phrases) -> tf.RaggedTensor:
-        """Returns phrases without those at the end of rows with too many.
+        """Returns phrases without the last ones of rows that have too many.
 
-        Phrases of twice as many tokens as an output has may fit, as they may
-        overlap. Of more not all do.
+        Phrases with up to twice as many tokens as an output may fit, since they
+        may overlap. With more tokens, not all of them fit.
         """
         counts = tf.cumsum(self.lengths(phrases).to_tensor(), axis=1)
         fits = counts <= 2 * self._longest
@@ -163,7 +163,8 @@ class Spellings:
 def phrases_in(lines) -> tf.RaggedTensor:
     """Returns the phrases of strings `(batch,)`, joined there by line feeds.
 
-    Those of a row differ: spaces around and several of them do not count.
+    A row has each phrase once. Spaces around a phrase are removed, and a run of
+    spaces becomes one.
     """
     phrases = tf.strings.split(lines, "\n")
     flat = tf.strings.regex_replace(phrases.flat_values, r"\s+", " ")
@@ -172,7 +173,7 @@ def phrases_in(lines) -> tf.RaggedTensor:
 
 
 def distinct(phrases) -> tf.RaggedTensor:
-    """Returns strings `(batch, ragged)` without those a row has before."""
+    """Returns strings `(batch, ragged)` without repetitions in a row."""
     rows = tf.strings.as_string(phrases.value_rowids())
     keys = tf.strings.join([rows, phrases.flat_values], "\n")
     found, index = tf.unique(keys)

@@ -52,8 +52,8 @@ class Avoided(Rule):
 class Without(Avoided):
     """No output has any of these phrases.
 
-    A phrase is known by the tokens into which the target text splits it, at
-    the beginning of a text and after a space. It is not found where other
+    A phrase is recognized by the tokens into which the target text splits it,
+    at the beginning of a text and after a space. It is not found where other
     tokens spell it, nor within a word, unless the tokens are characters.
 
     Args:
@@ -86,7 +86,7 @@ class Without(Avoided):
         if self._ids is None:
             raise ValueError(
                 "`Without` needs the tokens of a text, which a `Translator` "
-                "tells it. Received: a search alone. Pass the search to a "
+                "provides. Received: a search alone. Pass the search to a "
                 "`Translator`, or `rule.bound(text, max_length)`."
             )
         return PhraseMatcher(tf.constant(self._ids), self._first)

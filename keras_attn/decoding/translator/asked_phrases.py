@@ -1,4 +1,4 @@
-"""`AskedPhrases`: the phrases that a call asks for, or wants to avoid."""
+"""`AskedPhrases`: the phrases that a call requires or avoids."""
 
 import numpy as np
 import tensorflow as tf

@@ -22,7 +22,7 @@ _ATTEMPTS = 3  # at recomputing single layers, before the whole is recomputed
 
 
 class Cutting:
-    """A model, and how it may be cut.
+    """A model, and the ways to cut it.
 
     It is first cut by steppers. If these are refused, its user's own layers
     are opened. If that fails and `recompute` allows it, the layers in the way
@@ -78,7 +78,7 @@ class Cutting:
         )
 
     def _opened(self, error, inputs, padded):
-        """Tries the layers inside of a user's own; returns None if it fails."""
+        """Tries the layers inside a user's own; returns None if this fails."""
         model = opened_model(self.model, self.longest)
         if model is None or not all(
             computes_alike(self.model, model, x) for x in (inputs, padded)
@@ -124,7 +124,7 @@ class Cutting:
         return None
 
     def _to_close(self, error, closed):
-        """Returns the layers to recompute, those of the class in the way."""
+        """Returns the layers to recompute: all of the class in the way."""
         if isinstance(error, (NothingRemembered, LooksAhead)):
             return []
         layer = error.operation
@@ -200,7 +200,7 @@ def _read(layers):
 
 
 def _is_of_user(error):
-    """Whether a layer of a user's own is in the way, whatever it does."""
+    """Whether a user's own layer is in the way, whatever it does."""
     if isinstance(error, NothingRemembered):
         return True
     package = type(error.operation).__module__.partition(".")[0]

@@ -1,6 +1,6 @@
 """Finds, by trial, the longest texts that models take.
 
-Layers of others may have tables of positions, which no graph shows.
+Third-party layers may have tables of positions, which no graph shows.
 """
 
 import copy
@@ -103,7 +103,7 @@ def limit_source(source_text, name: str, length: int):
 
 
 def limit_target(text: Text, length: int) -> Text:
-    """Limits a target text to what is read of a number of ids."""
+    """Limits a target text to the tokens that fit into a number of ids."""
     return _limited(text, length - len(text.special.start))
 
 
@@ -117,7 +117,7 @@ def _limited(text, length):
 
 
 def _may_limit(model):
-    """Whether a model has layers that may take but so many positions."""
+    """Whether a model has layers that may limit the number of positions."""
     return any(
         type(x).__module__.partition(".")[0] not in ("keras", "keras_attn")
         or isinstance(x, keras.layers.Lambda)

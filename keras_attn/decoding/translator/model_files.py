@@ -89,7 +89,7 @@ def require_readable(model, path, inputs) -> None:
 
     Loading may fail if nested models share layers, if a class is neither
     Keras's nor ours, or if a `Lambda` holds a Python lambda. Other models are
-    not tried.
+    not loaded on trial.
 
     Args:
         model: The model in the file.
@@ -166,7 +166,7 @@ def _refuse(shared, own, reason, error=None):
 
 
 def _own_classes(model):
-    """Returns, by name, the layers' classes neither Keras's nor ours."""
+    """Returns, by name, classes of layers that are neither Keras's nor ours."""
     own, known = {}, set()
     for kind in {type(x) for x in layers_within(model)}:
         if kind.__module__.partition(".")[0] in _KNOWN_ANYWHERE:
@@ -187,7 +187,7 @@ def _has_lambdas(model):
 
 
 def _unknown_name(error):
-    """Returns the name whose lack caused an error, or `None`."""
+    """Returns the undefined name that caused an error, or `None`."""
     while error is not None:
         if isinstance(error, NameError):
             return error.name

@@ -16,7 +16,7 @@ from keras_attn.incremental.refuse import in_short
 from keras_attn.keras_internals import layers_within
 
 # Number of target tokens that are compared: the search's maximum, but no more
-# than take a second or two.
+# than can be compared in a second or two.
 _SHORTEST, _LONGEST = 16, 100
 _NUMBERS = 2_000_000  # most logits of a hypothesis
 _PRODUCTS = 500_000_000  # most weights times tokens
@@ -63,7 +63,7 @@ class Examples(NamedTuple):
         return cls(arrays, target)
 
     def padded(self, texts) -> tuple:
-        """Returns the sources with rows of unlike length, padded.
+        """Returns the sources with rows of different lengths, padded.
 
         Args:
             texts: Pairs of the index of an input and its `Text`.
@@ -219,7 +219,8 @@ def zeros_matter(models, axes, examples, size=None) -> bool:
 def _many(inputs, texts, target):
     """Returns more inputs, and targets, among them lines of one token.
 
-    Padding may change a few lines alone, such as where it wins a maximum.
+    Padding may change only a few lines, such as those in which it wins a
+    maximum.
     """
     random, rows = np.random.default_rng(0), 2 * _RANDOM
     many = [np.resize(np.asarray(x), (rows, *x.shape[1:])) for x in inputs]
@@ -233,16 +234,16 @@ def _many(inputs, texts, target):
 
 
 def is_shorter(model, examples, output) -> bool:
-    """Whether an output has a position less than the target."""
+    """Whether an output has one position fewer than the target."""
     length = _short_target(model, examples).shape[1]
     return output is not None and output.shape[1:2] == (length - 1,)
 
 
 def require_like_author(model, ask, examples) -> None:
-    """Compares a model in standard form with that which it was made from.
+    """Compares a model in standard form with the one it was made from.
 
-    On short targets and sources, too, since a `call` may decide by Python on
-    their lengths, and is traced but once.
+    Short targets and sources are compared too, because a `call` may branch in
+    Python on their lengths, and is traced only once.
 
     Raises:
         ValueError: If they compute different numbers.
@@ -293,7 +294,7 @@ def _difference(author, found):
 def require_alike(models, cut, inputs) -> None:
     """Raises `ValueError` if models differ from those that were cut.
 
-    They may be others only where layers of a user's own were opened.
+    They may be different models only if a user's own layers were opened.
     """
     members = getattr(cut, "members", [cut])
     for model, member in zip(models, members, strict=True):
@@ -357,7 +358,7 @@ def _tried(model, inputs):
 def _of_other_length(inputs, texts):
     """Returns inputs whose texts are a token shorter, or longer if they must.
 
-    A model may have weights for so many tokens, and then takes no more.
+    A model may have weights for a fixed number of tokens, and takes no more.
     """
     other = list(inputs)
     for number, _ in texts:
@@ -446,7 +447,7 @@ def _warn_of_padding(cut, padded, target):
 
 
 def _is_rounding(model, inputs, one, other, ask):
-    """Whether results of a model differ by no more than 16 bits round.
+    """Whether results of a model differ only by the rounding of 16 bits.
 
     Args:
         model: The model.

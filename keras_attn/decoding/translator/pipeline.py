@@ -10,7 +10,7 @@ Beside its sources a request may have, in a dictionary:
   feeds
 - `"avoid"`: strings `(batch,)`, phrases that a text must not have, as above
 
-The graph of a request without these has no operations for them.
+If a request lacks one of these, its graph has no operations for it.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class Pipeline:
     word_times: WordTimes | None = None
     language_prompt: LanguagePrompt | None = None
     glossary: Glossary | None = None
-    buckets: int = 1  # most, of like length, which a batch is split into
+    buckets: int = 1  # the most into which a batch is split, by length
     # Whether padding changes what the models compute, so that only sources of
     # one length are run together.
     of_one_length: bool = False
@@ -123,7 +123,7 @@ class Pipeline:
         )
 
     def for_export(self, sizes, buckets=None):
-        """Returns this pipeline as an export has it.
+        """Returns this pipeline in the form that is exported.
 
         Args:
             sizes: The `XLASizes` for which XLA compiles the search, or None.
@@ -234,7 +234,7 @@ class Pipeline:
         return report._replace(truncated=report.truncated | (lengths > longest))
 
     def with_ids(self, request: dict) -> dict:
-        """Returns a request with ids in the place of strings.
+        """Returns a request with ids instead of strings.
 
         Those of prefixes are `(batch, length)`, those of phrases are as a
         `PhraseMatcher` takes them.
@@ -307,7 +307,7 @@ class Pipeline:
             search(tuple(self._example(rows, size)))
 
     def _example(self, rows, size):
-        """Returns source inputs of so many rows, their open axes of a size."""
+        """Returns source inputs with `rows` rows, and open axes of one size."""
         found, texts = [], dict(self.sources.texts)
         for i, (spec, x) in enumerate(
             zip(self.sources.input_specs, self.examples.sources, strict=True)
@@ -318,10 +318,10 @@ class Pipeline:
         return found
 
     def _completed(self, request, inputs):
-        """Returns a request with all that any has.
+        """Returns a request with every part that requests may have.
 
-        XLA would compile a search for each choice. One for all takes 3 % more
-        time.
+        XLA would compile a search for each combination. One search for all of
+        them takes 3 % more time.
         """
         rows = tf.shape(inputs[0])[0]
         own = self.search.request_options.own(rows)
@@ -332,9 +332,9 @@ class Pipeline:
         }
 
     def _in_buckets(self, function, most=1):
-        """Returns a function of rows that runs at most so many buckets.
+        """Returns a function of rows that runs them in at most `most` buckets.
 
-        Rows of unlike length are always run apart if padding matters.
+        Rows of different lengths always run separately if padding matters.
         """
         alone = self.of_one_length and not self.for_onnx
         if most == 1 and not alone:

@@ -1,4 +1,4 @@
-"""Prepares what a `Translator` is given: models, texts and a search."""
+"""Prepares the arguments of a `Translator`: models, texts and a search."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from keras_attn.text.text import Text
 
 
 class Prepared(NamedTuple):
-    """Models in standard form, cut into steps, with what fits them."""
+    """Models in standard form, cut into steps, with texts and a search."""
 
     models: tuple
     cut: Any  # `Incremental` or `Ensemble`, compared with the models
@@ -46,8 +46,8 @@ def prepare(
     Args:
         models: One model, or those of an ensemble.
         source_text, target_text: As for a `Translator`.
-        search: The search; `None` for a beam search as long as the models
-            allow.
+        search: The search; `None` for a beam search with outputs as long as the
+            models allow.
         options: `Options` of the models.
         recompute: As for a `Translator`.
     """
@@ -88,7 +88,7 @@ class _Trial:
 
     @property
     def most_steps(self) -> int | None:
-        """The longest output that models of one length write, or `None`."""
+        """The longest output that models of a fixed length write, or `None`."""
         if self._only_length is None:
             return None
         return self._only_length - len(self.target_text.special.start) + 1
@@ -168,7 +168,7 @@ class _Trial:
         return Cutting(model, self._recompute)
 
     def _fit(self, number, examples):
-        """Changes a model whose outputs are shorter, or probabilities."""
+        """Adapts a model whose outputs are shorter, or are probabilities."""
         model = self._models[number]
         output = model_trial.output_of(model, examples)
         if model_trial.is_shorter(model, examples, output):

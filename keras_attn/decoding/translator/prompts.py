@@ -1,4 +1,4 @@
-"""`Prompts`: what the targets of a request begin with."""
+"""`Prompts`: the tokens with which the targets of a request begin."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ class Prompts:
         return 0 if self.prompt is None else self.prompt.length
 
     def completed(self, inputs: tuple, request: dict) -> dict:
-        """Returns a request with what each row's target begins with, `begun`.
+        """Returns a request with the first ids of each row's target, `begun`.
 
         Args:
             inputs: The model's inputs but the last.

@@ -70,9 +70,9 @@ class RequestPhrases:
         return self.spellings.of_rows(self.spellings.those_that_fit(terms))
 
     def ids_of(self, request: dict) -> dict:
-        """Returns the phrases that a request has as strings, as ids.
+        """Returns the ids of a request's phrases, which are strings.
 
-        They are as a `PhraseMatcher` takes them.
+        The ids have the form that a `PhraseMatcher` takes.
         """
         found = {}
         for name in _asked(request):
@@ -96,7 +96,7 @@ class RequestPhrases:
         }
 
     def rules(self, request: dict) -> tuple:
-        """Returns the rules that a request with ids asks for."""
+        """Returns the rules for the phrases of a request, given as ids."""
         return tuple(
             self._rule(name, PhraseMatcher(request[name], self.spellings.first))
             for name in _asked(request)

@@ -132,7 +132,7 @@ def _prefixes(target_text, longest, prefixes):
 
 
 def _require_known_marks(text, lines):
-    """Refuses tokens of prompts that the text does not know."""
+    """Refuses prompt tokens that the text does not know."""
     known = text.prompt_marks
     for line in lines if known else ():
         found = MARK.findall(line.decode("utf-8", "replace"))

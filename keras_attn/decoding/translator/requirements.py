@@ -44,7 +44,7 @@ def require_texts(source_text, target_text) -> None:
 
 
 def _require_end(text):
-    """Raises `ValueError` unless a text tells how targets end."""
+    """Raises `ValueError` unless a text has an end token for targets."""
     if text.special.end < 0:
         raise ValueError(
             "Targets begin with a start token and end with an end token. "
@@ -55,7 +55,7 @@ def _require_end(text):
 
 
 def _named(source_text, target_text) -> dict:
-    """Returns the texts by what they are called in messages."""
+    """Returns the texts by their names in messages."""
     texts = {"source_text": source_text}
     if isinstance(source_text, Mapping):
         texts = {f"source_text[{k!r}]": v for k, v in source_text.items()}

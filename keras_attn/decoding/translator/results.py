@@ -175,7 +175,7 @@ class Scores:
 
 
 class Report(NamedTuple):
-    """Reports for each row what was not read, and whether there was nothing."""
+    """A report of what each row lost when it was read, and of empty rows."""
 
     truncated: tf.Tensor  # (batch,), whether it was cut at its `max_length`
     unknown: tf.Tensor  # (batch,), int32: unknown tokens among those read

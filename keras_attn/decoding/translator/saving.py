@@ -33,7 +33,7 @@ _OURS = "keras_attn>"  # Keras's prefix of the names of our searches
 
 
 def save(translator, directory: pathlib.Path) -> None:
-    """Writes a translator's files; replaces the old ones when all are new."""
+    """Writes a translator's files, which replace the old ones together."""
     search, search_options = _written(translator.search)
     names = ["model.keras"]
     if len(translator.models) > 1:

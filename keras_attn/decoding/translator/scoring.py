@@ -41,8 +41,8 @@ class Scorer:
 
         Args:
             inputs: The models' inputs but the last.
-            targets: What the models read, as of `read_for`, and the ids that
-                they should write, `(batch, time)`.
+            targets: The ids that the models read, from `read_for`, and the ids
+                that they should write, `(batch, time)`.
 
         Returns:
             Log-probabilities `(batch, time)`.
@@ -55,7 +55,7 @@ class Scorer:
         return self.log_probabilities(outputs, ids)
 
     def read_for(self, ids: tf.Tensor, begun=None) -> tf.Tensor:
-        """Returns what the models read to write target ids `(batch, time)`.
+        """Returns the ids that models read to write target ids `(batch, time)`.
 
         It is the start tokens and then the ids but for the last, so the end
         token is never read.

@@ -26,7 +26,7 @@ class Several:
 
     Attributes:
         texts: Pairs of the index of an input and its `Text`.
-        leading: The one of them that limits of length and lists go by: the
+        leading: The one of them to which limits of length and lists apply: the
             attended text, or else the first.
         first: Number of special tokens with which the attended text begins.
         last: Number of special tokens with which it ends.
@@ -135,12 +135,12 @@ class Several:
         )
 
     def lengths(self, rows) -> list[int]:
-        """Returns how long the texts of each row are together, in bytes."""
+        """Returns the total length of the texts of each row, in bytes."""
         lines = zip(*(rows[i] for i, _ in self.texts), strict=True)
         return [sum(map(len, row)) for row in lines]
 
     def token_lengths(self, rows) -> list[tuple[int, ...]]:
-        """Returns how many tokens a model reads of each row's texts."""
+        """Returns the numbers of tokens that are read of each row's texts."""
         found = [self._parts[i].token_lengths(rows[i]) for i, _ in self.texts]
         return [sum(row, ()) for row in zip(*found, strict=True)]
 

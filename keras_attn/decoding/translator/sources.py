@@ -19,7 +19,7 @@ from keras_attn.text.text import Text
 # Sizes tried in turn for an axis without a size, when a model is tried. The
 # largest is enough for strided convolutions, but some models take fewer.
 SIZES = (32, 8, 2, 1)
-# A wave `(batch, samples)` has so many samples where other inputs have one.
+# A wave `(batch, samples)` has this many samples for each one of other inputs.
 _SAMPLES = 100
 
 
@@ -34,7 +34,7 @@ class LineSource:
 
     Attributes:
         texts: Pairs of the index of an input and its `Text`.
-        leading: The one of them that limits of length and lists go by.
+        leading: The one of them to which limits of length and lists apply.
         first: Number of special tokens with which each row begins.
         last: Number of special tokens with which each row ends.
     """
@@ -92,11 +92,11 @@ class LineSource:
         return [line]
 
     def lengths(self, rows) -> list[int]:
-        """Returns how long each row is, in bytes; batches go by it."""
+        """Returns the length of each row in bytes; batches depend on it."""
         return [len(row) for row in rows]
 
     def token_lengths(self, rows) -> list[tuple[int, ...]]:
-        """Returns how many tokens a model reads of each row."""
+        """Returns the number of tokens that a model reads of each row."""
         found = self.text.lengths(tf.constant(rows, tf.string)).numpy()
         found = np.minimum(found, self.text.max_length)
         return [(length,) for length in found.tolist()]
@@ -305,7 +305,7 @@ def numbers(columns, width) -> tuple:
 def in_order(sources, names):
     """Returns sources by name as a tuple in the order of the model's inputs.
 
-    Other sources than a dictionary are returned as they are.
+    Sources that are not a dictionary are returned unchanged.
     """
     if not isinstance(sources, Mapping):
         return sources
@@ -395,7 +395,7 @@ def _require_sound(array, given):
 
 
 def _require_32_bits(model, error):
-    """Raises `ValueError` if a model fails that computes in 16 bits.
+    """Raises `ValueError` if a model that computes in 16 bits fails.
 
     Some layers, such as KerasHub's of Moonshine, make numbers in float32.
     """

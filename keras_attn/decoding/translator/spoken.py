@@ -24,7 +24,7 @@ class Spoken(NamedTuple):
 
 
 class Reader:
-    """Reads what was written once more, and tells when it is spoken.
+    """Reads what was written once more, and finds when it is spoken.
 
     Each row is read alone, so that no padding changes its times.
 
@@ -145,5 +145,5 @@ class Reader:
 
 
 def _padded(x, size):
-    """Returns a vector with so many items; a scalar as it is."""
+    """Returns a vector padded to a size; a scalar as it is."""
     return tf.pad(x, [[0, size - tf.shape(x)[0]]]) if x.shape.rank else x

@@ -84,8 +84,8 @@ class Translator:
         model: The trained `keras.Model`, functional or with a `call` of its
             own. Its last input is the target that was written so far, the
             inputs before are the source, and its output is logits or
-            probabilities. The page `models` has the shapes that are taken.
-            A list of models decodes as an `Ensemble`.
+            probabilities. The page `models` lists the accepted shapes. A list
+            of models decodes as an `Ensemble`.
         source_text: `Text` of the source, or `None` if it is not text. For a
             model with several source inputs a dictionary from the names of
             those that read text to their `Text`s; the others take arrays.
@@ -105,21 +105,21 @@ class Translator:
             ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
         shortlist: `Shortlist` of the target tokens that a source could mean,
             for large vocabularies.
-        recompute: Whether layers that cannot run a token at a time, nor can
-            the layers inside of them, may read again, at each step, what was
-            written so far. This is slower. A warning names the layer.
+        recompute: Whether a layer that cannot run a token at a time, and whose
+            inner layers cannot either, may read all tokens so far again at each
+            step. This is slower. A warning names the layer.
         target: Name of the model's input that takes the target. Defaults to
             the last one; the inputs of a dictionary have no order.
         output: Name or number of the output that holds the logits or
             probabilities. Defaults to the only one, or to the one as wide as
             the target's vocabulary.
         pad_to: Length to which every source is padded, for models that were
-            trained so, without masks. An integer, or a dictionary by the
-            names of inputs.
+            trained with such padding, without masks. An integer, or a
+            dictionary by the names of inputs.
         padding: Token that pads sources, such as `" "`, if a model was
             trained with another than the padding token.
         word_times: `WordTimes` of a model that reads sound, for `words()`.
-        language_prompt: `LanguagePrompt`, with which a target begins where a
+        language_prompt: `LanguagePrompt`, with which a target begins if its
             request has no prefix.
         glossary: `Glossary` of terms that a target must have where its source
             has certain words.
@@ -291,7 +291,7 @@ class Translator:
             **options: Further arguments of `Translator`.
 
         Raises:
-            ValueError: If the model is no encoder-decoder, or if it is not
+            ValueError: If the model is not an encoder-decoder, or if it is not
                 known how text becomes ids.
 
         Example:
@@ -360,8 +360,8 @@ class Translator:
         Raises:
             ImportError: If a package that reads the files is missing.
             ValueError: If the files are not those of such a model, if one is
-                missing, or if they have something that would change results
-                and is not known.
+                missing, or if they contain something unknown that would change
+                results.
         """
         from keras_attn.models.hugging_face.translator_arguments import (
             arguments_of,
@@ -382,7 +382,7 @@ class Translator:
 
         Args:
             **changes: Arguments of `Translator`, but for the model and those
-                that tell how it is read. The others are those of this
+                that tell how it is read. The other arguments are those of this
                 translator.
 
         Raises:
@@ -504,9 +504,9 @@ class Translator:
                 as `{"length_penalty": 0.6}`. Each value is one number for all
                 sources, or a list with a number for each.
                 `search.request_options` has the names.
-            terms: List with a list of phrases, or `None`, for each source.
-                Its text has them all, in any order; what it lacks all the
-                same is in `missing`. It needs a `BeamSearch`.
+            terms: List with a list of phrases, or `None`, for each source. Its
+                text should have them all, in any order; those that it lacks are
+                in `missing`. This needs a `BeamSearch`.
             avoid: List with a list of phrases, or `None`, for each source,
                 which its text does not have; see `Without`.
 
@@ -647,7 +647,7 @@ class Translator:
         targets: Sequence[str],
         batch_size: int = 64,
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields how a model aligns given targets to their sources.
+        """Yields a model's alignments of given targets to their sources.
 
         The pairs come in the order of their lengths, not in that of the
         arguments.
@@ -860,7 +860,7 @@ class Translator:
     ) -> "Translator":
         """Reads what `save()` wrote.
 
-        No file may name one of another directory. Links in the directory are
+        No file may name a file of another directory. Links in the directory are
         followed, since caches of models consist of them.
 
         Args:
@@ -874,7 +874,7 @@ class Translator:
 
         Raises:
             FileNotFoundError: If there is no saved translator.
-            ValueError: If a file names one of another directory.
+            ValueError: If a file names a file of another directory.
         """
         directory = saving.path_of(directory, True)
         loaded = saving.load(directory, custom_objects, safe_mode)
@@ -914,9 +914,9 @@ class Translator:
                 `XLASizes` may be passed; the server compiles all of them
                 before it answers. Defaults to `False`, with a warning if the
                 translator itself compiles.
-            weights: How matrices are stored: `"float32"`, `"bfloat16"`, half
-                as large, or `"int8"`, a quarter as large. They are float32
-                again before a search begins.
+            weights: How matrices are stored: `"float32"`, `"bfloat16"` (half as
+                large) or `"int8"` (a quarter as large). They are converted back
+                to float32 before a search begins.
             lengths: Whether features of any size get an additional input
                 `lengths`; the export sets features past these to zero. A
                 server that joins requests of different sizes needs it. Pass
@@ -932,10 +932,10 @@ class Translator:
                 limit itself. A server that joins requests may not join more.
                 `None` for any number.
             max_source_length: Largest size of features of any size; a longer
-                row is cut before it is computed with, and has an `error`. An
-                integer for all axes of any size; or a dictionary from names
-                of inputs to an integer, or to a list with one for each such
-                axis. Texts and ids are limited by their `Text`.
+                row is cut before anything is computed, and has an `error`. An
+                integer for all axes of any size; or a dictionary from names of
+                inputs to an integer, or to a list with one for each such axis.
+                Texts and ids are limited by their `Text`.
             verbose: Whether to print a line for each step: 0, 1, or `"auto"`,
                 which prints on a terminal.
 

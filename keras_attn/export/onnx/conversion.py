@@ -3,7 +3,8 @@
 The function's variables become constants and its calls are inlined, but its
 loops stay whole, as ONNX has loops of its own. tf2onnx then converts operation
 by operation. Those that it cannot convert it leaves in the model, and only logs
-them. So this module looks for them, and runs the model beside the function.
+them. So this module looks for them, and compares the results of the model with
+those of the function.
 """
 
 import contextlib
@@ -14,10 +15,10 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-# The highest that tf2onnx writes. It has the operations on bits by which a
+# The highest that tf2onnx writes. It has the bitwise operations with which a
 # search draws.
 OPSET = 18
-# How far scores may differ: both runtimes sum in orders of their own.
+# How far scores may differ: the two runtimes sum in different orders.
 TOLERANCE = 1e-3
 LEAST_ALIKE = 0.5  # share of the hypotheses with the same ids
 LARGEST = 2**31 - 1  # bytes of a protocol buffer
@@ -132,7 +133,7 @@ class Conversion:
                 axes.dim.add(**{key: size})
 
     def require_alike(self, examples) -> None:
-        """Raises `ValueError` unless ONNX Runtime finds what TensorFlow does.
+        """Raises `ValueError` unless ONNX Runtime and TensorFlow agree.
 
         Args:
             examples: Tuples of arrays for the inputs.
@@ -149,7 +150,7 @@ class Conversion:
                 rtol=TOLERANCE,
             )
             same = found["target_ids"] == wanted["target_ids"]
-            # A near tie may break either way, but few do.
+            # Near ties may be broken differently, but they are few.
             if not near or np.mean(np.all(same, axis=-1)) < LEAST_ALIKE:
                 found, wanted = (
                     {
@@ -210,7 +211,7 @@ def _erfc(graph, node, name, arguments):
 
 @contextlib.contextmanager
 def _without_wrong_pass():
-    """Leaves out a pass of tf2onnx, which has no option for that.
+    """Skips a wrong pass of tf2onnx, which has no option for this.
 
     Of two reshapes in a row tf2onnx 1.17 removes the first, although the
     second may copy a size of its result. A `Dense` and a reshape to heads are
@@ -227,7 +228,7 @@ def _without_wrong_pass():
 
 
 def sizes_of(spec) -> tuple:
-    """Returns the sizes of an input; one that is free has a name."""
+    """Returns the sizes of an input, with a name for each free one."""
     free = {"ids": "S"}
     return tuple(
         size
@@ -260,7 +261,7 @@ def _nodes(graph):
 
 @contextlib.contextmanager
 def _quiet():
-    """Silences what the converter and TensorFlow say of the conversion.
+    """Silences the messages of the converter and of TensorFlow.
 
     Both call deprecated functions of TensorFlow, and tf2onnx logs a trace for
     each operation that it cannot convert, and goes on.

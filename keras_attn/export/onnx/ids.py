@@ -15,8 +15,8 @@ class Ids:
     """The signature `ids`, written with operations that ONNX has.
 
     Errors are constant strings, since ONNX cannot join strings here. An empty
-    batch is decoded as one row, since ONNX reshapes no tensor without
-    elements to a size to be found out.
+    batch is decoded as one row, since ONNX cannot infer a size when it reshapes
+    a tensor without elements.
 
     Args:
         pipeline: `Pipeline` of a translator.
@@ -148,7 +148,7 @@ def _wrong_ids(ids, text, name):
 
 
 def _of_rows(x, batch):
-    """Returns a tensor, which fails in a run unless it has so many rows."""
+    """Returns a tensor whose computation fails unless it has `batch` rows."""
     return tf.reshape(x, tf.concat([[batch], tf.shape(x)[1:]], 0))
 
 

@@ -1,4 +1,4 @@
-"""`VocabularyFile`: the file by which a client turns text into ids and back."""
+"""`VocabularyFile`: the file with which clients turn text into ids and back."""
 
 import dataclasses
 import json

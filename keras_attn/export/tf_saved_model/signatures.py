@@ -33,7 +33,7 @@ class Signatures:
     Args:
         pipeline: `Pipeline` of a translator, its texts read from files.
         max_rows: Most rows of a request, or `None` for any number.
-        guards: Guards of the sources, beside those of their texts.
+        guards: Guards of the sources, in addition to those of their texts.
         longest: Largest size of a source, or `None` if there is none.
     """
 

@@ -1,4 +1,4 @@
-"""The step of a model, for clients that run a search of their own.
+"""The step of a model, for clients that run their own search.
 
 The encoded tensors and the state are structures; in a signature they are
 flat, tensors by name. The rows of a step may come from several clients. Each

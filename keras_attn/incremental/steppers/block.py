@@ -12,10 +12,9 @@ from keras_attn.incremental.steppers.attention import time_axes_of
 class BlockStepper(Stepper):
     """Runs the parts of a decoder block in turn, as the block's `call` does.
 
-    A block attends to its past and to the source. What it keeps of the source
-    is a `Memory`, once per source; what it keeps of its past is a `Past`. The
-    block's own caches are not used, because they would hold the source once
-    per hypothesis.
+    A block attends to its past and to the source. It keeps the source as a
+    `Memory`, once per source, and its past as a `Past`. The block's own caches
+    are not used, because they would hold the source once per hypothesis.
 
     A subclass names the block's arguments, and writes `source_heads()`,
     `past()` and `step()`.
@@ -26,7 +25,7 @@ class BlockStepper(Stepper):
         target_mask_name: Argument that is the mask of the target.
         source_mask_name: Argument that is the mask of the source.
         takes_attached_mask: Whether the block, without a mask of the source,
-            takes that which Keras attached to the source.
+            takes the one that Keras attached to the source.
         left_out: Arguments that must not be given.
     """
 

@@ -12,7 +12,7 @@ from keras_attn.keras_internals import producer
 
 @stepper_for(layers.ZeroPadding1D)
 class PaddingBeforeStepper(Stepper):
-    """Skips zeros before a target, which the next convolution begins with.
+    """Skips the zeros before a target, with which the next convolution begins.
 
     It has no outputs.
     """

@@ -54,7 +54,7 @@ class ProjectedHeads:
     """Attention of several heads, with the methods of `Attention` for steps.
 
     A group of query heads `r` shares a head `h` of keys and values, which are
-    kept once. A subclass wraps a layer: it says how the layer projects, and
+    kept once. A subclass wraps a layer: it defines how the layer projects, and
     what else it does to the scores.
 
     Attributes:

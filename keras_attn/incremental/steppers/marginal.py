@@ -1,4 +1,4 @@
-"""The stepper of `MarginalDecoder`, which has a step of its own."""
+"""The stepper of `MarginalDecoder`, which has its own step."""
 
 from typing import Any
 from typing import NamedTuple

@@ -14,8 +14,8 @@ from keras_attn.layers.decoder.past import OwnPast
 class MoonshineStepper(BlockStepper):
     """Runs the parts of a block of Moonshine.
 
-    In a call the angles by which queries and keys are turned are those of all
-    positions. A step asks their layer for those of its position.
+    A call computes the angles by which queries and keys are turned for all
+    positions. A step asks their layer for those of its own position.
     """
 
     uses_position = True

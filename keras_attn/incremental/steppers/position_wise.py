@@ -29,7 +29,7 @@ class PositionWiseStepper(Stepper):
         super().__init__(call)
         refuse_mixing(call)
         self._takes_vectors = _takes_vectors(call)
-        # The arguments with None in the place of what a step reads.
+        # The arguments, with None in place of those that a step reads.
         self._others = {
             name: keras.tree.map_structure(
                 lambda x: None if call.depends(x) else x, argument
@@ -67,7 +67,7 @@ class PositionWiseStepper(Stepper):
     def _by_rows(self, inputs, constants, masks):
         """Calls a layer with a row of one position for each hypothesis.
 
-        A layer of a user's own may need to know the number of positions.
+        A user's own layer may need to know the number of positions.
         """
         first = next(x for x in keras.tree.flatten(inputs) if x is not None)
         beams = ops.shape(first)[1]
@@ -120,9 +120,9 @@ _OF_KERAS = [x for x in vars(keras.activations).values() if isfunction(x)]
 
 
 def _takes_vectors(call):
-    """Whether a call gives the same for `(rows, dim)` as with a third axis.
+    """Whether a call computes the same for `(rows, dim)` as with a third axis.
 
-    `Dense` has ten operations more for three axes.
+    For three axes `Dense` has ten more operations.
     """
     if type(call.layer) is not keras.layers.Dense or "call" in vars(call.layer):
         return False

@@ -1,7 +1,7 @@
-"""Products of attention layers, each as one of two matrices.
+"""Products of attention layers, each computed as one product of two matrices.
 
-A step has few positions, for which such a product takes less time than what an
-`EinsumDense` does around it.
+A step has few positions, for which such a product takes less time than the
+overhead of an `EinsumDense`.
 """
 
 import math
@@ -16,8 +16,7 @@ from keras_attn.backend import reshape
 def project(dense, x):
     """Applies an `EinsumDense` to positions `(batch, time, ...)`.
 
-    A layer that is more than the product of each position by a kernel is
-    called.
+    A layer that does more than multiply each position by a kernel is called.
     """
     if not _is_product(dense, len(x.shape) - 2):
         return dense(x)

@@ -1,4 +1,4 @@
-"""Luong's local attention: each query looks through a window of its own.
+"""Luong's local attention: each query looks through its own window.
 
 The window is chosen before anything is scored. So a query costs `2D + 1`
 scores, for a source of any length.

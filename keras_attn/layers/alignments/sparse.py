@@ -130,7 +130,7 @@ def _sum_where(condition, x):
 
 
 def _count(above):
-    """Returns how many are above, or 1 where nothing is allowed."""
+    """Returns the number of those above, or 1 where nothing is allowed."""
     # A cast, because a sum of the number 1.0 has the dtype `floatx`.
     count = ops.sum(ops.cast(above, "float32"), axis=-1, keepdims=True)
     return ops.maximum(count, 1.0)

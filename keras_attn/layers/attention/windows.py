@@ -42,7 +42,7 @@ class Everywhere:
 
 
 class Windows:
-    """Lets every query look at a window of its own.
+    """Lets every query look at its own window.
 
     Args:
         window: The `Window` that an alignment chose.

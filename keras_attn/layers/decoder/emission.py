@@ -1,6 +1,6 @@
 """The output of a decoder, made of the cell's output and the context.
 
-Each class emits for any number of steps at once, and tells its width.
+Each class emits for any number of steps at once, and reports its width.
 """
 
 from keras import ops

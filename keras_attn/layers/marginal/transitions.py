@@ -1,4 +1,4 @@
-"""How an alignment moves from one source position to the next.
+"""Moves of an alignment from one source position to the next.
 
 A transition is a distribution `A_t(s' | s)` over the positions of a step,
 given that of the step before. All are kept as logarithms. A probability of

@@ -1,4 +1,4 @@
-"""How well a query matches each key: one small class per mechanism.
+"""Scores of a query for each key: one small class per mechanism.
 
 A score compares every query with every key and does not normalize: that is
 the work of an alignment (`alignments/`). To add a mechanism, subclass `Score`

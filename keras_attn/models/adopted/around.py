@@ -98,7 +98,7 @@ class PadTo(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class PadTarget(PadTo):
-    """Pads the ids of a target for a model that takes one length alone.
+    """Pads the ids of a target for a model that takes only one length.
 
     Args:
         length, padding: As for `PadTo`.

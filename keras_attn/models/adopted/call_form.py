@@ -1,4 +1,4 @@
-"""How a model takes its inputs: their names, and the structure they are in."""
+"""Finds the form in which a model takes its inputs: names and structure."""
 
 import inspect
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from keras_attn.keras_internals import nodes_in_order
 
 
 class InputForm(NamedTuple):
-    """An input of a model; what is not known of it is `None`."""
+    """An input of a model; unknown properties are `None`."""
 
     name: str
     shape: tuple | None = None  # batch first
@@ -30,8 +30,8 @@ class CallForm(NamedTuple):
         ordered: Whether their order tells which one is the target, the last.
         call: Function of a list of symbolic tensors, one for each input, that
             returns the outputs.
-        traced: Whether the model's own graph is run. Else the model is a
-            single layer, which shows nothing of what is inside.
+        traced: Whether the model's own graph is run. Otherwise the model is a
+            single layer, whose inside is not visible.
         symbols: The inputs of its graph, if that is run.
         ask: Function of a list of arrays, one for each input, that calls the
             model as its author does; `None` if it reads strings.
@@ -49,7 +49,7 @@ def call_form(model: keras.Model) -> CallForm:
     """Finds out how a model is called.
 
     Raises:
-        ValueError: If it is no model, or was never built.
+        ValueError: If it is not a model, or was never built.
     """
     if not isinstance(model, keras.Model):
         raise ValueError(

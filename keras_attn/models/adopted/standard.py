@@ -66,10 +66,10 @@ class Standard(NamedTuple):
         model: The model.
         lengths: Longest ids of inputs that take one length, by the index of
             the input.
-        ask: Function of arrays for the model's inputs that asks the model
-            from which this one was made, as its author does, and returns the
-            output that holds the logits or probabilities; `None` if it is
-            the same model, or reads strings.
+        ask: Function of arrays for the model's inputs that calls the model from
+            which this one was made, as its author does, and returns the output
+            that holds the logits or probabilities; `None` if it is the same
+            model, or reads strings.
     """
 
     model: keras.Model
@@ -86,7 +86,7 @@ def standard_model(
         model: A trained `keras.Model`.
         source_text, target_text: As for a `Translator`.
         options: `Options`.
-        is_shorter: Whether its output has one position less than the target,
+        is_shorter: Whether its output has one position fewer than the target,
             whose last token it leaves out.
 
     Raises:
@@ -185,7 +185,7 @@ class _Adoption:
             )
 
     def _require_padding(self):
-        """Refuses padding that could not be, or would have no effect."""
+        """Refuses padding that is impossible, or would have no effect."""
         pad_to, token = self._options.pad_to, self._options.padding
         if pad_to is None and token is None:
             return
@@ -354,7 +354,7 @@ class _Adoption:
         return output
 
     def _chosen(self, found):
-        """Returns the output that is named, or that can be told."""
+        """Returns the output that is named, or the only one that fits."""
         named = _named(found, self._model)
         wanted = self._options.output
         if wanted is not None:
@@ -395,9 +395,9 @@ def _logits(output):
 
 
 def _without_time_distributed(operation):
-    """Returns the layer inside of a `TimeDistributed`, where it is equal.
+    """Returns the layer inside a `TimeDistributed` if it computes the same.
 
-    In a graph of unknown sizes Keras's layer takes the batch for the time.
+    In a graph of unknown sizes Keras's layer mistakes the batch for the time.
     """
     if type(operation) is layers.TimeDistributed and (
         type(operation.layer) in _POSITION_WISE

@@ -13,7 +13,7 @@ class Directory:
         path: The directory.
 
     Raises:
-        ValueError: If it is none, or has no `config.json`.
+        ValueError: If it is not a directory, or has no `config.json`.
     """
 
     def __init__(self, path: str | pathlib.Path):
@@ -44,7 +44,7 @@ class Directory:
 
         Args:
             name: Name of the file.
-            why: What it is for, for the error message.
+            why: What needs the file, for the error message.
         """
         path = self.file(name)
         if path is None:

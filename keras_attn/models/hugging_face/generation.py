@@ -1,4 +1,4 @@
-"""`Generation`: what a `generation_config.json` says of the search."""
+"""`Generation`: the search that a `generation_config.json` describes."""
 
 import math
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ _WITHOUT_EFFECT = {
 }
 _OF_BEAMS = "length_penalty", "early_stopping"
 _OF_SAMPLING = {"temperature", "top_k", "top_p"}
-# Fields of models of speech, which tell its prompts and its times
+# Fields of speech models, which give their prompts and their times
 _OF_SPEECH = (
     "alignment_heads",
     "forced_decoder_ids",
@@ -56,7 +56,7 @@ _OF_SPEECH = (
     "return_timestamps",
     "task_to_id",
 )
-# Two names of one limit, of which the second goes first
+# Two names of one limit, of which the second takes precedence
 _INSTEAD = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 
 
@@ -167,7 +167,7 @@ class Generation:
         return cls(fields, given)
 
     def of_speech(self) -> dict:
-        """Takes the fields that only models of speech have."""
+        """Removes and returns the fields that only models of speech have."""
         return {x: self._pop(x) for x in _OF_SPEECH}
 
     def end(self, default: int) -> int:
@@ -255,8 +255,8 @@ class Generation:
     def _lengths(self, start, counted, longest):
         """Returns the limits of an output, and whether it may end.
 
-        Theirs count the start tokens, or (`max_new_tokens`) all but the first.
-        The longest of speech counts none.
+        The limits of Hugging Face count the start tokens, or (`max_new_tokens`)
+        all but the first. The longest output of speech counts none.
         """
         most, new = self._pop("max_length"), self._pop("max_new_tokens")
         if new is not None:
@@ -316,7 +316,7 @@ class Generation:
         return found[0] if found else None
 
     def _notes(self, options, begins_with_end):
-        """Names what counts start tokens there, and not here."""
+        """Notes the options that count start tokens there, and not here."""
         notes = []
         if options["repetition_penalty"] != 1:
             notes.append(
@@ -368,7 +368,7 @@ class Generation:
 
 
 def _plain(value):
-    """Returns numbers and arrays of numpy, and tuples, as JSON has them."""
+    """Returns numbers and arrays of numpy, and tuples, as JSON values."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]
@@ -387,7 +387,7 @@ def _require_known(given):
 
 
 def _used(fields, given):
-    """Returns the fields without those of drawing, if nothing is drawn."""
+    """Returns the fields, without those for sampling if nothing is sampled."""
     if fields.get("do_sample") is True:
         return fields
     idle = _OF_SAMPLING - set(given)
@@ -395,7 +395,7 @@ def _used(fields, given):
 
 
 def _require_values(fields):
-    """Refuses fields of another type, which would be read as something else."""
+    """Refuses fields of a wrong type, which would be misread."""
     for name, (valid, kind) in _KINDS.items():
         value = fields.get(name)
         if value is not None and not valid(value):

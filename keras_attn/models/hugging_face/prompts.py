@@ -59,7 +59,7 @@ class Prompts:
         """Returns the ids that follow the start token of every output.
 
         Args:
-            source: Language of the sound, or `None` if requests tell it.
+            source: Language of the sound, or `None` if requests give it.
             target: Language of the text, or `None` for that of the sound.
 
         Raises:
@@ -92,14 +92,14 @@ class Prompts:
         )
 
     def found(self, source) -> LanguagePrompt | None:
-        """Returns how the language is found in the sound.
+        """Returns the prompt that finds the language in the sound.
 
         Args:
             source: As for `after_start()`.
 
         Returns:
-            `None` if this tells the language, or the model has one, or its
-            languages are not known.
+            `None` if `source` gives the language, if the model has only one, or
+            if its languages are not known.
         """
         transcribe = self._ids.get(f"<|{_TASKS[0]}|>")
         ids = [i for x, i in self._ids.items() if _CODE.fullmatch(x)]

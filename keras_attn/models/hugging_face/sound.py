@@ -15,7 +15,7 @@ _ARGUMENTS = {
     "n_fft": "fft_length",
     "hop_length": "stride",
 }
-# Fields that say the same again, or what only their call does.
+# Fields that repeat others, or concern only Hugging Face's call.
 _WITHOUT_EFFECT = {
     "feature_extractor_type",
     "mel_filters",
@@ -72,7 +72,7 @@ def sound_of(directory: Directory, configuration) -> dict:
 
 
 def word_times_of(fields: dict, configuration, prompts) -> WordTimes:
-    """Returns how a model of speech tells when words are spoken.
+    """Returns how a model of speech finds when words are spoken.
 
     Args:
         fields: Those of speech in a `generation_config.json`. Without
@@ -82,7 +82,7 @@ def word_times_of(fields: dict, configuration, prompts) -> WordTimes:
         prompts: The `Prompts`.
 
     Raises:
-        ValueError: If the heads are no pairs of a block and a head.
+        ValueError: If the heads are not pairs of a block and a head.
     """
     stack = configuration.decoder
     heads = fields.get("alignment_heads")

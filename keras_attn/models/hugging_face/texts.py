@@ -1,4 +1,4 @@
-"""`Texts`: what stands around the texts of a model, and how they are split."""
+"""`Texts`: the ids around the texts of a model, and how texts are split."""
 
 import dataclasses
 from typing import Any
@@ -117,13 +117,13 @@ class Texts:
         return found
 
     def source_text(self, longest: int | None) -> Text:
-        """Returns the text of sources of at most so many ids, all counted."""
+        """Returns the text of sources of at most `longest` ids, all counted."""
         special: Any = self.source_splitter.special
         around = len(special.source_start) + len(special.ends_source)
         return _text(self.source_splitter, longest, around)
 
     def target_text(self, longest: int | None) -> Text:
-        """Returns the text of targets of which a decoder reads so many ids."""
+        """Returns the text of targets of which `longest` ids are read."""
         # The end token is not read.
         return _text(self.target_splitter, longest, len(self.special.start))
 
@@ -136,7 +136,7 @@ def _text(splitter, longest, around):
 
 
 class Framing:
-    """Knows which tokens stand around the texts of each family.
+    """Finds the tokens around the texts of each family.
 
     Args:
         directory: The `Directory`.
@@ -159,8 +159,7 @@ class Framing:
             source, target: Names of the languages, or `None`.
 
         Raises:
-            ValueError: If a language is not known, or has no use, or if one
-                is missing.
+            ValueError: If a language is unknown, has no effect, or is missing.
         """
         if source is None:
             source = self._usual_source()
@@ -194,9 +193,9 @@ class Framing:
         return self._family != "mbart" or files.is_mbart_50(self._settings)
 
     def _usual_source(self):
-        """Returns the source's language, which `source=` does not tell.
+        """Returns the source's language if `source=` does not give it.
 
-        A model was trained with one in each source.
+        The model was trained with a language in each source.
         """
         if self._family == "marian" or not (
             self._sides and self._sides[0].codes

@@ -1,4 +1,4 @@
-"""`arguments_of`: what a `Translator` is made of, from a directory."""
+"""`arguments_of`: the arguments of a `Translator`, from a directory."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -35,7 +35,8 @@ def arguments_of(
     configuration = configuration_of(files.configuration)
     given = search if isinstance(search, Mapping) else None
     generation = Generation.of(files, given)
-    # Sources end as the tokenizer ends them, whatever ends a search.
+    # Sources end as the tokenizer ends them, even if a search ends with another
+    # token.
     start, source_end = generation.start, configuration.end
     configuration = dataclasses.replace(
         configuration,
@@ -146,7 +147,7 @@ def _transcripts(files, configuration, generation, fields, asked):
 
 
 def _require_ids(configuration, forced):
-    """Refuses ids of special tokens that are none of the model's."""
+    """Refuses ids of special tokens that the model does not have."""
     size = configuration.target_size
     found = {x: getattr(configuration, x) for x in ("pad", "start", "end")}
     for name, i in (found | {"first token": forced}).items():
@@ -177,7 +178,7 @@ def _sides(files, configuration):
 
 
 def _require_padding(source, configuration):
-    """Refuses a padding that is another token of sources."""
+    """Refuses padding whose id is another token in sources."""
     found = source.ids.get("<pad>", configuration.pad)
     if found != configuration.pad and configuration.family != "whisper":
         raise ValueError(

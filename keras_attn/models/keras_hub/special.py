@@ -74,7 +74,7 @@ def by_tokenizer(tokenizer) -> dict[str, Any]:
 
 
 def by_preprocessor(preprocessor, tokenizer) -> tuple[dict, dict]:
-    """Returns what a preprocessor puts around texts, and its lengths.
+    """Returns the tokens a preprocessor puts around texts, and its lengths.
 
     A short text is preprocessed, as each preprocessor has code of its own.
     """

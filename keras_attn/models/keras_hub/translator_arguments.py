@@ -1,4 +1,4 @@
-"""`arguments_of`: what a `Translator` is made of, from a model of KerasHub."""
+"""`arguments_of`: the arguments of a `Translator`, from a KerasHub model."""
 
 from typing import Any
 

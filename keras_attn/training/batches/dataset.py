@@ -30,7 +30,7 @@ class Epochs:
 
 
 class RowOrder(NamedTuple):
-    """How the rows of an epoch are shuffled: a function of its number."""
+    """The order of the rows of an epoch, as a function of its number."""
 
     seed: int
 

@@ -56,7 +56,7 @@ class Side:
         )
 
     def cut(self, lines, ids):
-        """Returns how many lines have more tokens than their ragged ids."""
+        """Returns the number of lines longer than their ragged ids."""
         # Only rows of full length can have been cut, so only these are split
         # again.
         full = tf.boolean_mask(lines, ids.row_lengths() == self.longest)

@@ -1,12 +1,12 @@
-"""`Distilled`: what a teacher wrote over a corpus, as `pairs` takes it.
+"""`Distilled`: the targets of a teacher for a corpus, as `pairs` takes them.
 
 The file has a JSON object for each source, on a line of its own:
 
     {"source": "a cat", "targets": ["un chat"], "scores": [-0.5],
      "finished": [true], "truncated": false, "unknown": 0, "empty": false}
 
-The last four may be missing, and others are passed over, as where another
-program wrote the file.
+The last four may be missing, and any other fields are ignored, because another
+program may have written the file.
 """
 
 import json
@@ -51,11 +51,11 @@ class Record(NamedTuple):
 
     @classmethod
     def of_answer(cls, answer: Mapping[str, Any]) -> "Record":
-        """Makes a record of a source and what an export answered for it.
+        """Makes a record of a source and an export's answer for it.
 
         Args:
             answer: `source`, `texts` and `scores`, best first, or `text` and
-                `score`; and of the other fields those that there are.
+                `score`; and any of the other fields.
         """
         texts, scores = answer.get("texts"), answer.get("scores")
         if texts is None or scores is None:
@@ -71,7 +71,7 @@ class Record(NamedTuple):
             answer["source"],
             [text for text, _, _ in found],
             [_shortest(score) for _, score, _ in found],
-            # Exports of keras-attn 0.3 do not tell.
+            # Exports of keras-attn 0.3 do not report this.
             None if finished is None else [bool(end) for _, _, end in found],
             truncated=bool(answer.get("truncated")),
             unknown=int(answer.get("unknown") or 0),
@@ -80,7 +80,7 @@ class Record(NamedTuple):
 
     @classmethod
     def from_json(cls, line: bytes) -> "Record":
-        """Reads a line; raises `ValueError` if it is none of a record."""
+        """Reads a line; raises `ValueError` if it is not a record."""
         fields = json.loads(line)
         try:
             found = cls(**{x: fields[x] for x in cls._fields if x in fields})
@@ -166,14 +166,14 @@ class Distilled:
     def write(
         cls, path: str | os.PathLike, answers: Iterable[Mapping[str, Any]]
     ) -> "Distilled":
-        """Writes what an export answered, and returns what reads it.
+        """Writes an export's answers, and returns the `Distilled` of the file.
 
         Args:
-            path: Path of the file, which is there when all is written.
+            path: Path of the file, which appears only when all is written.
             answers: For each source a dictionary of `source`, and `texts` and
                 `scores` as of the signature `nbest`, best first, or `text` and
-                `score`; and of `finished`, `truncated`, `unknown` and `empty`
-                what there is.
+                `score`; and any of `finished`, `truncated`, `unknown` and
+                `empty`.
         """
         path = pathlib.Path(path)
         unfinished = path.with_name(path.name + ".new")
@@ -213,7 +213,7 @@ class Distilled:
         return self.n_best(1)
 
     def n_best(self, count: int | None = None) -> tuple[list[str], list[str]]:
-        """Returns sources as often as they have targets, and these.
+        """Returns each source once for each of its targets, and the targets.
 
         Args:
             count: The most targets of a source. Defaults to all.
@@ -232,15 +232,15 @@ class Distilled:
     ) -> tuple[list[str], list[str]]:
         """Returns sources, and the target of each nearest to its reference.
 
-        This is the sequence-level interpolation of Kim and Rush (section
-        3.3). Of targets that are equally near the better one is taken, and
-        without a reference the best.
+        This is the sequence-level interpolation of Kim and Rush (section 3.3).
+        Of equally near targets the better one is taken; without a reference,
+        the best one.
 
         Args:
             references: For each source that the teacher read, a string, a
                 list of several, or `None`.
-            similarity: Function of a target and the reference, which is
-                larger where they are nearer. Defaults to BLEU of the
+            similarity: Function of a target and the reference, whose value is
+                larger the more similar they are. Defaults to BLEU of the
                 sentence, smoothed, by sacreBLEU, which takes about 0.5 ms.
 
         Raises:

@@ -1,7 +1,7 @@
 """`distill()`: a teacher writes targets over a corpus, which may be long.
 
-What is done stays done: the file grows by some batches at a time, and the
-same call goes on where another was cut off.
+Finished work is kept: the file grows by a few batches at a time, and the same
+call resumes an interrupted one.
 """
 
 import collections
@@ -47,18 +47,17 @@ def distill(
     for which there are no targets. The teacher is a large model, or an
     ensemble: any `Translator`.
 
-    A line of the file is a JSON object, with a source, its targets from the
-    best on, their scores, and what the teacher reports: which targets it had
-    to cut, whether it cut the source, and so on. `Distilled` reads it. If
-    the program is killed, the same call goes on where it was, and the file
-    is that of a call without the break. It has to be the same teacher and
-    the same sources, which is checked: the sources one by one, the teacher by
-    the last of them.
+    A line of the file is a JSON object, with a source, its targets, best first,
+    their scores, and what the teacher reports: which targets it had to cut,
+    whether it cut the source, and so on. `Distilled` reads it. If the program
+    is killed, the same call resumes, and writes the file of an uninterrupted
+    call. The teacher and the sources must be the same, which is checked: each
+    source, and what the teacher writes for the last of them.
 
     Args:
         teacher: `Translator`. Or any function of a list of lines and
-            `batch_size=`, such as one that gives prefixes to a translator,
-            which returns its `Translations`.
+            `batch_size=` that returns the `Translations` of a translator, such
+            as one that gives it prefixes.
         sources: List or other iterable of lines, which may be a generator or
             a `tf.data.Dataset`. Or the path of a text file in UTF-8, one
             source a line. They are not kept in memory.
@@ -75,8 +74,8 @@ def distill(
         source_text, target_text)` makes batches of it.
 
     Raises:
-        ValueError: If the file at `path` is of other sources or another
-            teacher, or is not one of `distill`.
+        ValueError: If the file at `path` has other sources or was written by
+            another teacher, or not by `distill`.
 
     Reference:
         - [Kim and Rush, 2016](https://arxiv.org/abs/1606.07947)
@@ -168,10 +167,10 @@ class _Teacher:
 
 
 def _go_on(path, stream, size, write):
-    """Reads what a file has; returns how much stays, and the other sources.
+    """Reads a file; returns how many records stay, and the remaining sources.
 
-    What was written of a chunk that is not complete is written anew: scores
-    are rounded otherwise in other batches.
+    An incomplete chunk is written anew, because scores are rounded differently
+    in other batches.
 
     Args:
         path: Path of the file.
@@ -211,7 +210,7 @@ def _go_on(path, stream, size, write):
 
 
 def _part_at_end(path):
-    """Returns the part of a line that the file ends with, or nothing."""
+    """Returns the incomplete line at the end of the file, or nothing."""
     part, begin = b"", b'{"source": '
     with open(path, "rb") as file:
         for line in file:
@@ -228,7 +227,7 @@ def _part_at_end(path):
 
 
 def _require_same_teacher(path, before, count, write):
-    """Refuses a teacher that mostly writes something else than the file has.
+    """Refuses a teacher whose records mostly differ from those of the file.
 
     Rounding may change a choice between two targets that are equally likely.
     Their scores are then about equal, so scores are compared.

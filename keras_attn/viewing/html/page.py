@@ -1,9 +1,9 @@
 """`attention_html`: results as one page that needs nothing else.
 
-The page is made of the files beside this one. The results stand in it as
-JSON, in which no character can end an element, and the script writes them as
-text alone. Its policy allows the browser this very script, by its hash, and
-no request to anywhere.
+The page is made of the files in this directory. It holds the results as JSON,
+in which no character can end an element, and the script writes them only as
+text. Its policy allows the browser this very script, by its hash, and no
+request to anywhere.
 """
 
 import base64
@@ -35,13 +35,12 @@ def attention_html(
 ) -> str:
     """Returns a page of HTML that shows what results attended to.
 
-    The page is one file of about 20 kB beside the results, and works without
-    a network. Hypotheses of a source stand beside each other with their
-    scores. Hover over or focus a token to see what it attended to, in
-    numbers and bars: a target token shows its weights over the source, a
-    source token those that target tokens gave to it. It follows the
-    browser's light or dark theme, works by keyboard and describes itself to
-    screen readers.
+    The page is one file, about 20 kB larger than the results, and works without
+    a network. Hypotheses of a source are shown side by side with their scores.
+    Hover over or focus a token to see what it attended to, in numbers and bars:
+    a target token shows its weights over the source, a source token those that
+    target tokens gave to it. It follows the browser's light or dark theme,
+    works by keyboard and describes itself to screen readers.
 
     Args:
         results: What a `Translator` returned, one result of it, or a list of

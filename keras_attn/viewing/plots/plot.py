@@ -229,7 +229,7 @@ def _for_each(given, results, several, name):
 
 
 def _panels(result, title, saliency, picture, words, marks, grid):
-    """Returns what is drawn of one result, from left to right."""
+    """Returns the parts of one result to draw, from left to right."""
     shown = Shown.of("plot_attention", result)
     if picture is not None:
         return [OverPicture(shown, title, picture, grid)]

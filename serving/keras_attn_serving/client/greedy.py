@@ -89,7 +89,7 @@ async def stream(
 
 
 async def _added(run, ids, before, last):
-    """Returns what the last token adds to the text before it."""
+    """Returns the addition of the last token to the text before it."""
     given = {
         "ids": np.array([ids], "int32"),
         "lengths": np.array([len(ids)], "int32"),

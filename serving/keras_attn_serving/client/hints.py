@@ -1,4 +1,4 @@
-"""What to do about a call that failed."""
+"""Advice for calls that failed."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""`Queries`: what a client does, written once for every protocol."""
+"""`Queries`: the methods of a client, written once for every protocol."""
 
 import contextlib
 from collections.abc import AsyncGenerator

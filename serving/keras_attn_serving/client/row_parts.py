@@ -73,7 +73,7 @@ async def run(
 
 
 def rows_allowed(error: ServingError, rows: int | None) -> int | None:
-    """Returns how many rows to send, if a request was refused for its size.
+    """Returns the number of rows to send after a request was too large.
 
     Args:
         error: The refusal.

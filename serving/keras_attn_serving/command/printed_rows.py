@@ -21,7 +21,7 @@ def of_result(result: Result) -> list[dict[str, Any]]:
 
 
 def of_alignments(alignments: Iterable[Alignment]) -> list[dict[str, Any]]:
-    """Returns what `align` found for each text, without padding."""
+    """Returns the results of `align` for each text, without padding."""
     return [each._asdict() for each in alignments]
 
 

@@ -81,7 +81,7 @@ def versions() -> str:
 
 
 def gpus() -> int:
-    """Returns how many GPUs TensorFlow finds on this machine."""
+    """Returns the number of GPUs that TensorFlow finds on this machine."""
     return len(tf.config.list_physical_devices("GPU"))
 
 

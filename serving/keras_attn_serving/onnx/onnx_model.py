@@ -1,4 +1,4 @@
-"""`OnnxModel`: an ONNX export that is called as a server's client is."""
+"""`OnnxModel`: an ONNX export that is called like the client of a server."""
 
 import os
 import pathlib
@@ -19,11 +19,11 @@ SIGNATURES = "serving_default", "nbest", "ids"
 
 
 class OnnxModel:
-    """Translates by ONNX Runtime, in the caller's process.
+    """Translates with ONNX Runtime, in the caller's process.
 
-    It reads a directory that `translator.export(..., format="onnx")` wrote,
-    and needs neither TensorFlow nor keras_attn, only the extra `onnx`.
-    `predict` answers as that of a `Client`. Several threads may call a model
+    It reads a directory that `translator.export(..., format="onnx")` wrote, and
+    needs neither TensorFlow nor keras_attn, only the extra `onnx`. `predict`
+    answers like the `predict` of a `Client`. Several threads may call a model
     at once.
 
     Args:
@@ -109,14 +109,14 @@ class OnnxModel:
                 lists of texts, or to arrays of features, with a row for each
                 source.
             signature: `"serving_default"`, which returns `text` and `score`;
-                `"nbest"`, which returns `texts`, `scores` and `finished` of
-                all hypotheses, best first; or `"ids"`, which returns the ids
-                that the model wrote, their `lengths` and `scores`. All return
-                which sources are `empty`, without any text.
+                `"nbest"`, which returns `texts`, `scores` and `finished` of all
+                hypotheses, best first; or `"ids"`, which returns the ids that
+                the model wrote, their `lengths` and `scores`. All report which
+                sources are `empty`, without any text.
             seed: For a search that draws: an integer, or a list with one for
                 each source. Defaults to new ones in each call.
-            batch_size: Most sources that are decoded together. Those of
-                similar length are.
+            batch_size: Most sources that are decoded together, which are of
+                similar length.
 
         Returns:
             A `Result`, as of a client.

@@ -13,7 +13,7 @@ _MOST = 2**31  # seeds are int32
 
 
 class Inputs:
-    """The inputs of a model, which read what a caller gives.
+    """The inputs of a model, which read a caller's arguments.
 
     Args:
         inputs: The inputs of the session, as ONNX Runtime lists them.
@@ -143,8 +143,8 @@ class Rows:
     Args:
         texts: Lists of ids, by the names of inputs.
         features: Arrays, by the names of inputs.
-        errors: What is wrong with a row, by its number. Its ids are those of
-            an empty text.
+        errors: What is wrong with a row, by its number. Such a row has the ids
+            of an empty text.
         count: Number of rows.
         sources: The `TextFile` of each of the texts, by the same names.
     """
@@ -155,7 +155,7 @@ class Rows:
         self.count, self._sources = count, sources
 
     def batches(self, size: int) -> list[list[int]]:
-        """Returns the numbers of rows, those of similar length together."""
+        """Returns the numbers of rows in batches of similar length."""
         order = sorted(range(self.count), key=self._length)
         return [order[i : i + size] for i in range(0, self.count, size)]
 
@@ -205,7 +205,7 @@ _DTYPES = {
 
 
 def is_integer(given) -> bool:
-    """Returns whether an argument is an integer, and no bool."""
+    """Returns whether an argument is an integer and not a bool."""
     return isinstance(given, (int, np.integer)) and not isinstance(given, bool)
 
 

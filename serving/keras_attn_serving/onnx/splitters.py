@@ -22,7 +22,7 @@ class Splitter(Protocol):
     """Turns text into ids, and ids that stand for text into text."""
 
     def ids(self, line: str) -> list[int]:
-        """Returns the ids of a line; -1 for what has none."""
+        """Returns the ids of a line, with -1 for pieces that have none."""
         ...
 
     def text(self, ids: Sequence[int]) -> str:
@@ -36,7 +36,7 @@ class Pieces:
     Args:
         tokens: All tokens in the order of their ids.
         split: Function from a line to its pieces.
-        separator: What stands between two tokens in a text.
+        separator: The string between two tokens in a text.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class SentencePiece:
 
 
 class WordPiece:
-    """The pieces of BERT, by the package `tokenizers`.
+    """BERT's pieces, split by the package `tokenizers`.
 
     Args:
         tokens: The tokens as they are written, in the order of their ids.
@@ -270,7 +270,7 @@ class BytePair:
         kept = sorted(vocabulary.values()) if special else sorted(known)
         first = 0 if special else _FIRST
         self._own = {x: x if special else first + i for i, x in enumerate(kept)}
-        # An id that the vocabulary skips is written as it is named.
+        # An id that the vocabulary skips is written as its name.
         self._content = {i: x.encode() for i, x in enumerate(tokens)}
         self._content |= {
             self._own[i]: (
@@ -329,7 +329,7 @@ def words(line: str) -> list[str]:
 def splitter_of(
     content: dict[str, Any], folder: pathlib.Path, own: dict[str, Any]
 ) -> Splitter:
-    """Returns the splitter that a JSON file of an export tells of.
+    """Returns the splitter that a JSON file of an export describes.
 
     Args:
         content: The content of the file.

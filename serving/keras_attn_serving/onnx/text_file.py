@@ -62,7 +62,7 @@ class TextFile:
         """Returns the ids of a source, cut at the longest that is read.
 
         Raises:
-            TooLong: If it is longer, and the text is to refuse that.
+            TooLong: If it is longer, and the text refuses longer ones.
         """
         special, most = self._content["special"], self._content["max_length"]
         ids = self._ids(self._normalized(line))
@@ -117,7 +117,7 @@ class TextFile:
 
 
 def _read(path):
-    """Returns the content of a file, with all that is needed."""
+    """Returns the content of a file, which has all fields that are needed."""
     needed = "tokens special split join lowercase normalization max_length"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""How large an answer is, told before it is written.
+"""Computes how large an answer is, before it is written.
 
-To write numbers as JSON takes far more time and memory than to count them.
+Writing numbers as JSON takes far more time and memory than counting them.
 """
 
 import math

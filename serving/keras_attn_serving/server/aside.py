@@ -1,7 +1,7 @@
 """`Aside`: threads for calls that run no model.
 
 The event loop answers health checks. A call whose work grows with its request
-or with a model has no place there, and must not wait for the model's threads
+or with a model must not run there, and must not wait for the model's threads
 either.
 """
 
@@ -19,7 +19,7 @@ _MOST = 1 << 20
 
 
 class Aside:
-    """Runs functions that take no model, beside the event loop.
+    """Runs functions that need no model, outside the event loop.
 
     All methods but `close()` are called in one event loop.
 

@@ -164,8 +164,8 @@ class Batches(Executor):
             self._drop()
             if not self._queues:
                 return
-            # Of the queues that are full or have waited long enough, the one
-            # whose first call waits longest, so that each has its turn.
+            # Of the queues that are full or have waited long enough, take the
+            # one whose first call has waited longest, so each gets its turn.
             due = {key: self._due(queue) for key, queue in self._queues.items()}
             now = loop.time()
             ready = [key for key, time in due.items() if time <= now]
@@ -177,7 +177,7 @@ class Batches(Executor):
             self._launch(self._take(key))
 
     def _due(self, queue):
-        """Returns when a queue may wait no longer."""
+        """Returns the time until which a queue may wait."""
         arrived = queue[0].arrived
         idle = self._free == self._config.num_batch_threads
         rows = sum(x.rows for x in queue)
@@ -186,7 +186,7 @@ class Batches(Executor):
         return arrived + self._config.batch_timeout_micros / 1e6
 
     def _drop(self):
-        """Removes calls that no one waits for, or whose time is over."""
+        """Removes calls that no one waits for, or whose deadline has passed."""
         now = asyncio.get_running_loop().time()
         for key, queue in list(self._queues.items()):
             for task in queue:
@@ -205,7 +205,7 @@ class Batches(Executor):
         while queue:
             rows += queue[0].rows
             longest = max(longest, queue[0].job.plan.longest)
-            # A long row makes those of all others as long.
+            # A long row makes all others as long.
             large = self._size(rows) * longest > self._limits.elements
             if rows > self._config.max_batch_size or (tasks and large):
                 break

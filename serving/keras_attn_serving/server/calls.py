@@ -1,4 +1,4 @@
-"""`Call`: a request for a run of a model, whatever protocol it came by."""
+"""`Call`: a request for a run of a model, by any protocol."""
 
 import abc
 import asyncio
@@ -16,7 +16,7 @@ from keras_attn_serving.server.workers import Workers
 
 
 class Job(NamedTuple):
-    """What a call asks for: a plan, and the loaded model that runs it."""
+    """The work of a call: a plan, and the loaded model that runs it."""
 
     model: Model
     signature: str
@@ -27,7 +27,7 @@ SMALL = 64 * 1024  # bytes of a message
 
 
 class Call(abc.ABC):
-    """A request, and how its answer is written.
+    """A request, and the way to write its answer.
 
     Attributes:
         size: Bytes of the request.
@@ -37,7 +37,7 @@ class Call(abc.ABC):
 
     @property
     def small(self) -> bool:
-        """Whether to read it takes no longer than to pass it to a thread."""
+        """Whether reading it takes no longer than passing it to a thread."""
         return self.size <= SMALL
 
     @abc.abstractmethod
@@ -114,8 +114,8 @@ class Executor(abc.ABC):
 class Alone(Executor):
     """Runs each call by itself, in one of a few threads.
 
-    A thread reads and writes the messages too, so that large ones keep no
-    other call from an answer.
+    A thread also reads and writes the messages, so large ones do not delay the
+    answers of other calls.
 
     Args:
         workers: The threads.

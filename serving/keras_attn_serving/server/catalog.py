@@ -1,8 +1,8 @@
 """`Catalog`: the models that are served, and which versions of each.
 
-Versions come and go as TensorFlow Serving's `AvailabilityPreservingPolicy`
-has it: a new one is loaded and warmed up, takes over, and only then the one
-before is unloaded, when the calls that it answers have ended.
+Versions come and go as in TensorFlow Serving's `AvailabilityPreservingPolicy`:
+a new one is loaded and warmed up, and takes over. Only then is the previous one
+unloaded, once the calls that it answers have ended.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class State(enum.IntEnum):
 
 
 class Spec(NamedTuple):
-    """Which version of a model a request wants.
+    """The version of a model that a request wants.
 
     Attributes:
         name: Name of the model.
@@ -124,7 +124,7 @@ class Catalog:
 
     @contextlib.contextmanager
     def lend(self, spec: Spec) -> Iterator[Model]:
-        """Lends the model that a request wants; it stays loaded that long.
+        """Lends the model that a request wants; it stays loaded meanwhile.
 
         Raises:
             StatusError: If there is none, in TensorFlow Serving's words.
@@ -184,7 +184,7 @@ class Catalog:
     def reload(self, configs: Sequence[ModelConfig]) -> None:
         """Serves other models, versions or labels from now on.
 
-        Returns when what is new is loaded and what is gone is unloaded.
+        Returns once new versions are loaded and removed ones are unloaded.
 
         Raises:
             StatusError: If a label names a version that is not available, or
@@ -221,7 +221,7 @@ class Catalog:
                 )
 
     def poll(self) -> None:
-        """Looks at the directories, and loads and unloads what has changed."""
+        """Looks at the directories, and loads and unloads changed versions."""
         with self._work:
             for config in self._configs.values():
                 self._look(config)
@@ -250,7 +250,7 @@ class Catalog:
                 _LOG.exception("looking for versions failed")
 
     def _look(self, config, required=False):
-        """Notes which directories of a model are wanted."""
+        """Records which directories of a model are wanted."""
         try:
             found = (_require_versions if required else _found)(config)
         except LoadError as error:  # perhaps gone for a moment: change nothing
@@ -264,7 +264,7 @@ class Catalog:
         wanted = {found[number]: number for number in config.choose(found)}
         with self._lock:
             versions = self._versions.setdefault(config.name, [])
-            # What has left and is wanted again is loaded anew.
+            # A version that was removed and is wanted again is loaded anew.
             kept = [x for x in versions if not (x.left and x.path in wanted)]
             for each in kept:
                 each.want(each.path in wanted)
@@ -399,7 +399,7 @@ class Catalog:
 
 
 class _Version:
-    """A version of a model, whatever has become of it."""
+    """A version of a model, in any state."""
 
     def __init__(self, name, number, path):
         self.name, self.number, self.path = name, number, path

@@ -30,8 +30,8 @@ class ModelConfig(NamedTuple):
         name: The name under which it is served.
         base_path: Directory of its versions.
         latest: How many of its newest versions to serve; 0 for all.
-        versions: Numbers of the versions to serve; with them `latest` does
-            not count.
+        versions: Numbers of the versions to serve; if given, `latest` is
+            ignored.
         labels: Numbers of versions by their labels.
     """
 
@@ -42,7 +42,7 @@ class ModelConfig(NamedTuple):
     labels: tuple[tuple[str, int], ...] = ()
 
     def choose(self, found: Iterable[int]) -> set[int]:
-        """Returns which of the versions found are to be served."""
+        """Returns the versions to serve, of those found."""
         numbers = sorted(found)
         if self.versions is not None:
             return set(self.versions) & set(numbers)
@@ -95,7 +95,8 @@ def read_models(path: str) -> list[ModelConfig]:
     """Reads a `ModelServerConfig`, for `--model_config_file`.
 
     Raises:
-        ConfigError: If it cannot be read, or asks for what is not served here.
+        ConfigError: If it cannot be read, or asks for something that is not
+            supported.
         OSError: If there is no such file.
     """
     return models(read(path, model_server_config_pb2.ModelServerConfig()))
@@ -105,8 +106,8 @@ def models(message: Any) -> list[ModelConfig]:
     """Returns the models of a `ModelServerConfig` message.
 
     Raises:
-        ConfigError: If it asks for what is not served, here or by TensorFlow
-            Serving.
+        ConfigError: If it asks for something that this server or TensorFlow
+            Serving does not support.
     """
     if message.WhichOneof("config") != "model_config_list":
         raise ConfigError(
@@ -170,7 +171,7 @@ def _model(message):
 
 
 def _check_platform(message):
-    """Refuses what TensorFlow Serving does, in its words."""
+    """Refuses what TensorFlow Serving refuses, in the same words."""
     kind, platform = message.model_type, message.model_platform
     fields = (
         "ModelServerConfig::model_type (deprecated) {} "
@@ -279,7 +280,7 @@ def read(path: str, message: Any) -> Any:
     """Reads the text of a message from a file.
 
     Raises:
-        ConfigError: If it is no such message.
+        ConfigError: If it is not such a message.
         OSError: If there is no such file.
     """
     try:

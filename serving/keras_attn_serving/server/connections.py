@@ -1,4 +1,4 @@
-"""`Connections`: how many clients a port takes, and how long they may idle."""
+"""`Connections`: limits on the clients of a port, and on their idle time."""
 
 from typing import Any
 from typing import NamedTuple
@@ -6,8 +6,8 @@ from typing import NamedTuple
 # To agree on HTTP/2, and on TLS. gRPC's own limit is two minutes, in which
 # connections that send nothing would fill the port.
 _HANDSHAKE_SECONDS = 10
-# gRPC has no limit of its own. Clients keep further calls until others end, so
-# thousands may be asked at a time. An open call took up to 20 kB.
+# gRPC has no limit of its own. Clients hold back further calls until others
+# end, so thousands may be pending at a time. An open call took up to 20 kB.
 _CALLS = 100
 # Of the headers of a call; they hold gRPC's own and, at times, a token. gRPC's
 # limit is twice as high.
@@ -41,8 +41,8 @@ class Connections(NamedTuple):
             ("grpc.server_handshake_timeout_ms", 1000 * _HANDSHAKE_SECONDS),
             ("grpc.max_connection_idle_ms", idle),
             ("grpc.max_concurrent_streams", _CALLS),
-            # Else gRPC refuses further calls of a client that keeps to the
-            # limit, while it tidies up after those that have ended.
+            # Otherwise gRPC refuses further calls of a client that obeys the
+            # limit, while it cleans up after those that have ended.
             ("grpc.http.overload_protection", 0),
             ("grpc.max_metadata_size", _HEADER_BYTES),
             ("grpc.absolute_max_metadata_size", _HEADER_BYTES),

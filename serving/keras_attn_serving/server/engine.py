@@ -28,8 +28,8 @@ from keras_attn_serving.server.seldom import Seldom
 
 _LOG = logging.getLogger(__name__)
 
-# What the loader raises that is no error of the runtime, by the codes that
-# TensorFlow's C loader has for it.
+# Exceptions of the loader that are not errors of the runtime, with the codes of
+# TensorFlow's C loader for them.
 _OF_THE_LOADER = {
     OSError: Code.OUT_OF_RANGE,  # saved_model.pb is cut or no message
     RuntimeError: Code.NOT_FOUND,  # no graph with these tags
@@ -161,7 +161,7 @@ class Engine:
         self._session.close()
 
     def _callable(self, feeds, fetches):
-        """Returns what runs the graph, and the names of what it fetches."""
+        """Returns a function that runs the graph, and what it fetches."""
         # Making a callable looks up its tensors, and its first run optimises
         # the graph, so there is one for each set of names.
         with self._lock:
@@ -188,7 +188,7 @@ class Engine:
 
 
 def _array(value):
-    """Returns an output as an array: of a scalar string come `bytes`."""
+    """Returns an output as an array; a scalar string comes as `bytes`."""
     if not isinstance(value, bytes):
         return value
     result = np.empty((), object)
@@ -197,7 +197,7 @@ def _array(value):
 
 
 def _unreadable(error):
-    # The text of TensorFlow's error quotes bytes that are no UTF-8.
+    # The text of TensorFlow's error quotes bytes that are not UTF-8.
     return invalid_argument(bytes(error.object).decode("utf-8", "replace"))
 
 

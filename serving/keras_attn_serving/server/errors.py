@@ -47,5 +47,5 @@ class StatusError(Exception):
 
 
 def invalid_argument(details: str) -> StatusError:
-    """Returns the error of a request that is itself at fault."""
+    """Returns the error for an invalid request."""
     return StatusError(Code.INVALID_ARGUMENT, details)

@@ -2,11 +2,12 @@
 
 uvicorn's protocol closes a connection that is idle after an answer. It keeps
 one that has never sent a whole request, or does not read its answer. This one
-knows since when its server has been waiting for the client.
+knows how long its server has been waiting for the client.
 
 It answers a client that has sent its request and then shut its side of the
-connection. uvicorn's takes that client for gone. The two cannot be told apart,
-so the answer must come soon: later the client counts as gone here too.
+connection. uvicorn's treats such a client as gone. The two cases cannot be
+distinguished, so the answer must come soon: later the client counts as gone
+here too.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ class Connection(H11Protocol):
 
     Args:
         config: uvicorn's configuration.
-        state: What uvicorn's server knows of all its connections.
+        state: State that uvicorn's server shares among its connections.
 
     Attributes:
         since: The event loop's time at which the server began to wait for the
@@ -59,7 +60,7 @@ class Connection(H11Protocol):
         return cycle is None or cycle.response_complete or cycle.more_body
 
     def late(self, seconds: float) -> bool:
-        """Whether the client has let so many seconds pass.
+        """Whether the client has let `seconds` pass.
 
         A request whose body does not arrive is answered by the application,
         which has a time limit of its own. A client that reads its answer
@@ -172,8 +173,8 @@ class _TooMany(h11.RemoteProtocolError):
 
 
 def _require_one_length(request):
-    # Servers that take different ones for the end of a body could be made to
-    # see different requests (6.1 and 11.2).
+    # Servers that disagree on which one ends a body could be made to see
+    # different requests (6.1 and 11.2).
     names = {name for name, _ in request.headers}
     if b"transfer-encoding" not in names:
         return

@@ -1,8 +1,8 @@
 """`HttpServer`: an ASGI application behind a port.
 
-uvicorn speaks HTTP. This module takes the connections, because asyncio's own
-way to take them logs thousands of lines a second when the file descriptors are
-used up. It also ends connections whose clients keep the server waiting:
+uvicorn speaks HTTP. This module takes the connections, because asyncio logs
+thousands of lines a second when the file descriptors are used up. It also ends
+connections whose clients keep the server waiting:
 
 - after some seconds without the whole head of a request, or without reading,
 - when there are too many of them, or no file descriptor is left for a new one:
@@ -39,8 +39,9 @@ class HttpServer:
 
     Args:
         app: The ASGI application.
-        sockets: Where it listens.
-        limits: How many connections may wait for their clients, and how long.
+        sockets: The sockets on which it listens.
+        limits: Limits on how many connections may wait for their clients, and
+            how long.
     """
 
     def __init__(

@@ -1,16 +1,16 @@
 """Converts the JSON of TensorFlow Serving's REST API to arrays and back.
 
 It follows TensorFlow Serving's `json_tensor.cc`: what it accepts is accepted
-and what it refuses is refused in its words. These are refused here alone,
-since a value would be lost in silence or a document is out of the ordinary:
+and what it refuses is refused in its words. These are refused only here, since
+a value would be lost silently or the document is unusual:
 
-- a key that stands twice, an input that is not of the signature, a number that
-  its dtype does not hold, bytes that are no UTF-8;
+- duplicate keys, an input that the signature does not have, a number that its
+  dtype cannot hold, bytes that are not UTF-8;
 - lists hundreds deep, tensors of more than 64 axes, and NaN and infinity by
   other names than `NaN`, `Infinity` and `-Infinity`.
 
-A string that is no UTF-8 is written with U+FFFD. TensorFlow Serving sends its
-bytes as they are, which is no JSON.
+A string that is not UTF-8 is written with U+FFFD. TensorFlow Serving sends its
+bytes as they are, which is not JSON.
 """
 
 import base64
@@ -122,23 +122,23 @@ def read(
 
 
 def read_signature(text: bytes, limits: Limits | None = None) -> str:
-    """Reads which signature the body of a request names; "" for none.
+    """Reads the name of the signature in the body of a request; "" for none.
 
     Args:
         text: The JSON.
         limits: How many lists it may have; `None` for any number.
 
     Raises:
-        StatusError: If it is no request.
+        StatusError: If it is not a request.
     """
     return _document(text, limits)[1]
 
 
 def in_turn(function: Callable[[], _Result]) -> _Result:
-    """Returns what a function reads, while no other that waits here does.
+    """Returns the result of a function, while no other such function runs.
 
-    To read a long document takes up to ten times its bytes, and Python's lock
-    for most of the time, so two at once would be no faster.
+    Reading a long document takes up to ten times its bytes, and Python's lock
+    most of the time, so reading two at once would not be faster.
 
     Args:
         function: Reads a document. If it raises `StatusError`, the error comes
@@ -160,8 +160,8 @@ def in_turn(function: Callable[[], _Result]) -> _Result:
 def write(values: Mapping[str, np.ndarray], rows: bool) -> bytes:
     """Writes the body of an answer.
 
-    Strings of outputs whose names end in `_bytes` are written in base64,
-    others as text, with U+FFFD for what is no UTF-8.
+    Strings of outputs whose names end in `_bytes` are written in base64, others
+    as text, with U+FFFD for bytes that are not UTF-8.
 
     Args:
         values: Arrays by the names of the outputs.
@@ -250,7 +250,7 @@ def _parse(text):
         start = _SPACE.match(plain).end()
         if start == len(plain):
             raise _parse_error("The document is empty")
-        # What follows the document does not count.
+        # Anything after the document is ignored.
         document, _ = _DECODER.raw_decode(plain, start)
         if _SURROGATE.search(plain):  # one without its other half?
             json.dumps(document, ensure_ascii=False).encode()
@@ -309,8 +309,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def _require_few(limits, text):
     # Python's lock is held while JSON is parsed: 5 million empty lists, which
     # 16 MiB hold, kept all other threads waiting for 12 s. Values take memory
-    # too: 4 million numbers took 480 MB. Signs in texts count as well; texts
-    # have few enough bytes.
+    # too: 4 million numbers took 480 MB. Such characters in texts count as
+    # well; texts are short enough for that.
     for marks, times, things in (
         (b"[{:", _LISTS, "lists, objects and keys"),
         (b",", _VALUES, "values"),

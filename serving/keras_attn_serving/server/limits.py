@@ -1,4 +1,4 @@
-"""`Limits`: what a request may ask of the development server."""
+"""`Limits`: the size limits of requests to the development server."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:  # it imports TensorFlow, which --help does not need
 
 
 class Limits(NamedTuple):
-    """Limits that no single request can pass.
+    """Limits that no single request can exceed.
 
-    TensorFlow Serving has none of them. A message of 40 bytes can declare a
-    tensor of a gigabyte there, which its one value fills.
+    TensorFlow Serving has none of them. There, a message of 40 bytes can
+    declare a tensor of a gigabyte, filled with its one value.
 
     The default of `elements` is 128 rows of 1,000, the most tokens that an
     export reads of a text by default. With the net of the
@@ -28,9 +28,9 @@ class Limits(NamedTuple):
     Attributes:
         rows: Most rows of a request, for inputs with a row for each text.
         text_bytes: Most bytes of a string.
-        elements: Most elements of an input: its rows times the longest row,
-            in steps; of texts in bytes. The calls that run at a time may have
-            as many together; see `Room`.
+        elements: Most elements of an input: its rows times the longest row, in
+            steps; of texts in bytes. All calls that run at the same time share
+            this limit; see `Room`.
         message_bytes: Most bytes of a message, and of a tensor when decoded.
         answer_bytes: Most bytes of an answer.
         run_seconds: Seconds after which a run is cancelled, whatever the
@@ -108,7 +108,7 @@ class Limits(NamedTuple):
         """Raises `StatusError` if an answer has too many bytes.
 
         It is INVALID_ARGUMENT, as for any other request that is too large:
-        clients try again after RESOURCE_EXHAUSTED, for nothing.
+        after RESOURCE_EXHAUSTED clients would try again in vain.
         """
         if size > self.answer_bytes:
             raise invalid_argument(

@@ -1,4 +1,4 @@
-"""`Metrics`: what the server counts, for Prometheus.
+"""`Metrics`: the counters of the server, for Prometheus.
 
 Names, labels, units and buckets are TensorFlow Serving's, so that its
 dashboards and alerts work with either server.
@@ -18,7 +18,7 @@ from keras_attn_serving.server.seldom import Seldom
 
 _LOG = logging.getLogger(__name__)
 
-# What a client cannot mend.
+# Errors that a client cannot fix.
 _FAULTS = {
     Code.DATA_LOSS,
     Code.DEADLINE_EXCEEDED,
@@ -99,10 +99,11 @@ class Metrics:
     ) -> None:
         """Counts a request, and logs it if the server is at fault.
 
-        Requests of one model, call and status have a line a minute, with the
+        Requests of one model, call and status get one line a minute, with the
         time of the last.
 
-        The log never has a user's text, so not the text of the error either.
+        The log never contains a user's text, so it omits the text of the error
+        too.
 
         Args:
             model: Name of the model.
@@ -149,7 +150,8 @@ class Metrics:
     def page(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""
         page = prometheus_client.generate_latest(self._registry)
-        # The library names counters so, whatever the names of their samples.
+        # The library gives counters this name, whatever the names of their
+        # samples.
         return re.sub(rb"(?m)^(# [A-Z]+ \S+)_total ", rb"\1 ", page)
 
     def _counter(self, name, text, *labels):
@@ -175,7 +177,8 @@ class Metrics:
 class _Named:
     """A metric under exactly its name.
 
-    The library appends `_total` to counters, and to all a time of creation.
+    The library appends `_total` to counters, and adds a creation time to all
+    metrics.
     """
 
     def __init__(self, metric: Any, name: str):

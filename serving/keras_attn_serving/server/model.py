@@ -128,10 +128,10 @@ def versions_at(base_path: str) -> dict[int, str]:
 
     A version is a directory whose name is a number and that has a
     `saved_model.pb`. Exporters write that file last or rename the directory
-    when it is complete, so one half written is no version yet.
+    when it is complete, so a half-written one is not yet a version.
 
     Raises:
-        LoadError: If the base path is no directory, or is itself a version.
+        LoadError: If the base path is not a directory, or is itself a version.
     """
     join, exists = tf.io.gfile.join, tf.io.gfile.exists
     if not tf.io.gfile.isdir(base_path):

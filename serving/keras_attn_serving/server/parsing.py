@@ -15,7 +15,7 @@ from keras_attn_serving.server.errors import Code
 from keras_attn_serving.server.errors import StatusError
 from keras_attn_serving.server.errors import invalid_argument
 
-# Messages that are parsed unweighed. They take up to 6 MB.
+# Messages up to this size are parsed unweighed. They take up to 6 MB.
 SHORT = 64 * 1024  # bytes
 # Of each field, beside its contents: its place in a list that grows. Measured
 # with fields of two bytes: 27 bytes for a string, 43 for a size of a shape, 96
@@ -39,10 +39,10 @@ def parse(kind: Any, raw: bytes, message_bytes: int) -> Any:
     Args:
         kind: Its class.
         raw: The bytes.
-        message_bytes: It may take twice as many.
+        message_bytes: Half of the most bytes that it may take.
 
     Raises:
-        StatusError: If it takes more, or is no such message.
+        StatusError: If it takes more, or is not such a message.
     """
     most = 2 * message_bytes
     if len(raw) > SHORT and weight(raw, kind.DESCRIPTOR, most) > most:
@@ -64,14 +64,13 @@ def parse(kind: Any, raw: bytes, message_bytes: int) -> Any:
 def weight(raw: bytes, descriptor: Descriptor, most: int) -> int:
     """Returns about how many bytes a message takes once it is parsed.
 
-    It walks through the fields in the parser's order, and ends where that
-    does: at bytes that are no message. Long fields take no longer than short
-    ones.
+    It walks through the fields in the parser's order, and ends where that does:
+    at bytes that are not a message. Long fields take no longer than short ones.
 
     Args:
         raw: The bytes.
         descriptor: Of the message.
-        most: Beyond so many it stops, and returns what it has counted.
+        most: Beyond this number it stops, and returns its count.
     """
     kinds, at, end = _kinds(descriptor), 0, len(raw)
     outer: list[tuple] = []  # kinds and ends of the messages around this one

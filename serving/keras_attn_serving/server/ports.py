@@ -42,7 +42,7 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def taken(address: str) -> OSError:
-    """Returns the error of a port on which another server listens."""
+    """Returns the error for a port on which another server listens."""
     return OSError(
         "The server needs a free port and cannot listen on another. "
         f"Received: {address}. Is another server running there? Choose "

@@ -42,7 +42,7 @@ class PredictCall(Call):
         self.size = len(raw)
 
     def model_name(self) -> str:
-        """Returns the name of the model, "" if the request does not say.
+        """Returns the name of the model, "" if the request names none.
 
         A long request that was refused unread is not read for this.
         """
@@ -82,10 +82,10 @@ def predict(
 
 
 def read_spec(request: Any) -> Spec:
-    """Returns which model a gRPC request wants.
+    """Returns the `Spec` of the model that a gRPC request names.
 
     Raises:
-        StatusError: If it does not say.
+        StatusError: If it names none.
     """
     if not request.HasField("model_spec"):
         raise invalid_argument("Missing ModelSpec")
@@ -101,7 +101,7 @@ def read_spec(request: Any) -> Spec:
 def job(
     model: Model, request: predict_pb2.PredictRequest, limits: Limits | None
 ) -> Job:
-    """Returns what a request asks of a model."""
+    """Returns the `Job` that a request describes."""
     name = request.model_spec.signature_name or DEFAULT_SIGNATURE
     arrays = Arrays(request.inputs, model.signatures.get(name), limits)
     return Job(model, name, model.plan(name, arrays, request.output_filter))
@@ -131,7 +131,7 @@ class Arrays(Mapping):
 
     So a request with a wrong name is refused for its name before its tensors
     are decoded, as in TensorFlow Serving. A tensor of the wrong dtype or rank
-    is not decoded either: in its place comes an array of that dtype and shape
+    is not decoded either: it is replaced by an array of that dtype and shape
     that needs no memory.
 
     Args:

@@ -1,6 +1,6 @@
 """gRPC's health service and its reflection of services.
 
-They answer in the event loop, so what they are asked has few bytes.
+They answer in the event loop, so their requests must be small.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ _Status = health_pb2.HealthCheckResponse
 class Health:
     """Answers `grpc.health.v1.Health`.
 
-    Unlike gRPC's own it keeps no client waiting for another that does not
-    read.
+    Unlike gRPC's own, it never keeps a client waiting for another one that does
+    not read.
 
     Args:
         names: The services that it knows, which serve until `stop`.
@@ -44,15 +44,15 @@ class Health:
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """Says from now on that the services do not serve."""
+        """Reports from now on that the services do not serve."""
         self._stopped.set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Adds the methods to a server.
 
-        They are registered too: gRPC takes calls of a registered method as
-        they arrive. Other calls wait for all that came before, which are
-        thousands in a burst.
+        They are also registered, because gRPC takes calls of a registered
+        method as they arrive. Other calls wait for all earlier ones, of which a
+        burst has thousands.
         """
         methods = {
             "Check": self._rpcs.unary(self._check),

@@ -59,7 +59,7 @@ _LOG = logging.getLogger(__name__)
 _OURS = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
 _NAME = "/(?P<name>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
-# The last part must be in small letters, the others need not.
+# The last part must be in lower case; the others need not be.
 _POST = re.compile(
     f"(?i:/v1/models{_NAME}{_VERSION}):(?P<method>classify|regress|predict)",
     re.ASCII,
@@ -122,7 +122,7 @@ class RestApi:
         self._metrics_path = metrics_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answers one request, as ASGI has it."""
+        """Answers one request of ASGI."""
         if scope["type"] != "http":
             return
         with contextlib.suppress(ClientDisconnect):
@@ -247,7 +247,7 @@ class Body:
 
     Attributes:
         size: Number of bytes that came.
-        small: Whether to read it takes no longer than to pass it to a thread.
+        small: Whether reading it takes no longer than passing it to a thread.
     """
 
     def __init__(self, raw: bytes, zipped: bool, most: int):
@@ -336,7 +336,7 @@ class JsonCall(Call):
 
 
 class _Route:
-    """What the path of a request asks for."""
+    """The model, version and method in the path of a request."""
 
     def __init__(self, http_method, path):
         self._asked = f"{http_method} {path}"
@@ -372,7 +372,7 @@ class _Route:
 async def _unless_left(
     request: Request, answer: Awaitable[bytes], seconds: float | None
 ) -> bytes:
-    """Returns an answer, or gives it up when the client leaves or it is late.
+    """Returns an answer, or gives up when the client leaves or time is over.
 
     The run ends by itself in that time. But the answer must be written too.
     """

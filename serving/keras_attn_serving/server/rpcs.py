@@ -1,9 +1,9 @@
 """`Rpcs`: gRPC's calls while they wait for their clients.
 
-A client may begin a call and not send its request, or not read the answer.
-gRPC keeps what has arrived and what has not left, and limits each message but
-not all of them together. `Rpcs` does: it reads the requests, and remembers the
-answers until they have left.
+A client may begin a call and not send its request, or not read the answer. gRPC
+keeps what has arrived and what has not left. It limits each message, but not
+all of them together. `Rpcs` limits the total: it reads the requests, and
+remembers the answers until they have left.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _WAITING = 64
 _PATIENCE = 2.0  # seconds that a client has when others need the memory
 _SLOWEST = 50_000  # bytes a second of a client that reads its answer
-_CALL = 20_000  # bytes that a call takes beside its messages
+_CALL = 20_000  # bytes that a call takes in addition to its messages
 
 
 class Rpcs:
@@ -48,7 +48,7 @@ class Rpcs:
         # Room for many small answers, whatever the limit of one.
         self._together = max(4 * answer_bytes, 4000 * _CALL)
         self._seconds = seconds
-        # Of both the oldest are the first.
+        # In both, the oldest come first.
         self._waiting: dict[asyncio.Timeout, float] = {}
         self._unread: dict[asyncio.Task, _Answer] = {}
         self._bytes = 0
@@ -129,7 +129,7 @@ class Rpcs:
             self._forget(task)
 
     def _note(self, size):
-        """Notes the answer of the current task, until that ends."""
+        """Counts the answer of the current task until the task ends."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         size += _CALL
         while self._bytes + size > self._together:
@@ -188,7 +188,7 @@ def make_task(
 
 
 class _Answer:
-    """An answer that has not left: its bytes, since when, until when."""
+    """An answer that has not left: its bytes, its start and its timer."""
 
     def __init__(self, size, since, timer):
         self.size, self.since, self.timer = size, since, timer

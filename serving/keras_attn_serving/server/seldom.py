@@ -19,10 +19,10 @@ class Seldom:
         self._times, self._next = 0, 0.0
 
     def __call__(self, *values: object) -> None:
-        """Notes that the warning is due, and logs it if a minute is over.
+        """Counts that the warning is due, and logs it if a minute has passed.
 
         Args:
-            values: What the text has behind the number.
+            values: Values for the text after the number.
         """
         self._times += 1
         now = time.monotonic()

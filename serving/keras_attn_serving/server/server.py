@@ -1,10 +1,10 @@
 """The development server: models behind TensorFlow Serving's gRPC and REST.
 
-It answers with TensorFlow Serving's codes, texts and encodings, so that a
-client that works here works there.
+It answers with TensorFlow Serving's codes, texts and encodings, so a client
+that works here also works there.
 
-An event loop in a thread of its own receives the calls; an `Executor` runs
-them in others. `Catalog` loads and unloads versions in a third.
+An event loop in its own thread receives the calls; an `Executor` runs them in
+others. `Catalog` loads and unloads versions in a third.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """TensorFlow Serving's gRPC services.
 
-The methods run in the server's event loop. What grows with a request does not:
-the executor runs the models, `Aside` the rest.
+The methods run in the server's event loop. Work that grows with a request does
+not: the executor runs the models, and `Aside` the rest.
 """
 
 import asyncio

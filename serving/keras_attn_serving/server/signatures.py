@@ -37,7 +37,7 @@ class Signature(NamedTuple):
 
 
 def read(definition: Any) -> Signature:
-    """Reads a `SignatureDef`, as TensorFlow loads it with a SavedModel."""
+    """Reads a `SignatureDef` that TensorFlow loaded with a SavedModel."""
     return Signature(
         {alias: _tensor(x) for alias, x in definition.inputs.items()},
         {alias: _tensor(x) for alias, x in definition.outputs.items()},

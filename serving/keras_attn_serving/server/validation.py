@@ -1,9 +1,9 @@
-"""Checks a request as TensorFlow Serving does, and in its words.
+"""Checks a request as TensorFlow Serving does, with the same error texts.
 
-Requests that TensorFlow Serving refuses are refused here with the same code
-and text. Shapes are the exception. TensorFlow Serving does not check them: it
-may pass a scalar to an operation that expects a vector, which can crash the
-process. This server refuses wrong shapes, in words of its own.
+Requests that TensorFlow Serving refuses are refused here with the same code and
+text. Shapes are the exception. TensorFlow Serving does not check them: it may
+pass a scalar to an operation that expects a vector, which can crash the
+process. This server refuses wrong shapes, with its own texts.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from keras_attn_serving.server.errors import invalid_argument
 from keras_attn_serving.server.limits import longest_row
 from keras_attn_serving.server.signatures import Signature
 
-# More of them and TensorFlow's session ends the process (2.21).
+# With more of them, TensorFlow's session ends the process (2.21).
 _MOST_AXES = 32
 # TensorFlow's C++ names of dtypes, where Python has others.
 _CPP_NAMES = {"float16": "half", "float32": "float", "float64": "double"}

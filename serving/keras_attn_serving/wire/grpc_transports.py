@@ -129,7 +129,7 @@ class _Methods:
 
 
 class _ByGrpc(Transport):
-    """What both have in common: the messages of each call."""
+    """The common part of both: the messages of each call."""
 
     def __init__(self, target):
         self.address = target.address

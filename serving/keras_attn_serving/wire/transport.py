@@ -1,4 +1,4 @@
-"""`Transport`: what carries a client's calls, by gRPC or by REST.
+"""`Transport`: carries a client's calls, by gRPC or by REST.
 
 What a client does is written once, in `queries`, as coroutines. They ask a
 transport, which knows a protocol and nothing of texts. The coroutines of a

@@ -101,6 +101,7 @@ def take(sources, rows):
     return sources[rows]
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize(
     "search",
@@ -123,6 +124,7 @@ def test_searches_find_what_the_model_itself_says(name, search, by_brute_force):
             assert found.tokens == tokens
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", models(ALWAYS))
 def test_a_warning_says_that_the_past_is_read_again(name):
     made = published.make(name)

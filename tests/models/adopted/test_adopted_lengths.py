@@ -58,6 +58,7 @@ def logp_of(model, source, target):
     return logp[np.arange(len(logp)), ids[0]].sum()
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize("length", [4, 8, 9, 20])
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ def test_each_of_several_sources_has_its_own_length():
     assert made.source_text["two"].max_length == 24
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "table", [Positions, keras_hub.layers.PositionEmbedding]

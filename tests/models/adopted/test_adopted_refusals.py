@@ -196,6 +196,7 @@ class TokenByToken(layers.Layer):
         return ops.tanh(x)
 
 
+@pytest.mark.full
 def test_a_layer_that_looks_ahead_is_named():
     with pytest.raises(ValueError, match="'culprit' .* looks at later tokens"):
         translator(plain(Backwards(name="culprit")))

@@ -387,6 +387,7 @@ class OfWidth(Decoder):
         return ((distance >= 0) & (distance < 45))[None]
 
 
+@pytest.mark.full
 def test_a_wide_window_is_no_causal_mask():
     keras.utils.set_random_seed(0)
     model = model_of(lambda: Learned(200), OfWidth)
@@ -439,6 +440,7 @@ class NamedTwice(Named):
         return super().call([x, inputs[1]], mask=mask)
 
 
+@pytest.mark.full
 @pytest.mark.sample_cases(1)
 @pytest.mark.parametrize(
     "kinds",

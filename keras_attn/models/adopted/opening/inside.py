@@ -1,7 +1,7 @@
 """Calls layers of a user's own with symbolic tensors.
 
-Then the layers and operations inside become nodes of a graph. Nothing of it
-stays in the layers, and other threads that call them notice nothing.
+The layers and operations inside become nodes of a graph. Nothing of this stays
+in the layers, and other threads that call them are not affected.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""`opened_model`: the layers of a user's own as the layers inside of them."""
+"""`opened_model`: replaces a user's own layers by the layers inside them."""
 
 import threading
 
@@ -52,13 +52,13 @@ class CannotOpen(Exception):
 def opened_model(
     model: keras.Model, longest: int | None = None
 ) -> keras.Model | None:
-    """Returns a model with the layers inside of its user's own layers.
+    """Returns a model in which a user's layers become the layers inside them.
 
     It shares all layers and weights, and computes the same where no token of
     the target is padding: masks that are causal by their values become
     `use_causal_mask=True`, and tables of positions are read a row at a time.
-    What depends on the source alone stays as it is, and so do layers that
-    cannot be opened. It is for decoding, not to be saved.
+    Whatever depends on the source alone stays as it is, and so do layers that
+    cannot be opened. The model is for decoding, and must not be saved.
 
     Args:
         model: A model in standard form.
@@ -259,7 +259,7 @@ class _Rebuilt:
         return mask is not None and holds(mask)
 
     def _longer(self):
-        """Returns the same for longer targets, and other weights."""
+        """Returns the trace for longer targets, and other weights."""
         tables = [
             x.input_dim
             for x in layers_within(self._model)
@@ -367,9 +367,9 @@ class _Rebuilt:
         )
 
     def _other(self, *lengths):
-        """Returns the same with other weights, for the first length that runs.
+        """Returns the trace with other weights, for the first length that runs.
 
-        It is `None` if the graph becomes another one.
+        It is `None` if the graph changes.
         """
         if lengths not in self._others:
             self._others[lengths] = self._made_for(lengths)
@@ -393,7 +393,7 @@ class _Rebuilt:
         return None
 
     def _require_any_length(self, node, args, kwargs):
-        """Refuses numbers that are the number of rows or of positions."""
+        """Refuses numbers that equal the number of rows or of positions."""
         sizes = {self._length, _ROWS}
         given = [args, kwargs]
         if is_operation_of_keras(node.operation):
@@ -411,7 +411,7 @@ class _Rebuilt:
 
 
 def _of_own_name(operation, names):
-    """Returns an operation with a name of its own, which shares all else.
+    """Returns an operation under a unique name, which shares all else.
 
     Keras wants the names of a model's layers to differ, while those inside of
     two layers of a user's own may be equal.
@@ -479,7 +479,7 @@ def _is_full(mask):
 
 
 def _numbers_in(structure):
-    """Returns the numbers among arguments, but no truth values."""
+    """Returns the numbers among arguments, without truth values."""
     found = []
     for x in keras.tree.flatten(structure):
         array = as_array(x)

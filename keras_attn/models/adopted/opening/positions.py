@@ -64,7 +64,7 @@ class WithPositions(keras.layers.Layer):
     Args:
         operation: The operation.
         args, kwargs: Its arguments, with `table` and `symbol` in them.
-        symbol: The symbolic tensor in whose place the input is put.
+        symbol: The symbolic tensor that the input replaces.
         table: A table, for the operation's other tensor.
     """
 
@@ -75,7 +75,7 @@ class WithPositions(keras.layers.Layer):
         self.parts = list(table.layers)
         if table.longest is not None:
             self.max_length = table.longest
-        # Keras shall not track what is inside.
+        # Keras must not track what is inside.
         self._call = _Template(operation, (args, kwargs), symbol, table)
 
     def call(self, inputs, start_index=0):

@@ -23,7 +23,7 @@ _PACKAGES = "keras", "keras_hub", "keras_attn"
 
 
 class Trace:
-    """A graph of fixed sizes in which layers of a user's own are open.
+    """A graph of fixed sizes in which a user's own layers are opened.
 
     Args:
         model: A model in standard form.
@@ -79,7 +79,7 @@ class Trace:
         return next(iter(self._around.get(id(node), ())), None)
 
     def _run(self, nodes, values):
-        """Runs nodes on symbolic tensors, and opens what may be opened."""
+        """Runs nodes on symbolic tensors, and opens layers where it can."""
         for node in nodes:
             if all(id(x) in values for x in node.outputs):
                 continue
@@ -159,7 +159,7 @@ class Trace:
 
 
 def is_own(layer) -> bool:
-    """Whether a layer is of a class of its user's, without a stepper."""
+    """Whether a layer's class is the user's own, and has no stepper."""
     return (
         isinstance(layer, keras.Layer)
         and type(layer).__module__.partition(".")[0] not in _PACKAGES
@@ -169,7 +169,7 @@ def is_own(layer) -> bool:
 
 
 def own_layers(model) -> list[keras.Layer]:
-    """Returns the layers of a user's own through which a target goes."""
+    """Returns the user's own layers through which the target passes."""
     nodes = nodes_after(model.inputs[-1:], model.outputs)
     found = {id(x.operation): x.operation for x in nodes}
     return [x for x in found.values() if is_own(x)]

@@ -1,4 +1,4 @@
-"""The models: what `config.json` says of them, and their layers and weights."""
+"""The models: their `config.json`, their layers and their weights."""
 
 from keras_attn.models.hugging_face.architecture.bart_builder import (
     attention_name as attention_name,

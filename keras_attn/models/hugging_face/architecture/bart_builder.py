@@ -1,8 +1,8 @@
 """`BartBuilder`: a functional Keras model like BART.
 
-Its layers are Keras's and ours, so that all of `fit`, `save`, LoRA and
-`Translator` works with it as with any other. Hugging Face's names are used in
-the table of weights alone.
+Its layers are Keras's and ours, so `fit`, `save`, LoRA and `Translator` work
+with it as with any other model. Hugging Face's names are used only in the table
+of weights.
 """
 
 import keras
@@ -35,7 +35,7 @@ def attention_name(block: int) -> str:
 
 
 class BartBuilder:
-    """Makes the layers of a model, and notes where their weights are.
+    """Makes the layers of a model, and records where their weights are.
 
     Args:
         configuration: The `BartConfiguration`.

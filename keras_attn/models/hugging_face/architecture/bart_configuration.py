@@ -1,4 +1,4 @@
-"""`BartConfiguration`: what a `config.json` says of a model like BART."""
+"""`BartConfiguration`: the `config.json` of a model like BART."""
 
 import dataclasses
 from typing import NamedTuple
@@ -11,7 +11,7 @@ LEARNED, SINES, SINES_TO_THE_END = "learned", "sines", "sines to the end"
 
 
 class _Kind(NamedTuple):
-    """Traits of a family of models, which no field says."""
+    """Traits of a family of models that no field states."""
 
     norm_first: bool  # and one more at the end of each stack
     norm_embedding: bool
@@ -74,7 +74,8 @@ class BartConfiguration:
         norm_embedding: Whether embeddings are normalized.
         positions: `LEARNED`, `SINES` or `SINES_TO_THE_END`.
         scale: Factor of the embeddings.
-        activation: Keras's name of that between the two layers of a block.
+        activation: Keras's name of the activation between the two layers of a
+            block.
         dropout, attention_dropout, activation_dropout: Rates in training.
         one_vocabulary: Whether source and target share the embedding.
         tied: Whether the embedding of the target also makes the logits.
@@ -125,8 +126,8 @@ class BartConfiguration:
         """Reads the fields of a `config.json`.
 
         Raises:
-            ValueError: If a field that could change results is not known, has
-                another type than it should, or a value that is not supported.
+            ValueError: If a field that could change results is unknown, has a
+                wrong type or an unsupported value.
         """
         family = fields["model_type"]
         kind, read = FAMILIES[family], Fields(fields)

@@ -43,9 +43,8 @@ def configuration_of(
     """Reads the fields of a `config.json`.
 
     Raises:
-        ValueError: If the model is of another family, or if a field that
-            could change results is not known, has another type than it
-            should, or a value that is not supported.
+        ValueError: If the model is of another family, or if a field that could
+            change results is unknown, has a wrong type or an unsupported value.
     """
     family = fields.get("model_type")
     if family not in _CONFIGURATIONS:
@@ -70,7 +69,7 @@ def build(configuration, checkpoint, dtype) -> keras.Model:
 
     Raises:
         ImportError: If it needs KerasHub, and this is missing.
-        ValueError: If a weight is missing, has another shape or is left.
+        ValueError: If a weight is missing, has another shape or is left over.
     """
     table = Table(checkpoint)
     with _policy(dtype), without_warnings_of_keras():

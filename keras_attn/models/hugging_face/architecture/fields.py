@@ -120,7 +120,7 @@ _NOTHING: tuple = (None, False, 0, "", [], {})
 
 
 class Fields:
-    """Fields of a `config.json`, of which each is read or refused."""
+    """Fields of a `config.json`, each of which is read or refused."""
 
     def __init__(self, fields: dict):
         self._fields = fields
@@ -183,7 +183,7 @@ class Fields:
         )
 
     def one_of(self, name, known, default):
-        """Returns what `known` has for a field's value."""
+        """Returns the item of `known` for a field's value."""
         found = self._value(
             name,
             default,
@@ -193,10 +193,11 @@ class Fields:
         return known[found]
 
     def require_usual(self, **usual):
-        """Refuses fields that have another value than in all such models.
+        """Refuses fields whose value differs from that of all such models.
 
         Args:
-            **usual: Such fields of this family, beside those of all.
+            **usual: Such fields of this family, in addition to those of all
+            families.
         """
         for name, value in (_USUAL | usual).items():
             given = self._left.pop(name, None)

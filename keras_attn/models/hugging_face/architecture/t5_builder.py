@@ -22,7 +22,7 @@ _EMBEDDING = (
 
 
 class T5Builder:
-    """Makes a model, and notes where its weights are.
+    """Makes a model, and records where its weights are.
 
     Args:
         configuration: The `T5Configuration`.

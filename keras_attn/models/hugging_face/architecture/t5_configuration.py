@@ -1,4 +1,4 @@
-"""`T5Configuration`: what a `config.json` says of a T5."""
+"""`T5Configuration`: the `config.json` of a T5 model."""
 
 import dataclasses
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from keras_attn.models.hugging_face.architecture.fields import Fields
 
 
 class _Kind(NamedTuple):
-    """Traits of a family of models, which no field says."""
+    """Traits of a family of models that no field states."""
 
     size: int
     forward: str
@@ -21,8 +21,7 @@ FAMILIES = {
     "t5": _Kind(32128, "relu", 6, 8, 2048),
     "mt5": _Kind(250112, "gated-gelu", 8, 6, 1024),
 }
-# Whether the dense layers are gated, and the activation, by
-# `feed_forward_proj`
+# By `feed_forward_proj`: whether the dense layers are gated, and the activation
 _FORWARDS = {
     **{name: (False, x) for name, x in ACTIVATIONS.items()},
     **{f"gated-{name}": (True, x) for name, x in ACTIVATIONS.items()},
@@ -42,8 +41,9 @@ class T5Configuration:
         encoder_blocks, decoder_blocks: Numbers of blocks.
         heads, head_size: Number of heads, and units of each.
         inner: Width of the layer between the two dense ones of a block.
-        activation: Argument of a layer, that of the first of these.
-        gated: Whether a product with a third one follows.
+        activation: Activation of the first of these two, as the argument of a
+            layer.
+        gated: Whether its output is multiplied by that of a third layer.
         epsilon: Of the norms.
         dropout: Rate in training.
         scaled: Whether the decoder's output is divided by the square root of
@@ -76,8 +76,8 @@ class T5Configuration:
         """Reads the fields of a `config.json`.
 
         Raises:
-            ValueError: If a field that could change results is not known, has
-                another type than it should, or a value that is not supported.
+            ValueError: If a field that could change results is unknown, has a
+                wrong type or an unsupported value.
         """
         family = fields["model_type"]
         kind, read = FAMILIES[family], Fields(fields)

@@ -1,4 +1,4 @@
-"""`Table`: which weight of a checkpoint goes to which variable."""
+"""`Table`: assigns the weights of a checkpoint to variables."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-# Computed positions differ so much in float32 and in half precision.
+# How much computed positions may differ, in float32 and in half precision.
 _SINGLE = 1e-2
 
 
@@ -20,7 +20,7 @@ class _Entry(NamedTuple):
 
 
 class Table:
-    """Pairs of weights and variables, most of which `fill()` copies.
+    """Pairs of weights and variables; `fill()` copies most of the weights.
 
     Args:
         checkpoint: The `Checkpoint`.
@@ -66,10 +66,10 @@ class Table:
         self._entries.append(_Entry(name, variable, shape, convert))
 
     def initializer(self, names, shape) -> keras.initializers.Initializer:
-        """Returns what begins a variable with a weight of several names.
+        """Returns an initializer that reads a weight of several names.
 
-        One suffices, and the others must be equal. It is for a large matrix,
-        which then is in memory once, and for one variable.
+        One name suffices; weights under the others must be equal. It is for a
+        large matrix, which is then in memory only once, and for one variable.
 
         Args:
             names: The names.
@@ -126,7 +126,7 @@ class Table:
             )
 
     def add_computed(self, names, value, first=0) -> None:
-        """Notes a table that old checkpoints hold though it is computed.
+        """Records a table that old checkpoints hold although it is computed.
 
         Args:
             names: Names that it may have.
@@ -139,8 +139,8 @@ class Table:
         """Copies all weights into their variables.
 
         Raises:
-            ValueError: If one is missing, has another shape, or is left; or
-                if two that must be equal are not.
+            ValueError: If one is missing, has another shape, or is left over;
+                or if two that must be equal differ.
         """
         for name, variable, shape, convert in self._entries:
             found = self._checkpoint.take(name, shape)
@@ -154,7 +154,7 @@ class Table:
         self._require_none_left()
 
     def _there(self, names):
-        """Returns the names that there are, or one that is missed."""
+        """Returns the names that exist, or else one that is missing."""
         return [x for x in names if self.has(x)] or names[:1]
 
     def _whole(self, names, shape):
@@ -167,8 +167,8 @@ class Table:
             if whole is None:
                 whole = np.empty(shape, rows.dtype)
             whole[first : first + len(rows)] = rows
-        # Not by assigning parts: TensorFlow copies a variable at each later
-        # reading if a part of it was ever written.
+        # Parts are not assigned: TensorFlow copies a variable at each later
+        # read if a part of it was ever written.
         return whole
 
     def _require_none_left(self):
@@ -184,7 +184,7 @@ class Table:
 
 
 class _Value(keras.initializers.Initializer):
-    """Begins a variable with an array, and any further one with zeros."""
+    """Initializes a variable with an array, and any further one with zeros."""
 
     def __init__(self, array):
         self._array = array

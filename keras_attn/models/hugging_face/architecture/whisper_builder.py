@@ -11,7 +11,7 @@ _WIDTH = 3  # frames that a convolution reads
 
 
 class WhisperBuilder(BartBuilder):
-    """Makes the layers of a model, and notes where their weights are.
+    """Makes the layers of a model, and records where their weights are.
 
     The log-mel spectrogram of sound and two convolutions take the place of the
     source's embedding, and no frame is padding.

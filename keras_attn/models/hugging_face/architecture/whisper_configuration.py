@@ -1,4 +1,4 @@
-"""`WhisperConfiguration`: what a `config.json` says of a Whisper."""
+"""`WhisperConfiguration`: the `config.json` of a Whisper model."""
 
 import dataclasses
 
@@ -27,7 +27,8 @@ class WhisperConfiguration:
         frames: Number of frames, all of which are read.
         longest: Largest number of positions of the decoder.
         encoder, decoder: Each a `Stack`.
-        activation: Keras's name of that between the two layers of a block.
+        activation: Keras's name of the activation between the two layers of a
+            block.
         dropout, attention_dropout, activation_dropout: Rates in training.
         tied: Whether the embedding also makes the logits.
         sound: Arguments of the `LogMelSpectrogram`.
@@ -78,8 +79,8 @@ class WhisperConfiguration:
         """Reads the fields of a `config.json`.
 
         Raises:
-            ValueError: If a field that could change results is not known, has
-                another type than it should, or a value that is not supported.
+            ValueError: If a field that could change results is unknown, has a
+                wrong type or an unsupported value.
         """
         family, read = fields["model_type"], Fields(fields)
         mels = read.whole("num_mel_bins", 80)

@@ -43,7 +43,7 @@ def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
 
 
 def settings_of(directory: Directory) -> dict:
-    """Returns what `tokenizer_config.json` and `config.json` say of it."""
+    """Returns the settings in `tokenizer_config.json` and `config.json`."""
     found = directory.json("tokenizer_config.json") or {}
     found = {x: y for x, y in found.items() if y is not None}
     kind = directory.configuration.get("tokenizer_class")
@@ -55,7 +55,7 @@ def _is_of_bytes(settings):
 
 
 def _require_added(directory, names):
-    """Refuses tokens that were added to a vocabulary, or with other ids."""
+    """Refuses tokens that were added to a vocabulary, or have other ids."""
     try:
         ids = _added(directory, names)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -110,7 +110,7 @@ def _of_bart(directory):
 
 
 def _of_whisper(directory, whole):
-    """Tokens of bytes, and those of Whisper for languages, tasks and times."""
+    """Returns byte pairs, and Whisper's languages, tasks and times."""
     if whole is not None:
         found = read_tokenizer(whole)
     else:
@@ -145,7 +145,7 @@ def is_mbart_50(settings: dict) -> bool:
 
 
 def _of_fairseq(directory, codes):
-    """Tokens of FairSeq, whose ids are one more than the model's."""
+    """Returns tokens of FairSeq, whose ids are one more than the model's."""
     content = _content(directory, _PIECES)
     names = [*_FAIRSEQ, *pieces_of(content)[3:], *codes, "<mask>"]
     return Tokens.of_pieces(content, names, codes)

@@ -183,7 +183,7 @@ def _pair(merge):
 
 
 def _is_blank(pattern, content):
-    """Whether a rule is one on blanks, as SentencePiece has it."""
+    """Whether a rule is one of SentencePiece's for blanks."""
     of = next(iter(pattern.values()))
     return (of, content) in {(" {2,}", " "), (" {2,}", _MARK), (r"\n", " ")}
 

@@ -1,7 +1,7 @@
 """Codes of languages, in the order of their ids.
 
-A directory may have them in no file, since the tokenizers of Hugging Face
-have them in their code (transformers 5.24), from which these lists are.
+Some directories have them in no file, since the tokenizers of Hugging Face have
+them in their code (transformers 5.24). These lists are taken from there.
 """
 
 M2M_100 = """

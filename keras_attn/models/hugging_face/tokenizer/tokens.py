@@ -81,7 +81,7 @@ class Tokens:
         return {x: i for i, x in enumerate(self.names)}
 
     def of_size(self, size: int) -> "Tokens":
-        """Returns these and, up to a number of ids, tokens that no text has.
+        """Returns these tokens, with unused ones up to a number of ids.
 
         Raises:
             ValueError: If there are more tokens than ids.
@@ -97,7 +97,7 @@ class Tokens:
         return dataclasses.replace(self, names=names)
 
     def with_times(self, timestamps) -> "Tokens":
-        """Returns these with the times that texts have, of `Timestamps`."""
+        """Returns these tokens with those of `Timestamps`."""
         names = timestamps.named(self.names)
         times = names[timestamps.first :]
         codes = [x for x in self.codes if x not in {*times}]

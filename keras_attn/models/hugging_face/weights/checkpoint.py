@@ -28,10 +28,10 @@ _PREFIX = "model."  # of `...ForConditionalGeneration` and `MarianMTModel`
 
 
 class Checkpoint:
-    """The weights in a directory, by the names that PyTorch has for them.
+    """The weights in a directory, by their names in PyTorch.
 
-    A weight is read when it is asked for, so that no second copy of all is
-    in memory. Each is to be taken once: `left()` names the others.
+    A weight is read when it is taken, so memory never holds a second copy of
+    all weights. Each must be taken once: `left()` names those that were not.
 
     Args:
         directory: The `Directory`.
@@ -75,7 +75,7 @@ class Checkpoint:
         return weights.read(given)
 
     def parts(self, name: str, shape: tuple):
-        """Yields the number of a first row, and some rows from there on.
+        """Yields the number of a row, and some rows from there on.
 
         Args:
             name: As in `take`.

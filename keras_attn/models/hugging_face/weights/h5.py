@@ -5,7 +5,7 @@ import pathlib
 import h5py
 import numpy as np
 
-# The names that PyTorch has for what TensorFlow calls so
+# PyTorch's names by those of TensorFlow
 _ENDS = {
     "kernel": "weight",
     "gamma": "weight",
@@ -15,7 +15,7 @@ _ENDS = {
 
 
 class H5Weights:
-    """The weights in a `tf_model.h5`, named and turned as in PyTorch.
+    """The weights in a `tf_model.h5`, named and transposed as in PyTorch.
 
     Args:
         path: The file.
@@ -76,7 +76,7 @@ def _end(place):
 
 
 def _name(place):
-    """Returns PyTorch's name of what lies at a place in the file.
+    """Returns PyTorch's name of the weight at a place in the file.
 
     `model/tf_bart/model/encoder/layers.0/fc1/kernel:0` is
     `encoder.layers.0.fc1.weight`. T5 writes `block_._0` for `block.0`.

@@ -1,7 +1,7 @@
 """`PickledWeights`: a file of PyTorch, read without PyTorch.
 
-The file is a zip archive of raw numbers, and of a pickle that tells which are
-whose. A pickle may run any code, so this one is read by an unpickler that
+The file is a zip archive of raw numbers, and of a pickle that assigns them to
+weights. A pickle may run any code, so this one is read by an unpickler that
 knows tensors and their storages, and refuses every other name.
 """
 
@@ -197,10 +197,10 @@ _KNOWN: dict[tuple[str, str], Any] = {
 
 
 class _Unpickler(pickle._Unpickler):
-    """Knows tensors, their storages and dictionaries of them alone.
+    """Knows only tensors, their storages and dictionaries of them.
 
-    It is Python's own in place of the one in C, whose way of giving an object
-    a state cannot be replaced.
+    It extends the unpickler written in Python, because the one in C does not
+    let us replace how it sets an object's state.
     """
 
     def _without_state(self):
@@ -212,7 +212,7 @@ class _Unpickler(pickle._Unpickler):
     }
 
     def find_class(self, module, name):
-        """Returns what stands for a name of PyTorch; refuses all others."""
+        """Returns the substitute for a name of PyTorch; refuses all others."""
         found = _KNOWN.get((module, name))
         if found is None:
             raise ValueError(
