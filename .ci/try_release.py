@@ -67,7 +67,8 @@ def main(wheels, readme, bill, version=""):
 
 def require_version(wheels: pathlib.Path, version: str):
     found = sorted(x.name for x in wheels.glob("*.whl"))
-    if len(found) != 2 or any(f"-{version}" not in x for x in found):
+    part = f"-{version}-" if version else "-"
+    if len(found) != 2 or any(part not in x for x in found):
         raise SystemExit(
             f"Two wheels of version {version or 'any'} are needed, the version "
             f"of the tag. Received: {found}."

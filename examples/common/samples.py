@@ -1,4 +1,4 @@
-"""What a model writes while its first epoch runs."""
+"""Samples of a model's output while its first epoch runs."""
 
 import keras
 

@@ -96,7 +96,7 @@ class Triton:
         return int(found)
 
     def alone(self, signature, request):
-        """What the export itself answers."""
+        """Returns the answer of the export itself."""
         made = self.exported.signatures[signature](
             **{name: tf.constant(rows) for name, rows in request.items()}
         )
