@@ -109,7 +109,7 @@ _NEED_TENSORFLOW = {
     "XLASizes": "decoding.xla_sizes",
 }
 
-# What needs TensorFlow is left out: `*` works without it.
+# Names that need TensorFlow are left out, so `import *` works without it.
 __all__ = [
     "AdditiveScore",
     "Alignment",

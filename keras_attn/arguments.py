@@ -1,7 +1,7 @@
 """Checks the arguments that callers pass to layers.
 
-Keras checks them too, but of a wrong argument it says only that the signature
-does not fit.
+Keras checks them too, but its error says only that the arguments do not match
+the signature.
 """
 
 import functools
@@ -30,14 +30,14 @@ def required(function) -> list[str]:
 
 
 def parameters(function) -> list[str]:
-    """Returns the names of a method's arguments but the first, `self`."""
+    """Returns the names of a method's arguments, without `self`."""
     found = [*inspect.signature(function).parameters.values()][1:]
     more = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     return [x.name for x in found if x.kind not in more]
 
 
 def lacking(owner, method, what) -> NotImplementedError:
-    """Returns the error of a class that does not write a needed method.
+    """Returns the error for a class that lacks a needed method.
 
     Args:
         owner: The object.
@@ -54,7 +54,7 @@ def refuse_old_names(given, **new_names):
     """Raises `ValueError` for an argument whose name has changed.
 
     Args:
-        given: Arguments that a call was given by name.
+        given: The keyword arguments of a call.
         **new_names: The new names by the old ones.
     """
     for old, new in new_names.items():
@@ -66,11 +66,11 @@ def refuse_old_names(given, **new_names):
 
 
 def with_new_names(kind, config, **new_names):
-    """Returns a config, maybe of an earlier version, with the new names.
+    """Returns a config, perhaps from an earlier version, with the new names.
 
     Args:
-        kind: The class that the config is for. An argument of its own that
-            has an old name keeps it.
+        kind: The class that the config is for. An old name that is still an
+            argument of its constructor is kept.
         config: The dictionary.
         **new_names: The new names by the old ones.
     """
@@ -82,7 +82,9 @@ def with_new_names(kind, config, **new_names):
 
 
 class Former:
-    """The former name of an attribute: an error says the new one.
+    """The former name of an attribute; reading it raises an error.
+
+    The error gives the attribute's new name.
 
     Args:
         new: The attribute's name today.
@@ -134,11 +136,11 @@ def bind(layer, args, given, example):
         layer: The layer that is called.
         args: Positional arguments of the call.
         given: Keyword arguments of the call.
-        example: A right call, for the error.
+        example: A correct call, for the error.
 
     Raises:
         ValueError: If an argument is unknown, or has the form that Keras's
-            own attentions take.
+            own attention layers take.
     """
     name, (known, takes_more) = type(layer).__name__, _known(type(layer).call)
     if "mask" in given and "mask" not in known:

@@ -60,17 +60,18 @@ def take_beams(structure, beams):
 
 
 def reshape(x, shape):
-    """Reshapes as `ops.reshape`, but does not look up a single unknown size.
+    """Reshapes like `ops.reshape`, but passes a single unknown size as -1.
 
-    In a graph each size that is looked up costs three operations.
+    In a graph, looking up a size costs three operations.
 
     Args:
         x: Tensor.
-        shape: Sizes: integers, and integer scalars where they are unknown.
+        shape: Tuple of sizes: an integer if the size is known, else an
+            integer scalar tensor.
     """
     sizes = list(shape)
     unknown = [i for i, x in enumerate(sizes) if not isinstance(x, int)]
-    # TensorFlow cannot compute a size beside one of zero.
+    # TensorFlow cannot infer -1 if another size is zero.
     if len(unknown) == 1 and 0 not in [x for x in sizes if isinstance(x, int)]:
         sizes[unknown[0]] = -1
     return ops.reshape(x, sizes)
@@ -90,13 +91,13 @@ def times_transposed(x, matrix):
     import tensorflow as tf
 
     def of_few_rows():
-        # What a branch takes from outside has no shape in tf2onnx, which then
-        # forgets to transpose it.
+        # tf2onnx loses the shape of a tensor that a branch captures, and then
+        # does not transpose it.
         known = tf.ensure_shape(matrix, matrix.shape)
         return tf.matmul(flat, known, transpose_b=True)
 
-    # oneDNN multiplies one row or two, as where a lone text is decoded, in
-    # 0.7 of the einsum's time, and takes longer for more rows.
+    # For one or two rows, as when a single text is decoded, oneDNN takes 0.7
+    # of the einsum's time. For more rows it takes longer.
     flat = tf.reshape(x, [-1, x.shape[-1]])
     product = tf.cond(
         tf.shape(flat)[0] <= 2,
@@ -147,8 +148,8 @@ _FORWARD_ONLY = contextvars.ContextVar("forward only", default=False)
 def without_gradients():
     """Traces functions of `custom_gradient` without their gradients.
 
-    In a graph TensorFlow registers each such gradient for good, and with it
-    all of the graph. What only decodes needs none.
+    TensorFlow registers each such gradient of a graph for good, and the
+    gradient keeps the whole graph alive. Decoding needs no gradients.
     """
     token = _FORWARD_ONLY.set(True)
     try:
@@ -158,7 +159,7 @@ def without_gradients():
 
 
 def custom_gradient(function):
-    """Decorates as `ops.custom_gradient`, for `without_gradients` too."""
+    """Like `ops.custom_gradient`, but respects `without_gradients`."""
     differentiable = ops.custom_gradient(function)
 
     @functools.wraps(function)
@@ -174,7 +175,7 @@ def custom_gradient(function):
 def as_one_operation(function):
     """Makes a graph call a function instead of inlining its operations.
 
-    In a branch of `cond` that is not taken, every operation costs time.
+    Inlined operations cost time even in a branch of `cond` that is not taken.
     """
     if keras.backend.backend() != "tensorflow":
         return function
@@ -188,14 +189,15 @@ def as_one_operation(function):
 
 
 def as_graph(function, inputs):
-    """Returns a function that is traced for unknown sizes, as a search is.
+    """Returns a graph of a function for unknown sizes, like that of a search.
 
-    On a backend without such graphs it returns the function itself.
+    On backends other than TensorFlow it returns the function itself.
 
     Args:
         function: Function of tensors.
         inputs: Symbolic tensors with the shapes and dtypes of its arguments.
-            Sizes of `None` and the first size are unknown in the graph.
+            The first size, and each size that is `None`, is unknown in the
+            graph.
     """
     if keras.backend.backend() != "tensorflow":
         return function
@@ -215,7 +217,8 @@ def require(condition, message):
 
     Args:
         condition: A Python bool, or a boolean scalar tensor whose value is
-            known only when the graph runs. XLA does not check a tensor.
+            known only when the graph runs. Only TensorFlow checks a tensor,
+            and not under XLA.
         message: Text of the error.
     """
     if isinstance(condition, bool):
@@ -229,11 +232,11 @@ def require(condition, message):
 
 
 def required(x, condition, message, shown=()):
-    """Returns `x` after it has checked a condition on tensors.
+    """Returns `x` after a check of a condition on tensors.
 
     Like `require`, but computations on the returned `x` wait for the check,
-    so that no other error comes first. The error shows the tensors `shown`
-    after the message.
+    so no other error comes first. On TensorFlow, the error shows the tensors
+    `shown` after the message.
     """
     if keras.backend.backend() != "tensorflow" or isinstance(condition, bool):
         require(condition, message)
@@ -249,7 +252,7 @@ def required(x, condition, message, shown=()):
 def fold(step, state, inputs, outputs=1):
     """Runs `step` over axis 0 of the inputs, carrying a state.
 
-    It need not be differentiable, because it is used in custom gradients.
+    The loop need not be differentiable, because custom gradients use it.
 
     Args:
         step: Function from `(state, inputs_i)` to `(state, outputs_i)`. The
@@ -305,7 +308,7 @@ def has_fused_attention():
     """Whether `keras.ops.dot_product_attention` has a fast fused kernel.
 
     It has none on TensorFlow, and on JAX only on accelerators. On a CPU JAX's
-    takes 1.3 times as long as a softmax between two products.
+    function takes 1.3 times as long as a softmax between two products.
     """
     name = keras.backend.backend()
     if name == "jax":
@@ -318,9 +321,9 @@ def has_fused_attention():
 def over_replicas(number):
     """Returns the sum of a number over the replicas that train together.
 
-    Under `tf.distribute` Keras adds up the gradients of the replicas. So the
-    loss of a replica is its sum, divided by the tokens of all replicas: it is
-    then that of one worker with the whole batch.
+    Under `tf.distribute` Keras adds up the gradients of the replicas. So each
+    replica divides its summed loss by the number of tokens of all replicas.
+    The result is the gradient of one worker with the whole batch.
     """
     if keras.backend.backend() != "tensorflow":
         return number
@@ -335,7 +338,7 @@ def over_replicas(number):
 def as_array(x):
     """Returns the numpy array of a tensor.
 
-    `keras.ops.convert_to_numpy` warns of TensorFlow's tensors of bfloat16.
+    `keras.ops.convert_to_numpy` warns about bfloat16 tensors of TensorFlow.
     """
     is_brief = keras.backend.standardize_dtype(x.dtype) == "bfloat16"
     if is_brief and keras.backend.backend() == "tensorflow":

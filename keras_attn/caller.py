@@ -17,11 +17,10 @@ def warn(message: str) -> None:
 
 @contextlib.contextmanager
 def without_warnings_of_keras() -> Iterator[None]:
-    """Hides what Keras says of a model's layers, while we run them.
+    """Hides two warnings of Keras while we run a model's layers.
 
-    It said that a layer drops a mask when its author trained the model; and
-    that a softmax has a single element to choose from is so in the first
-    step.
+    Keras already warned of a dropped mask when the model was trained. And in
+    the first step a softmax over a single element is normal.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*passed an input with a mask")
@@ -30,7 +29,7 @@ def without_warnings_of_keras() -> Iterator[None]:
 
 
 class Line(NamedTuple):
-    """A line of a caller, for what is found later, in another thread."""
+    """A line of the caller's code, to warn there later from another thread."""
 
     filename: str
     number: int
@@ -49,7 +48,7 @@ class Line(NamedTuple):
 def _outside():
     """Returns the `stacklevel` and the frame of the first caller outside.
 
-    The level is one for a direct caller of this function.
+    The level is 1 if this function's direct caller is outside.
     """
     depth, frame = 1, inspect.currentframe().f_back
     while frame.f_back is not None and _is_ours(frame):

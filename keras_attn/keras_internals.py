@@ -1,6 +1,6 @@
-"""All names of Keras and KerasHub in use that are not their public API.
+"""All non-public names of Keras and KerasHub that this package uses.
 
-A new version may change each of these names. The properties that this package
+A new version may change any of these names. The properties that this package
 relies on are tested in `tests/project/test_keras_internals.py`.
 """
 
@@ -20,7 +20,7 @@ from keras.src.layers.rnn.dropout_rnn_cell import (
 from keras.src.models.functional import Functional as Functional
 from keras.src.models.functional import operation_fn
 
-# Attributes that `compile` sets on a model and that a saved file would hold.
+# Attributes that `compile` sets on a model and that saving would store.
 COMPILED = (
     "optimizer",
     "loss",
@@ -29,13 +29,13 @@ COMPILED = (
     "_loss_tracker",
 )
 
-# How Keras's callbacks warn where the logs lack what they monitor; `{}` is
-# for a regular expression of names. These pass the epoch over:
+# Warnings of Keras's callbacks if the logs lack the monitored metric. `{}`
+# stands for a regular expression of names. These callbacks skip the epoch:
 PASSES_OVER = (
     "Early stopping conditioned on metric `(?:{})` which is not available",
     "Learning rate reduction is conditioned on metric `(?:{})` which is not",
 )
-# ... and `ModelCheckpoint` saves the model as if it was the best.
+# ... and `ModelCheckpoint` saves the model as if it were the best.
 SAVES_WITHOUT = r"Can save best model only with (?:{}) available\."
 
 
@@ -63,14 +63,14 @@ def is_seed(variable) -> bool:
 
 
 def start_at(model, epoch):
-    """Makes a `fit` that has just begun start at another epoch, from 0."""
+    """Makes a `fit` that has just begun start at `epoch`, counted from 0."""
     model._initial_epoch = epoch
 
 
 def is_functional(operation) -> bool:
-    """Whether a layer is a model that computes what its graph says.
+    """Whether a layer is a model whose calls compute exactly its graph.
 
-    It has no `call` of its own, or one that is marked with
+    Its class does not override `call`, or marks its `call` with
     `computes_its_graph`.
     """
     if not isinstance(operation, (Functional, keras.Sequential)):
@@ -155,7 +155,7 @@ def projections(attention) -> Projections:
 
 
 def sliding_window(attention):
-    """Returns the number of positions an attention may see, `None` for all."""
+    """Returns the window of an attention in positions, `None` for no limit."""
     if isinstance(attention, layers.MultiHeadAttention):
         return attention._sliding_window
     return getattr(attention, "sliding_window", None)
@@ -174,14 +174,14 @@ class HubDecoderParts(NamedTuple):
 
 
 def t5_relative_bias(attention, apart):
-    """Returns the bias of a `T5MultiHeadAttention` of KerasHub.
+    """Returns the relative bias of a `T5MultiHeadAttention` of KerasHub.
 
     Args:
-        attention: The layer, which has weights of the bias.
-        apart: Position of each key less that of its query, int32.
+        attention: The layer, built with a relative attention bias.
+        apart: Position of each key minus that of its query, int32.
 
     Returns:
-        Tensor of the shape of `apart` with an axis of heads behind it.
+        Tensor of the shape of `apart` with a further last axis, the heads.
     """
     buckets = attention._relative_position_bucket(
         apart,
@@ -193,7 +193,7 @@ def t5_relative_bias(attention, apart):
 
 
 def hub_decoder_parts(block) -> HubDecoderParts:
-    """Returns the layers of a block of KerasHub."""
+    """Returns the layers of a built `TransformerDecoder` of KerasHub."""
     return HubDecoderParts(
         block._self_attention_layer,
         block._self_attention_layer_norm,

@@ -16,18 +16,17 @@ _anywhere = contextvars.ContextVar("keras_attn_anywhere", default=False)
 def on_device(layer, device):
     """Places a layer's weights and its computation on one device.
 
-    A model that is too large for one GPU may have its encoder on one GPU, the
-    decoder on another and the attention on a third:
+    For example, a model that is too large for one GPU can have its encoder on
+    one GPU, its attention on a second and its decoder on a third:
 
         encoder = keras_attn.on_device(encoder, "gpu:0")
         attention = keras_attn.on_device(BahdanauAttention(512), "gpu:1")
         decoder = keras_attn.on_device(
             AttentionDecoder(cell, attention), "gpu:2")
 
-    The innermost placement counts. A placement belongs to the process, not to
-    the model. It is neither saved nor exported, so that saved and exported
-    models load on one device. A model with placed parts trains without XLA,
-    which compiles for one device.
+    The innermost placement counts. A placement is neither saved nor exported,
+    so saved and exported models load on one device. A model with placed parts
+    trains without XLA, which compiles for one device.
 
     Args:
         layer: A Keras layer or model. If it is already built, its weights
@@ -36,6 +35,9 @@ def on_device(layer, device):
 
     Returns:
         The same layer.
+
+    Raises:
+        ValueError: If `layer` is not a Keras layer, or `device` not a string.
 
     Example:
         >>> attention = keras_attn.on_device(
@@ -46,7 +48,7 @@ def on_device(layer, device):
     if not isinstance(layer, keras.layers.Layer):
         raise ValueError(
             f"`on_device` places a Keras layer. Received: {layer!r}. Wrap a "
-            "function by `keras.layers.Lambda(function)`."
+            "function in `keras.layers.Lambda(function)`."
         )
     if not isinstance(device, str):
         raise ValueError(
@@ -63,7 +65,7 @@ def on_device(layer, device):
 
 @contextlib.contextmanager
 def anywhere():
-    """Turns placements off for everything that is traced in this context."""
+    """Ignores all placements while this context is open."""
     token = _anywhere.set(True)
     try:
         yield
@@ -74,8 +76,8 @@ def anywhere():
 def keeps(layer, method):
     """Whether a layer has its class's own method.
 
-    `False` if `on_device` or a user replaced the method on the instance. If
-    `True`, the result of the method may be computed in another way.
+    Returns `False` if `on_device` or a user replaced the method on the
+    instance. If `True`, the method's result may be computed in another way.
     """
     return method not in vars(layer)
 

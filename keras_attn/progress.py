@@ -1,4 +1,4 @@
-"""Shows on a terminal how far long work is: a bar, or a line for each step."""
+"""Shows the progress of long work: a bar, or a line for each step."""
 
 import contextlib
 import sys
@@ -11,8 +11,8 @@ def is_shown(verbose) -> bool:
     """Returns whether progress is shown.
 
     Args:
-        verbose: `"auto"`, which shows it if the standard output is a
-            terminal, 0 or 1.
+        verbose: 1 to show it, 0 to hide it, or `"auto"` to show it if the
+            standard output is a terminal.
 
     Raises:
         ValueError: If `verbose` is none of the three.
@@ -27,12 +27,12 @@ def is_shown(verbose) -> bool:
 
 
 class Bar:
-    """Draws Keras's bar as work is done.
+    """Draws Keras's progress bar.
 
     Args:
         verbose: As for `is_shown`.
-        count: How much there is to do; `None` if nobody knows.
-        unit: Name of one of it.
+        count: Number of units of work, or `None` if it is unknown.
+        unit: Name of a unit, such as `"step"`.
 
     Raises:
         ValueError: As for `is_shown`.
@@ -44,14 +44,19 @@ class Bar:
             self._bar = keras.utils.Progbar(count, unit_name=unit)
 
     def add(self, count: int, **values: float) -> None:
-        """Draws that so much more is done, with values to show as they are."""
+        """Adds finished units to the bar.
+
+        Args:
+            count: Number of units finished since the last call.
+            **values: Numbers to show beside the bar, without averaging.
+        """
         self._done += count
         if self._bar is not None:
             self._bar.stateful_metrics |= set(values)
             self._bar.add(count, values=list(values.items()))
 
     def end(self) -> None:
-        """Draws the end of work whose amount was not known."""
+        """Finishes a bar that was made without a known `count`."""
         if self._bar is not None and self._count is None:
             self._bar.update(self._done, finalize=True)
 
@@ -73,7 +78,7 @@ class Steps:
 
     @contextlib.contextmanager
     def step(self, name: str):
-        """Prints the line of a step, which the context carries out."""
+        """Prints a line for the step that runs inside this context."""
         self._number += 1
         if not self._is_shown:
             yield

@@ -1,4 +1,4 @@
-"""Old names of modules and of what they held: an error says the new name."""
+"""Old names of modules and their members, with errors that give the new."""
 
 import importlib.abc
 import sys
@@ -58,12 +58,12 @@ NAMES = {
 
 
 def new_name(name: str) -> str | None:
-    """Returns the path in `keras_attn` of what once had this name there."""
+    """Returns the new path in `keras_attn` for an old one, or `None`."""
     return NAMES.get(name) or MODULES.get(name)
 
 
 def attribute_error(module: str, name: str) -> AttributeError:
-    """Returns the error of a module of ours that has no such attribute."""
+    """Returns the error for a missing attribute of one of our modules."""
     place = f"{module}.".partition(".")[2]
     now = new_name(f"{place}{name}")
     return AttributeError(
@@ -73,10 +73,11 @@ def attribute_error(module: str, name: str) -> AttributeError:
 
 
 class _OldNames(importlib.abc.MetaPathFinder):
-    """Finds no module, but says where a module or a name of ours went.
+    """Finds no module, but raises an error with the new name for an old one.
 
-    `from keras_attn import Decode` comes here too, since Python looks for a
-    module of that name. It ignores an error that bears this very name.
+    `from keras_attn import Decode` comes here too, because Python looks for a
+    module `keras_attn.Decode`. Python ignores a `ModuleNotFoundError` whose
+    `name` is that module, so the error has the package's name instead.
     """
 
     def find_spec(self, fullname, path, target=None):

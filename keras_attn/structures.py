@@ -1,18 +1,19 @@
 """Flattens structures of tensors and None, and packs them again.
 
-Signatures of functions cannot hold None or empty tuples.
+The signatures of `tf.function` and of exported functions cannot hold None or
+empty tuples.
 """
 
 import keras
 
 
 def flatten(structure) -> list:
-    """Returns the tensors of a structure, in order."""
+    """Returns the tensors of a structure in order, without None."""
     return [x for x in keras.tree.flatten(structure) if x is not None]
 
 
 def pack(like, tensors):
-    """Packs tensors into the structure of `like`, whose None stay None."""
+    """Packs tensors into the structure of `like`; None stays None."""
     tensors = iter(tensors)
     return keras.tree.map_structure(
         lambda x: None if x is None else next(tensors), like
@@ -20,7 +21,13 @@ def pack(like, tensors):
 
 
 def replace(structure, kind, change):
-    """Returns a structure with each part of a kind replaced by `change`."""
+    """Returns a structure with each part of a type changed by a function.
+
+    Args:
+        structure: Nested tuples and lists.
+        kind: The type, such as a named tuple.
+        change: Function of a part that returns its replacement.
+    """
     if isinstance(structure, kind):
         structure = change(structure)
     if not isinstance(structure, (tuple, list)):

@@ -1,12 +1,13 @@
 """Search: from a model that steps to the best token sequences.
 
 A `StepModel` is all that a search needs of a model. A `Search` is a small
-record of options, and says how a step chooses tokens by the model's
+record of options that defines how each step chooses tokens from the model's
 log-probabilities. `Rule`s forbid tokens or change logits. `Loop` runs the
-steps, inside one `tf.function`: there is no Python per step.
+steps inside one `tf.function`, without Python code between the steps.
 
 Scores and lengths. A hypothesis of `n` tokens, the end token counted, has the
-score `sum of log-probabilities / penalty(n)`, normalized once, when it ends:
+score `sum of log-probabilities / penalty(n)`. It is normalized once, at the
+end:
 
 - `"gnmt"`: `penalty(n) = ((5 + n) / 6) ** alpha` (Wu et al., 2016)
 - `"power"`: `penalty(n) = n ** alpha`
@@ -16,12 +17,12 @@ With `alpha = 0` the score is the log-probability itself.
 All searches share the rules on the next token. Forbidden tokens are skipped;
 the others keep the model's probability, without renormalizing.
 
-- Lengths. A row's maximum is `max_length`, or `a * source + b` of
-  `max_per_source` where that is less, but at least 1. Its minimum is
-  `min_length`, or `a * source + b` of `min_per_source` where that is more,
-  but at most the maximum. Before the minimum the end token is forbidden; at
-  the maximum a hypothesis is cut and flagged as not finished.
-- Prefix. Where `SearchInput.prefix` has a token for a row, that token is
+- Lengths. A row's maximum is the smaller of `max_length` and the `a * source +
+  b` of `max_per_source`, but at least 1. Its minimum is the larger of
+  `min_length` and the `a * source + b` of `min_per_source`, but at most the
+  maximum. Before the minimum the end token is forbidden; at the maximum a
+  hypothesis is cut and flagged as not finished.
+- Prefix. If `SearchInput.prefix` has a token for a row at a step, this token is
   forced: no other rule applies, and its log-probability counts. An end token
   in the prefix ends the hypothesis there. A prefix longer than the row's
   maximum is cut.
@@ -30,13 +31,13 @@ the others keep the model's probability, without renormalizing.
   start token is in no n-gram. This rule never forbids the end token, which ends
   a hypothesis and so cannot repeat (as in fairseq).
 - `repetition_penalty` (Keskar et al., 2019) applies before the softmax, to the
-  tokens that the hypothesis, prefix included, already has: their positive
-  logits are divided by it, their negative ones multiplied. It is the one rule
-  that changes log-probabilities, and scores include the change.
+  tokens that the hypothesis, prefix included, already has: positive logits
+  are divided by the penalty, negative ones multiplied. It is the only built-in
+  rule that changes log-probabilities, and scores include the change.
 - If every token is forbidden, a hypothesis is cut and flagged as not
-  finished. In a beam search other beams replace it first: a source is cut
-  only when none of its beams can go on. A hypothesis cut before its first
-  token does not exist.
+  finished. In a beam search, other beams first replace such a hypothesis: a
+  source is cut only when none of its beams can continue. A hypothesis cut
+  before its first token counts as missing.
 
 References:
     - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14

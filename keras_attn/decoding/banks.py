@@ -1,10 +1,11 @@
 """`Extensions` of beams, and their order by banks.
 
-The banks of a source are its extensions that lack the same number of tokens.
-Beams are divided among them by turns: the best of each bank, then the second
-best of each, and so on. So an extension that lacks less is not pushed out by
-one that is likelier only because it has not begun a phrase yet (Post and Vilar,
-2018, algorithm 2; Hu et al., 2019, section 3.2, without loops).
+A bank is the set of a source's extensions that lack the same number of tokens
+of required phrases. Beams are divided among the banks in turns: the best of
+each bank, then the second best of each, and so on. So an extension that lacks
+fewer tokens is not displaced by one that is likelier only because it has not
+begun a phrase yet (Post and Vilar, 2018, algorithm 2; Hu et al., 2019, section
+3.2, without loops).
 
 References:
     - [Post and Vilar, 2018](https://arxiv.org/abs/1804.06609)
@@ -26,9 +27,9 @@ from keras_attn.decoding.hypotheses import gather
 class Extensions(NamedTuple):
     """Candidates for the next beams, `(B, C)` each."""
 
-    value: Any  # by which they are ranked
-    parents: Any
-    tokens: Any
+    value: Any  # the number that ranks them
+    parents: Any  # the beams that they extend
+    tokens: Any  # the tokens that they add
 
     def beside(self, *others: "Extensions") -> "Extensions":
         """Returns these extensions, followed by others."""
@@ -37,7 +38,7 @@ class Extensions(NamedTuple):
         )
 
     def without_repeats(self) -> "Extensions":
-        """Returns them with a value of `NEVER` for repetitions."""
+        """Returns these extensions with the value `NEVER` for repetitions."""
         same = self.parents[:, :, None] == self.parents[:, None]
         same &= self.tokens[:, :, None] == self.tokens[:, None]
         same &= (self.value > POSSIBLE)[:, None]
@@ -47,14 +48,16 @@ class Extensions(NamedTuple):
         return self._replace(value=tf.where(repeats, NEVER, self.value))
 
     def by_banks(self, lacking, left, count) -> "Extensions":
-        """Returns the first `count`, taken from their banks by turns.
+        """Returns `count` extensions, taken from their banks in turns.
 
-        Those that cannot have all tokens and the end in time come last.
+        Extensions that cannot write all missing tokens and the end token in
+        time come last.
 
         Args:
-            lacking: How many tokens each lacks.
-            left: How many more tokens there may be, an integer or `(B, 1)`.
-            count: How many are wanted.
+            lacking: Number of tokens that each extension lacks, `(B, C)`.
+            left: Number of tokens that may still follow, an integer or `(B,
+                1)`.
+            count: Number of extensions wanted.
         """
         late = (lacking > 0) & (lacking >= left)
         _, index = tf.math.top_k(self.value, tf.shape(self.value)[1])
@@ -62,9 +65,9 @@ class Extensions(NamedTuple):
         possible = sorted_.value > POSSIBLE
         same = lacking[:, :, None] == lacking[:, None]
         number = tf.range(tf.shape(lacking)[1])
-        same &= number[:, None] > number  # those before in its bank
+        same &= number[:, None] > number  # better ones in the same bank
         turn = tf.reduce_sum(tf.cast(same, tf.int32), axis=-1)
-        # In each turn, those that lack least come first.
+        # In each turn, extensions that lack the fewest tokens come first.
         most = tf.reduce_max(lacking) + 1
         place = turn * most + lacking
         place += tf.cast(late, tf.int32) * most * tf.shape(lacking)[1]
@@ -77,7 +80,7 @@ def likeliest_of_each(ruled, logp) -> Extensions:
     """Returns the likeliest extension of each beam.
 
     Args:
-        ruled: The logits, `Ruled`.
+        ruled: The logits after the rules, `Ruled`.
         logp: Log-probabilities of the beams, `(B, K)`.
     """
     value, tokens = likeliest(
@@ -88,11 +91,11 @@ def likeliest_of_each(ruled, logp) -> Extensions:
 
 
 def by_tokens(ruled, logp, tokens) -> Extensions:
-    """Returns the extensions of beams by some tokens each.
+    """Returns the extensions of each beam by the given tokens.
 
     Args:
-        ruled, logp: As above.
-        tokens: `(B, K, M)`, -1 for none.
+        ruled, logp: As for `likeliest_of_each`.
+        tokens: Ids `(B, K, M)`, -1 for none.
     """
     allowed = ruled.logits if ruled.allowed is None else ruled.allowed
     value = tf.gather(allowed, tf.maximum(tokens, 0), batch_dims=2)

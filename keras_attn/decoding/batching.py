@@ -1,14 +1,14 @@
-"""Batches are split into buckets of similar length.
+"""Splits batches into buckets of similar length.
 
 In a batch the shorter sources are padded to the longest, and all take as many
-steps as the longest output. So one long text would make all short ones as slow
-as itself. If the longest is at least twice as long as the shortest, a batch is
-split; `ends_of_buckets` says where. `batches` does this for the calls of a
-`Translator`, and `Buckets` within the graph of an export, whose server joins
-the texts of many clients.
+steps as the longest output. So one long text makes all short ones as slow as
+itself. A batch is split if its longest source is at least twice as long as its
+shortest; `ends_of_buckets` decides where. `batches` splits the calls of a
+`Translator`. `Buckets` splits within the graph of an export, whose server joins
+the texts of many clients into one batch.
 
 If padding changes what a model computes, a bucket has only texts of one length:
-`batches_of_one_length`, and `Buckets` without a number.
+see `batches_of_one_length`, and `Buckets` with `most=None`.
 """
 
 import functools
@@ -20,21 +20,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-MOST = 4  # buckets of a batch, unless an export says otherwise
-# The overhead of a step, counted in rows, and that of a bucket, counted in
-# steps; measured on a CPU.
+MOST = 4  # buckets of a batch, unless an export sets another number
+# The overhead of a step in rows, and of a bucket in steps, measured on a CPU.
 OVERHEAD, MORE_STEPS = 16, 8
 
 
 def batches(
     lengths, batch_size: int, max_length: int, most: int = MOST
 ) -> Iterator[list[int]]:
-    """Yields the indices of the rows of each batch, short rows first.
+    """Yields the row indices of each bucket, short sources first.
 
     Args:
-        lengths: Lengths of the sources.
+        lengths: Lengths of the sources, `(rows,)`.
         batch_size: Most rows of a batch.
-        max_length: Longest output.
+        max_length: Longest output in tokens.
         most: Most buckets of a batch.
     """
     lengths = np.array(lengths, "int32")
@@ -52,10 +51,10 @@ def batches(
 def batches_of_one_length(
     lengths: Sequence[tuple[int, ...]], batch_size: int
 ) -> Iterator[list[int]]:
-    """Yields the indices of the rows of each batch, all of one length.
+    """Yields the row indices of each batch; its rows have the same lengths.
 
     Args:
-        lengths: For each row the lengths of its texts, in tokens.
+        lengths: The lengths of each row's texts, in tokens.
         batch_size: Most rows of a batch.
     """
     rows: dict = {}
@@ -70,9 +69,9 @@ class Buckets:
     """Runs the rows of a batch in buckets, one after another, within a graph.
 
     Args:
-        texts: Pairs of the index of an input that is text, and its `Text`.
-        max_length: Longest output.
-        most: Most buckets; `None` for one for each length.
+        texts: Pairs of the index of a text input and its `Text`.
+        max_length: Longest output in tokens.
+        most: Most buckets; `None` makes one bucket for each length.
     """
 
     def __init__(self, texts: tuple, max_length: int, most: int | None):
@@ -88,7 +87,8 @@ class Buckets:
             others: A structure of tensors, batch first.
 
         Returns:
-            The structure, its rows in the order of the inputs.
+            The structure that `run` returns, with the rows in the order of the
+            inputs.
         """
         lengths = [_lengths(inputs[i], text) for i, text in self._texts]
         if self._most is None:
@@ -114,8 +114,8 @@ class Buckets:
         return order, tf.cumsum(counts)
 
     def _in_turn(self, function, inputs, others, order, ends):
-        # The function stands at one place, also for batches of one bucket. A
-        # second place would cost half a second more when a graph first runs.
+        # The graph calls the function at one place, even for a single bucket.
+        # A second call would add half a second to the graph's first run.
         def run(bucket, first, *found):
             end = ends[bucket]
             rows = order[first:end]
@@ -156,20 +156,20 @@ class Buckets:
 
 
 def are_alike(shortest, longest):
-    """Whether lengths differ too little for a batch to be split."""
+    """Returns whether lengths differ too little to split a batch."""
     return longest < 2 * shortest
 
 
 def ends_of_buckets(lengths, most: int = MOST, overhead: int = OVERHEAD):
-    """Splits rows into buckets so that decoding costs least.
+    """Splits rows into the buckets with the lowest decoding cost.
 
-    A bucket takes as many steps as its longest length, and a step costs as much
-    as the bucket's rows and the overhead. Beginning and ending a bucket costs
-    the overhead of a few more steps.
+    A bucket takes as many steps as its longest length. The cost of a step is
+    the number of the bucket's rows plus the overhead. Starting and ending a
+    bucket costs the overhead of a few more steps.
 
     Args:
-        lengths: Integers `(rows,)`, ascending, at least one: those of the
-            sources, but not above the longest output.
+        lengths: Integers `(rows,)`, ascending, at least one: the lengths of
+            the sources, capped at the longest output.
         most: Most buckets.
         overhead: Cost of a step in addition to its rows, counted in rows.
 
@@ -177,7 +177,7 @@ def ends_of_buckets(lengths, most: int = MOST, overhead: int = OVERHEAD):
         The ends of the buckets, `(buckets,)`, ascending. The last one is the
         number of rows.
     """
-    # By distinct lengths, of which there are few also among many rows.
+    # Works on distinct lengths, since even many rows have few of them.
     lengths, _, counts = tf.unique_with_counts(lengths)
     after = tf.cumsum(counts)
     rows = after - (after - counts)[:, None]  # of the lengths from i to j
@@ -197,14 +197,14 @@ def ends_of_buckets(lengths, most: int = MOST, overhead: int = OVERHEAD):
 
 
 def _lengths(ids, text):
-    """Returns the number of each row's columns up to the last real one."""
+    """Returns the length of each row up to its last real token, `(rows,)`."""
     columns = tf.range(1, tf.shape(ids)[1] + 1)
     columns = tf.where(ids != text.special.pad, columns, 0)
-    return tf.maximum(tf.reduce_max(columns, axis=1), 0)  # without any: 0
+    return tf.maximum(tf.reduce_max(columns, axis=1), 0)  # 0 without columns
 
 
 def _as_one(lengths):
-    """Returns a number for each row, which differs if its lengths differ."""
+    """Returns a number per row, equal for rows with the same lengths."""
     found = tf.zeros_like(lengths[0])
     for length in lengths:
         _, index = tf.unique(found)
@@ -213,7 +213,7 @@ def _as_one(lengths):
 
 
 def _joined(*found):
-    """Joins the rows of structures, padded with zeros to the widest."""
+    """Concatenates the rows of structures, zero-padded to the widest."""
     return tf.nest.map_structure(
         lambda *x: tf.concat(_as_wide(x), axis=0), *found
     )

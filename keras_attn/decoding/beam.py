@@ -27,50 +27,53 @@ from keras_attn.decoding.search_input import SearchInput
 class BeamSearch(Search):
     """Keeps the `num_beams` likeliest partial hypotheses, the beams.
 
-    A step takes the `2 * num_beams` best extensions of a source's beams. Those
-    that end, if they rank among the first `num_beams`, move to a pool of
-    finished hypotheses. They are scored once, and the pool keeps the best
+    A step takes the `2 * num_beams` best extensions of a source's beams. An
+    extension that ends and ranks among the first `num_beams` moves to a pool
+    of finished hypotheses. It is scored once, and the pool keeps the best
     `num_beams`. The best `num_beams` extensions that do not end are the next
     beams. At most `num_beams` extensions end, so `2 * num_beams` candidates
     are enough.
 
-    With one group, a source stops as soon as no beam can get among its
-    `num_hypotheses` best any more. `early_stopping` decides when it stops
-    otherwise:
+    With one group, a source stops as soon as no beam can still become one of
+    its `num_hypotheses` best. Apart from this, `early_stopping` decides when a
+    source stops:
 
     - `True`: when the pool is full.
     - `False`: when the pool is full and no beam, scored as if it ended now,
-      beats the pool's worst entry. A heuristic.
+      beats the pool's worst entry. This is a heuristic.
     - `"never"`: when the pool is full and no beam can ever beat the pool's
       worst entry, even at the length that favours it most. With
       enough beams this is exhaustive search.
 
     If fewer than `num_hypotheses` have ended, the best beams follow them, cut
-    at the maximum length and flagged as not finished. With `cut="by_score"`
-    they are ranked with those that ended instead, as Hugging Face does, if
-    the source was not done before.
+    at the maximum length and flagged as not finished. With `cut="by_score"`,
+    hypotheses that are cut at the maximum length are instead ranked together
+    with those that ended, as in Hugging Face, unless the source was done
+    earlier.
 
     The coverage penalty of Wu et al. (2016) is added to the score of a
     hypothesis when it ends or is cut: `coverage_penalty * sum(log(min(c,
-    1)))` over the real source positions. `c`, at least 1e-6, is the sum of
-    the attention that a position received, the end token's step included.
+    1)))` over the real source positions. `c`, at least 1e-6, is the total
+    attention that a position received, the end token's step included.
     The penalty is never positive, and the stopping rules ignore it.
 
     Diverse beam search (Vijayakumar et al., 2018) splits the beams into
     `groups` of equal size. Each group is a beam search with its own pool.
     At every step a group ranks its candidates by their log-probability minus
     `diversity` times the number of beams in earlier groups that chose the
-    same token (Hamming diversity; a group that has stopped counts none). The
-    log-probabilities and scores themselves remain the model's. The results
-    of all groups are ranked together; two groups may find the same one.
+    same token (Hamming diversity; groups that have stopped are not counted).
+    The log-probabilities and scores themselves remain the model's. The results
+    of all groups are ranked together, and may contain the same hypothesis
+    twice.
 
     The module `keras_attn.decoding` defines the rules on lengths, prefix and
     repetition.
 
-    A request may set `num_beams` and `max_length`, up to the search's own,
-    `length_penalty`, `min_length` and `coverage_penalty`. A row with fewer
-    beams gets the results of a search with that number. With several groups a
-    request cannot set `num_beams`. Exports call this input `width`.
+    A request may set `num_beams` and `max_length`, up to the search's own
+    values, and `length_penalty`, `min_length` and `coverage_penalty`. A row
+    with fewer beams gets the results of a search with that number. With
+    several groups a request cannot set `num_beams`. In exports the input for
+    `num_beams` is called `width`.
 
     Args:
         num_beams: Number of beams. Defaults to `5`.
@@ -86,27 +89,28 @@ class BeamSearch(Search):
             `100`.
         min_length: Fewest tokens, the end token counted. Defaults to `1`.
         max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
-            rounded down, where that is less than `max_length`. Defaults to
+            rounded down, if that is less than `max_length`. Defaults to
             `None`.
         min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
-            rounded down, where that is more than `min_length`. Defaults to
+            rounded down, if that is more than `min_length`. Defaults to
             `None`.
         no_repeat_ngram: Length of the n-grams that may not occur twice in a
             hypothesis. 0 allows all. Defaults to `0`.
-        repetition_penalty: Factor of at least 1 that makes tokens that the
-            hypothesis already has less likely. Defaults to `1.0`, no penalty.
+        repetition_penalty: Factor of at least 1 that lowers the probability
+            of tokens that the hypothesis already has. Defaults to `1.0`, no
+            penalty.
         coverage_penalty: Weight `beta` of the coverage penalty, at least 0.
             Defaults to `0.0`, no penalty.
         groups: Number of groups, a divisor of `num_beams`. Defaults to `1`.
         diversity: Cost of a token for each beam of an earlier group that
-            chose it. Above 0 with several groups. Defaults to `0.0`, which
-            one group needs.
+            chose it. It must be above 0 with several groups, and 0 with one.
+            Defaults to `0.0`.
         cut: Rank of hypotheses that are cut at the maximum length: `"last"`
             or `"by_score"`, which needs one group. Defaults to `"last"`.
-        length_offset: Number that the length penalty adds to the length, for
-            start tokens that another library counts. Defaults to `0`.
-        rules: List of `keras_attn.decoding.Rule`s on the next token, which
-            apply after the search's own. Defaults to `()`, none.
+        length_offset: Number to add to the length in the length penalty, to
+            match libraries that count start tokens. Defaults to `0`.
+        rules: List of `keras_attn.decoding.Rule`s on the next token. They
+            apply after the built-in rules. Defaults to `()`, none.
 
     References:
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), equation 14
@@ -159,7 +163,7 @@ class BeamSearch(Search):
     rows_are_independent = ids_are_interchangeable = True
     takes_steering = True
     width, normalise = Former("num_beams"), Former("normalize")
-    streams = False  # the first token is known only when the last one is
+    streams = False  # no token is final before the search ends
 
     def check(self):
         if self.groups < 1 or self.num_beams % self.groups:
@@ -180,7 +184,7 @@ class BeamSearch(Search):
         if self.cut != "last" and self.groups > 1:
             raise ValueError(
                 '`cut="by_score"` needs one group. Received: '
-                f"groups={self.groups!r}. Leave one of them out."
+                f"groups={self.groups!r}. Leave one of the two out."
             )
 
     def normalize(self, log_probability, length):
@@ -217,7 +221,7 @@ class Frontier(NamedTuple):
 
     @property
     def done(self):
-        """Whether each source is done, `(B,)`, or `(B, groups)` of several."""
+        """Whether each source is done, `(B,)`; `(B, groups)` with several."""
         if len(self.groups) == 1:
             return self.groups[0].done
         return tf.stack([group.done for group in self.groups], axis=1)
@@ -234,7 +238,7 @@ class Frontier(NamedTuple):
 
 
 class Groups(Run):
-    """One run of a beam search: all its groups of beams.
+    """One run of a beam search, with all its groups of beams.
 
     Args:
         search: The `BeamSearch`.
@@ -264,7 +268,7 @@ class Groups(Run):
         return Frontier(state.time + 1, grown), parents, (alignments,)
 
     def _one_after_the_other(self, state, ruled, alignments):
-        """Advances the groups in order; tokens chosen earlier cost more."""
+        """Advances the groups in order; tokens of earlier groups cost more."""
         vocabulary, beams = size_of(ruled.logits), self._each.num_beams
         diversity_penalty, grown, parents = None, [], []
         for i, group in enumerate(state.groups):
@@ -313,13 +317,14 @@ class Groups(Run):
         )
 
     def _source_length(self):
-        """Returns the alignments' last axis, or None if no rule needs it."""
+        """Returns the number of source positions, None without coverage."""
         given = self.search_input
         if not self._each.covers:
             return None
         if given.source_mask is not None:
             return tf.shape(given.source_mask)[1]
-        # Only a step shows it. A graph with static shapes drops this step.
+        # Takes a step to find the number. With static shapes, the graph drops
+        # the step again.
         tokens = given.first_tokens(self.beams)
         cache = given.model.start(self.beams)
         _, alignments, _ = given.model.step(tokens, cache)

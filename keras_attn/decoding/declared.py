@@ -1,4 +1,4 @@
-"""Checks of the options that a class of searches declares."""
+"""Checks the options that a search class declares."""
 
 import keyword
 
@@ -6,16 +6,16 @@ from keras_attn.decoding.options import Choice
 from keras_attn.decoding.options import Integer
 from keras_attn.decoding.options import Real
 
-# Inputs of the export's signature `options` other than the options themselves.
+# The other inputs of the signature `options` in an export.
 _TAKEN = ("text", "prefix", "seed")
 
 
 def require(cls, own, common, reserved) -> None:
-    """Raises `TypeError` if a search declares what it could not use.
+    """Raises `TypeError` if a search class declares an invalid option.
 
     Args:
-        cls: The class of searches.
-        own: Its own options by name.
+        cls: The search class.
+        own: The options that it declares itself, by name.
         common: The options of every search by name.
         reserved: Names of attributes and methods of every search.
     """
@@ -24,7 +24,7 @@ def require(cls, own, common, reserved) -> None:
             "A search gets its constructor from its options, which are the "
             f"arguments. Received: {cls.__name__} with options and an "
             "`__init__`. Declare an option for each argument, and write "
-            "`check(self)` for what they must fulfil together."
+            "`check(self)` for conditions on several options."
         )
     known = dict(common)
     for base in reversed(cls.__mro__[1:]):
@@ -38,8 +38,8 @@ def require(cls, own, common, reserved) -> None:
         if name in vars(cls) and name not in own:
             raise TypeError(
                 f"`{name}` is an option of every search. Received: "
-                f"{cls.__name__} with {vars(cls)[name]!r:.80} by this name. "
-                "Declare it as an option, or give it another name."
+                f"{cls.__name__} with {vars(cls)[name]!r:.80} under this name. "
+                "Declare it as an option, or use another name."
             )
     former = {x.former_name: name for name, x in known.items()}
     for name, option in own.items():
@@ -50,14 +50,15 @@ def require(cls, own, common, reserved) -> None:
             if used is not None and used in former:
                 raise TypeError(
                     f"The option {used!r} is called {former[used]!r} since "
-                    f"version 0.4. Received: {cls.__name__}.{name} of the old "
-                    "name, or limited by it. Write the new one."
+                    f"version 0.4. Received: {cls.__name__}.{name}, which has "
+                    "the old name or is limited by it. Use the new name."
                 )
         if limit is not None and limit not in known:
             raise TypeError(
                 "An option is limited by a number, or by an option declared "
                 f"before it. Received: {cls.__name__}.{name} with "
-                f"high={limit!r}, which is none of {sorted(known)}."
+                f"high={limit!r}, which is none of {sorted(known)}. Declare "
+                "the limit first, or pass a number."
             )
         if name in known:  # declared anew, with another default or range
             option.former_name = option.former_name or known[name].former_name
@@ -73,15 +74,15 @@ def _require_name(cls, name, reserved):
         )
     if name.startswith("_") or keyword.iskeyword(name) or name == "self":
         raise TypeError(
-            "An option is an argument of the constructor, so its name begins "
-            "with a letter and is no word of Python's. Received: "
-            f"{cls.__name__} with an option {name!r}. Give the option another "
-            "name."
+            "An option is an argument of the constructor, so its name must "
+            "begin with a letter and must not be a Python keyword or `self`. "
+            f"Received: {cls.__name__} with an option {name!r}. Give the "
+            "option another name."
         )
 
 
 def _require_kind(cls, name, option, common):
-    """Refuses options that replace others by another kind of value."""
+    """Refuses an option that redeclares another with a different type."""
     wanted = type(common[name]) if name in common else None
     if name == "num_hypotheses":
         wanted = Integer
@@ -90,14 +91,15 @@ def _require_kind(cls, name, option, common):
     if wanted is not None and not isinstance(option, wanted):
         raise TypeError(
             f"`{name}` must be declared as {_article(wanted)}. Received: "
-            f"{cls.__name__} with {_article(type(option))}."
+            f"{cls.__name__} with {_article(type(option))}. Change the type, "
+            "or use another name."
         )
     if name == "num_hypotheses" and isinstance(option, Real):
         if not option.is_at_least(1):
             raise TypeError(
                 "`num_hypotheses` must be at least 1. Received: "
-                f"{cls.__name__} whose option has no `low`, or a smaller "
-                "one. Declare it `Integer(default=1, low=1)`."
+                f"{cls.__name__}, whose option has no `low`, or one below 1. "
+                "Declare it as `Integer(default=1, low=1)`."
             )
 
 

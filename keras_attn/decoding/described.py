@@ -7,9 +7,9 @@ _FIRST = 8  # values
 
 
 def described(x) -> str:
-    """Returns the dtype and shape of a tensor, then its first values.
+    """Describes a value: a tensor by its dtype, shape and first values.
 
-    Other values are described by their type.
+    Tuples and lists are described item by item, other values by their type.
     """
     if isinstance(x, (tuple, list)):
         parts = ", ".join(map(described, x[:_FIRST]))

@@ -1,4 +1,4 @@
-"""Draws tokens from logits by temperature, top-k and nucleus."""
+"""Draws tokens from logits with temperature, top-k and nucleus sampling."""
 
 import tensorflow as tf
 
@@ -9,16 +9,16 @@ from keras_attn.decoding.candidates import smaller
 from keras_attn.decoding.hypotheses import POSSIBLE
 from keras_attn.decoding.options import is_fixed
 
-FIRST = 128  # likeliest tokens that are sorted first; most nuclei are smaller
+FIRST = 128  # number of tokens sorted first; most nuclei are smaller
 BELOW_ONE = 1 - 2.0**-23
 
 
 def draw(logits, numbers, temperature, top_k, top_p):
-    """Draws tokens after temperature, top-k and nucleus, in this order.
+    """Draws tokens, after temperature, top-k and nucleus, in this order.
 
     Args:
         logits: Tensor of shape `(batch, N, vocabulary)`.
-        numbers: Uniform random numbers `(batch, N)`.
+        numbers: Uniform random numbers from 0 to 1, excluding 1, `(batch, N)`.
         temperature, top_k, top_p: Each a number, or a tensor `(batch,)` or
             `(batch, 1)`.
 
@@ -34,20 +34,24 @@ def draw(logits, numbers, temperature, top_k, top_p):
 
 
 def pick(mass, numbers):
-    """Picks the first tokens at which the cumulative share exceeds `numbers`.
+    """Picks tokens by inverting the cumulative distribution.
+
+    A hypothesis gets the first token at which the cumulative share of the
+    probability exceeds its number.
 
     Args:
         mass: Unnormalized probabilities `(batch, N, vocabulary)`.
         numbers: Numbers from 0 to 1, excluding 1, `(batch, N)`.
 
     Returns:
-        Tokens of shape `(batch, N)`, never one without mass.
+        Tokens of shape `(batch, N)`, never one with probability 0.
     """
     vocabulary = size_of(mass)
     if is_small(mass):
         _, total = _cumulative(mass)
         return _first_past(mass, numbers * total)
-    # Picks a chunk, then a token in it: one pass over the vocabulary.
+    # Picks a chunk, then a token in it. This needs one pass over the
+    # vocabulary.
     rest = -vocabulary % CHUNK
     mass = tf.pad(mass, [[0, 0], [0, 0], [0, rest]])
     chunks = (vocabulary + rest) // CHUNK
@@ -72,7 +76,7 @@ def _first_past(mass, passed):
 
 
 def _cumulative(mass):
-    """Returns cumulative sums, 0 where mass is 0, and the largest of them."""
+    """Returns cumulative sums, 0 where `mass` is 0, and the largest sum."""
     cumulative = tf.where(mass > 0, tf.cumsum(mass, axis=-1), 0.0)
     return cumulative, tf.reduce_max(cumulative, axis=-1)
 
@@ -110,10 +114,10 @@ def _likely(logits, mass, temperature, top_k, top_p):
 
 
 def _bounds(logits, total, size, temperature, top_k, top_p):
-    """Finds the least likely token that stays, among the `size` likeliest.
+    """Finds the least likely kept token among the `size` likeliest.
 
     Returns:
-        Its logit, its id and whether it was found, each `(B, N, 1)`.
+        Its logit, its id, and whether it is among them; each `(B, N, 1)`.
     """
     ordered, ids = tf.math.top_k(logits, size)
     stays = tf.ones_like(ids, tf.bool)
@@ -127,7 +131,7 @@ def _bounds(logits, total, size, temperature, top_k, top_p):
         share = top_p * tf.where(tf.equal(top_k, 0), total, of_top_k)
         stays &= (before < share) | tf.equal(top_p, 1)
     count = tf.reduce_sum(tf.cast(stays, tf.int32), axis=-1, keepdims=True)
-    # The count is 0 where all tokens are forbidden.
+    # The count is 0 if all tokens are forbidden.
     last = tf.maximum(count - 1, 0)
     least = tf.gather(ordered, last, batch_dims=2)
     last = tf.gather(ids, last, batch_dims=2)
@@ -144,5 +148,5 @@ def _by_row(option):
 
 
 def _is(option, value):
-    """Returns whether an option is this number, fixed for every row."""
+    """Returns whether an option is a fixed number equal to `value`."""
     return is_fixed(option) and option == value

@@ -20,17 +20,18 @@ class GreedySearch(Search):
             `100`.
         min_length: Fewest tokens, the end token counted. Defaults to `1`.
         max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
-            rounded down, where that is less than `max_length`. Defaults to
+            rounded down, if that is less than `max_length`. Defaults to
             `None`.
         min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
-            rounded down, where that is more than `min_length`. Defaults to
+            rounded down, if that is more than `min_length`. Defaults to
             `None`.
         no_repeat_ngram: Length of the n-grams that may not occur twice in a
             hypothesis. 0 allows all. Defaults to `0`.
-        repetition_penalty: Factor of at least 1 that makes tokens that the
-            hypothesis already has less likely. Defaults to `1.0`, no penalty.
-        rules: List of `keras_attn.decoding.Rule`s on the next token, which
-            apply after the search's own. Defaults to `()`, none.
+        repetition_penalty: Factor of at least 1 that lowers the probability
+            of tokens that the hypothesis already has. Defaults to `1.0`, no
+            penalty.
+        rules: List of `keras_attn.decoding.Rule`s on the next token. They
+            apply after the built-in rules. Defaults to `()`, none.
 
     Example:
         >>> search = keras_attn.GreedySearch(max_length=50, no_repeat_ngram=3)

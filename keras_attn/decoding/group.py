@@ -29,18 +29,18 @@ class Group(NamedTuple):
     """Beams, best first, and the pool of hypotheses that have ended."""
 
     last: Any  # (B, K)
-    logp: Any  # (B, K), the model's own; `IMPOSSIBLE` where there is no beam
+    logp: Any  # (B, K), without penalties; `IMPOSSIBLE` for missing beams
     done: Any  # (B,)
     tokens: Any  # (B, K, T)
     beam_ids: Any  # (B, K, T): the beam, of all groups, whose step made a token
-    lengths: Any  # (B,) of the beams, or None where all equal the time
+    lengths: Any  # (B,), of the beams; None if all equal the time
     coverage: Any  # (B, K, S), attention so far, or None without a penalty
     rules: tuple  # the state of each rule
     pool: Pool
 
 
 class Beams:
-    """The functions of a group of beams in one run of a search.
+    """The operations on one group of beams in a run of a search.
 
     Args:
         run: The `Run`.
@@ -54,13 +54,13 @@ class Beams:
         self.alpha = search.option("length_penalty", given)
         self.beta = search.option("coverage_penalty", given)
         self.covers = not (is_fixed(self.beta) and self.beta == 0)
-        # (B,), or None where all rows have as many
+        # (B,), or None if all rows have the same number
         num_beams = search.option("num_beams", given)
         self.beams_of_rows = None if is_fixed(num_beams) else num_beams
         self.stops_apart = (
             self.rules.may_exhaust
             or not is_fixed(self.limits.longest)
-            or search.cut != "last"  # which asks when a row was done
+            or search.cut != "last"  # needs the time at which a row was done
         )
 
     def first(self, source):
@@ -95,24 +95,24 @@ class Beams:
         Args:
             group: The `Group`.
             time: Number of tokens so far.
-            ruled: Its logits, `Ruled`.
-            alignments: Its alignments of this step.
+            ruled: The group's logits after the rules, `Ruled`.
+            alignments: The group's alignments at this step, `(B, K, S)`.
             offset: Number of beams in the earlier groups.
             diversity_penalty: Costs of tokens `(B, V)`, which change the
                 candidates' rank but not their log-probabilities; or None.
 
         Returns:
-            The group with one more token; the beams' parents, counted within
-            the group; and whether each beam chose a token, False for sources
-            that are done.
+            The group with one more token; the index of each beam's parent
+            within the group, `(B, K)`; and whether each beam chose a token,
+            `(B, K)`, False for sources that are done.
         """
         num_beams = self.num_beams
         value, logp, parents, tokens = self._candidates(
             group, time, ruled, diversity_penalty
         )
-        # Only the first `num_beams` candidates may end, and no impossible ones
-        # do. (A mask, not a slice: XLA compiles the slice of a top_k into a
-        # full sort, ten times slower.)
+        # Only possible candidates among the first `num_beams` may end. This is
+        # a mask, not a slice, since XLA compiles the slice of a `top_k` into a
+        # full sort, which is ten times slower.
         is_end = tokens == self.search_input.end_token
         first = self._within_beams(tokens.shape[1])
         ends = is_end & first & (logp > POSSIBLE)
@@ -125,7 +125,7 @@ class Beams:
             group, logp, parents, tokens, beam_ids, ends, penalty, time
         )
 
-        # The best `num_beams` candidates that do not end go on.
+        # The best `num_beams` candidates that do not end are the next beams.
         going, chosen = tf.math.top_k(tf.where(is_end, NEVER, value), num_beams)
         if diversity_penalty is not None or self.rules.steer:
             there = going > POSSIBLE
@@ -134,7 +134,7 @@ class Beams:
         going = tf.maximum(going, IMPOSSIBLE)
         if self.beams_of_rows is not None:
             going = tf.where(self._within_beams(num_beams), going, IMPOSSIBLE)
-        if self.rules.steer:  # by banks, until here
+        if self.rules.steer:  # so far the order is that of the banks
             going, best = tf.math.top_k(going, num_beams)
             chosen = tf.gather(chosen, best, batch_dims=1)
         parents, tokens = gather((parents, tokens), chosen)
@@ -180,7 +180,7 @@ class Beams:
         logp = value
         if diversity_penalty is not None:
             logp = value + tf.gather(diversity_penalty, tokens, batch_dims=1)
-        if self.rules.steer:  # their order ranks them
+        if self.rules.steer:  # the candidates are ranked by their order
             order = -tf.range(count, dtype=tf.float32)
             value = tf.where(value > POSSIBLE, order, NEVER)
         return value, logp, parents, tokens
@@ -191,11 +191,11 @@ class Beams:
         Args:
             group: The `Group`.
             time: Number of tokens so far.
-            ruled: Its logits, `Ruled`.
+            ruled: The group's logits after the rules, `Ruled`.
             found: The best `Extensions` of all its beams.
-            count: Their number.
+            count: Number of these extensions.
         """
-        if self.beams_of_rows is not None:  # as many as a smaller search has
+        if self.beams_of_rows is not None:  # as many as in a smaller search
             most = 2 * self.beams_of_rows[:, None]
             value = tf.where(tf.range(count) < most, found.value, NEVER)
             found = found._replace(value=value)
@@ -213,9 +213,10 @@ class Beams:
         return found.by_banks(lacking, left, count)
 
     def _within_beams(self, count):
-        """Returns whether each of `count` ranks is a beam of the row.
+        """Returns whether each of `count` ranks is below the row's beam count.
 
-        Its shape is `(B, count)`, or `(1, count)` if all rows have as many.
+        The shape is `(B, count)`, or `(1, count)` if all rows have the same
+        number of beams.
         """
         if self.beams_of_rows is None:
             return (tf.range(count) < self.num_beams)[None]
@@ -253,8 +254,8 @@ class Beams:
         if self.search.groups > 1:  # diversity changed the beams' order
             top = tf.reduce_max(logp, axis=1)
         # Log-probabilities only fall, and the coverage penalty is never
-        # positive. So the best score that a beam can still reach is that of
-        # its present sum at the longest length.
+        # positive. So no beam can exceed the score of its present
+        # log-probability at the longest length.
         reachable = self.normalize(top, self.limits.longest)
         worst = self._scores_at(pool, self.num_beams)
         stops = worst > POSSIBLE  # the pool is full
@@ -268,9 +269,9 @@ class Beams:
         return stops | ((last > POSSIBLE) & (last >= reachable))
 
     def _scores_at(self, pool, rank):
-        """Returns the score of the last of `rank` hypotheses, `(B,)`.
+        """Returns the score of the hypothesis at this rank, `(B,)`.
 
-        A row with fewer beams has only as many hypotheses.
+        In a row with fewer beams it is that of the row's last hypothesis.
         """
         if self.beams_of_rows is None:
             return pool.scores[:, rank - 1]
@@ -278,7 +279,7 @@ class Beams:
         return tf.gather(pool.scores, rank - 1, batch_dims=1)
 
     def _stop_rows(self, group, grown, possible, time):
-        """Keeps the old state of rows that are done or cannot go on."""
+        """Keeps the old state of rows that are done or cannot continue."""
         stays = group.done | tf.logical_not(possible)
 
         def keep(old, new):
@@ -337,7 +338,10 @@ class Beams:
         return pool._replace(scores=scores), finished & within
 
     def lacking_least(self, pool, finished, count):
-        """Returns the first `count` hypotheses, those that lack least first."""
+        """Returns `count` hypotheses, those that lack the fewest tokens first.
+
+        Without rules that steer, the pool is returned unchanged.
+        """
         if not self.rules.steer:
             return pool, finished
         lacking = self.rules.lacking_in(pool.tokens, pool.lengths)

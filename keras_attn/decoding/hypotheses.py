@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# The log-probability of an impossible hypothesis. It is finite, since the
-# difference of two infinities is NaN, and far below any real sum.
+# The log-probability of an impossible hypothesis: far below any real sum, but
+# finite, since the difference of two infinities is NaN.
 IMPOSSIBLE = -1e9
 POSSIBLE = IMPOSSIBLE / 2  # log-probabilities above this are possible
 NEVER = 2 * IMPOSSIBLE  # the penalty of a forbidden token
@@ -22,9 +22,9 @@ class Hypotheses(NamedTuple):
     tokens: tf.Tensor  # (batch, N, time), int32, zero past the length
     lengths: tf.Tensor  # (batch, N), int32, the end token counted
     scores: tf.Tensor  # (batch, N), float32
-    finished: tf.Tensor  # (batch, N), False where cut
+    finished: tf.Tensor  # (batch, N), False for hypotheses that were cut
     alignments: tf.Tensor  # (batch, N, time, source), float32
-    columns: Any = ()  # (batch,), the alignments' real columns, if known
+    columns: Any = ()  # (batch,), number of real source columns, if known
 
 
 def gather(structure, index):
@@ -36,7 +36,14 @@ def gather(structure, index):
 
 
 def append(history, parents, new, time):
-    """Continues each parent's history `(B, K, T)` with `new (B, K)`."""
+    """Returns the parents' histories, with `new` written at `time`.
+
+    Args:
+        history: A value for each beam and step, `(B, K, T)`.
+        parents: The beam that each new beam continues, `(B, K)`.
+        new: The values of this step, `(B, K)`.
+        time: Number of the step, a scalar.
+    """
     history = tf.gather(history, parents, batch_dims=1)
     here = tf.range(history.shape[-1]) == time
     return tf.where(here, new[..., None], history)
@@ -45,13 +52,13 @@ def append(history, parents, new, time):
 def alignments_of(recorded, beam_ids):
     """Returns the alignments of hypotheses that replaced each other.
 
-    Each step records the alignments of all beams. As hypotheses replace each
-    other, `beam_ids` follows each of them, as its tokens do: it holds the
-    beams that were stepped to give the tokens, which are the parents.
+    Each step records the alignments of all beams. Since beams replace each
+    other, a hypothesis may have moved between beams; `beam_ids` holds, for
+    each of its tokens, the beam whose step produced the token.
 
     Args:
         recorded: The alignments of all beams at each step, `(T, B, K, S)`.
-        beam_ids: The beam that was stepped for each token, `(B, N, T)`.
+        beam_ids: The beam whose step produced each token, `(B, N, T)`.
 
     Returns:
         Tensor of shape `(B, N, T, S)`.

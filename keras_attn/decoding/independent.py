@@ -1,7 +1,7 @@
 """`IndependentHypotheses`: the run of independent hypotheses, token by token.
 
-Greedy search, sampling and most searches of a user's own run this way. They
-differ only in the tokens they choose.
+Greedy search, sampling and most custom searches run this way. They differ only
+in the tokens they choose.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from keras_attn.decoding.run import Run
 from keras_attn.decoding.step import Step
 from keras_attn.decoding.threefry import uniform
 
-CUT = -1  # recorded instead of a token where all tokens are forbidden
+CUT = -1  # recorded instead of a token if all tokens are forbidden
 
 
 class Chain(NamedTuple):
@@ -111,7 +111,7 @@ class IndependentHypotheses(Run):
         return chain, None, (written, alignments)
 
     def _require_tokens(self, chosen, vocabulary):
-        """Returns the result of `choose`, or refuses it."""
+        """Returns the result of `choose`, or raises an error if invalid."""
         if not (
             tf.is_tensor(chosen)
             and chosen.dtype.is_integer
@@ -123,8 +123,8 @@ class IndependentHypotheses(Run):
                 "tokens of the hypotheses, an integer tensor of shape "
                 f"(batch, {self.beams}). Received: {described(chosen)}. For "
                 "example return `step.argmax()`, or "
-                "`step.pick(weights)` of weights (batch, hypotheses, "
-                "vocabulary). The scores follow from the tokens."
+                "`step.pick(weights)` with weights (batch, hypotheses, "
+                "vocabulary). The scores are computed from the tokens."
             )
         if tf.executing_eagerly():
             outside = chosen[(chosen < 0) | (chosen >= vocabulary)]
@@ -133,8 +133,8 @@ class IndependentHypotheses(Run):
                     f"`{type(self.search).__name__}.choose` must return ids "
                     f"of the vocabulary, 0 to {vocabulary - 1}. Received: "
                     f"{described(chosen)}, in which {int(outside[0])} is "
-                    "none. Take them from `step`, whose logits have a column "
-                    "for each id."
+                    "outside. Take ids from `step`, whose logits have a "
+                    "column for each id."
                 )
         return tf.cast(chosen, tf.int32)  # `tf.argmax` gives int64
 
@@ -142,8 +142,8 @@ class IndependentHypotheses(Run):
         # (T, B, N, ...) -> (B, N, T, ...)
         tokens = tf.transpose(tokens, [1, 2, 0])
         alignments = tf.transpose(alignments, [1, 2, 0, 3])
-        # The loop runs until all rows are done, so a hypothesis that is done
-        # earlier is followed by tokens that do not belong to it.
+        # The loop runs until all rows are done. The tokens recorded after a
+        # hypothesis has ended do not belong to it.
         longest = self.limits.longest
         if not is_fixed(longest):
             longest = longest[:, None]

@@ -1,4 +1,4 @@
-"""`LanguagePrompt`: a text begins with the language that is heard."""
+"""`LanguagePrompt`: targets begin with the language that the model finds."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class LanguagePrompt:
-    """A text begins with its language, which the model finds, and a task.
+    """A prompt before each target: its language, as found, and a task.
 
-    The language is the one whose token is the most probable to the model.
-    Whisper finds the language of a sound in this way ([Radford et al.,
+    The language is the one whose token the model finds most probable, as
+    Whisper detects the language of audio ([Radford et al.,
     2022](https://arxiv.org/abs/2212.04356), section 2.3). The decoder reads
-    these tokens after the start. A prefix may begin with such tokens instead:
-    with all of them, with the language, or with what follows it.
+    the prompt after the start tokens. A request's prefix may set the language,
+    the tokens after it, or the whole prompt.
 
     Args:
         languages: Ids of the tokens of all languages.
-        after: Ids that follow, at least one, such as that of a task. A prefix
-            may have others instead.
+        after: Ids that follow the language, at least one, such as the id of a
+            task. A prefix may replace them.
         last: Ids that end every prompt.
 
     Raises:
@@ -41,25 +41,26 @@ class LanguagePrompt:
             if name != "last" and not getattr(self, name):
                 raise ValueError(
                     f"`{name}` of a `LanguagePrompt` must be a list of ids, at "
-                    "least one. Received: none."
+                    "least one. Received: none. Pass the ids of the target "
+                    "text's tokens."
                 )
 
     @property
     def length(self) -> int:
-        """Number of tokens of a prompt."""
+        """Number of tokens in a prompt."""
         return 1 + len(self.after) + len(self.last)
 
     def best(self, logits) -> tf.Tensor:
         """Returns the most probable language of each row, int32 `(batch,)`.
 
         Args:
-            logits: Those of the first token, `(batch, vocabulary)`.
+            logits: Logits of the first token, `(batch, vocabulary)`.
         """
         among = tf.gather(logits, self.languages, axis=1)
         return tf.gather(self.languages, tf.argmax(among, axis=1))
 
     def told(self, prefix, tokens: tuple[int, ...], pad: int) -> tuple:
-        """Returns the parts of a prompt with which each prefix begins.
+        """Finds the parts of a prompt with which each prefix begins.
 
         Args:
             prefix: Ids `(batch, columns)`, padded.
@@ -67,9 +68,9 @@ class LanguagePrompt:
             pad: The id that pads.
 
         Returns:
-            Whether it begins with a language, `(batch,)`; how many other tokens
-            of a prompt follow, without the `last`, `(batch,)`; and the prefix,
-            padded by as many columns as a prompt may have.
+            Whether a prefix begins with a language, `(batch,)`; how many other
+            tokens of a prompt follow, not counting `last`, `(batch,)`; and the
+            prefix, padded with `length` more columns.
         """
         prefix = tf.pad(prefix, [[0, 0], [0, self.length]], constant_values=pad)
         names = _among(prefix[:, 0], self.languages)
@@ -80,11 +81,14 @@ class LanguagePrompt:
         return names, tf.reduce_sum(follow, axis=1), prefix
 
     def completed(self, prefix, names, follow, languages) -> tuple:
-        """Returns whole prompts, and what follows them in the prefixes.
+        """Returns complete prompts, and the prefixes without their prompts.
 
         Args:
-            names, follow, prefix: The results of `told()`.
-            languages: Ids `(batch,)` for the prefixes that name none.
+            prefix, names, follow: The results of `told()`.
+            languages: Ids `(batch,)`, used if a prefix names no language.
+
+        Returns:
+            Ids `(batch, length)` and `(batch, columns)`.
         """
         rows, width = tf.unstack(tf.shape(prefix))
         first = tf.cast(names, tf.int32)

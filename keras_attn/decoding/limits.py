@@ -9,14 +9,20 @@ from keras_attn.decoding.options import is_fixed
 
 
 class Limits(NamedTuple):
-    """Lengths, the end token counted; integers where all rows agree."""
+    """Limits in tokens, the end token counted; integers if all rows agree."""
 
     longest: Any  # an integer or (B,)
     shortest: Any  # an integer or (B,), at most the longest
 
     @classmethod
     def of(cls, search, search_input):
-        """Returns the limits set by search, sources and request."""
+        """Returns the limits from the search's options and the input.
+
+        Args:
+            search: The `Search`.
+            search_input: The `SearchInput`: options of the request and
+                lengths of the sources.
+        """
         longest = search.option("max_length", search_input)
         shortest = search.option("min_length", search_input)
         if search.max_per_source is not None:
@@ -36,11 +42,11 @@ def _per_source(name, search, search_input):
     if search_input.source_lengths is None:
         raise ValueError(
             f"`{name}` needs the lengths of the sources. Received: "
-            f"{name}={pair!r}, with a `SearchInput` without "
-            "`source_lengths`. Pass these, or use `max_length` and "
+            f"{name}={pair!r} and a `SearchInput` without "
+            "`source_lengths`. Pass the lengths, or use `max_length` and "
             "`min_length`, which need no source."
         )
     a, b = pair
     limit = a * tf.cast(search_input.source_lengths, tf.float32) + b
-    # So that 1.1 * 10 is 11, even if float32 rounds it down.
+    # The small addend makes 1.1 * 10 give 11 even if float32 rounds it down.
     return tf.cast(tf.floor(limit + 1e-3), tf.int32)

@@ -1,14 +1,14 @@
 """The loop of a search over its steps.
 
-The caches in which a model remembers its past have a place for each step. With
-places for the longest output, short outputs would cost as much as long ones. So
-these caches begin small: in a graph each step adds a place; under XLA, where
-shapes stay, there are two loops, a short one and one for the rest.
+A model's caches of earlier steps have a place for each step. With places for
+the longest output, short outputs would cost as much as long ones. So the caches
+start small: in a graph each step adds a place; under XLA, where shapes are
+fixed, a short loop is followed by a second loop for the remaining steps.
 
 A batch takes as many steps as its longest output. Half of the rows may be done
-much earlier, and one row whose model repeats itself keeps the batch running. So
-once half of the rows are done, the others go on without them. The results do
-not change, since no row depends on another.
+much earlier, while one row that repeats itself keeps the batch running. So once
+half of the rows are done, they are removed and the others continue alone. The
+results do not change, since no row depends on another.
 """
 
 from typing import Any
@@ -20,20 +20,21 @@ from keras_attn import structures
 from keras_attn.decoding.hypotheses import Hypotheses
 
 FIRST = 16  # steps of the first of two loops
-LEAST = 4  # fewest rows that leave together; for fewer it does not pay
+LEAST = 4  # fewest rows worth removing from the batch at once
 
 
 class LoopPolicy(NamedTuple):
     """Options for the sizes of the tensors in a loop.
 
     Attributes:
-        caches: How the model's caches get their places: `"fixed"`, all of
-            them from the start; `"growing"`, one with each step; or `"two
-            loops"`, some for a short loop and the rest for a second one.
-        rows_leave: Whether rows that are done leave the batch. It needs
+        caches: How the model's caches get their places: `"fixed"`, all at the
+            start; `"growing"`, one per step; or `"two loops"`, some for a
+            short first loop and the rest for a second loop.
+        rows_leave: Whether rows that are done leave the batch. This needs
             growing caches, and a model with `take_rows`.
-        records_end: Whether the recorded arrays end with the last step. They do
-            in ONNX. TensorFlow has a place for each step from the start.
+        records_end: Whether the recorded arrays stop at the last step, as in
+            ONNX. In TensorFlow they have a place for every step up to the
+            longest output.
     """
 
     caches: str = "fixed"
@@ -50,12 +51,12 @@ class Carried(NamedTuple):
 
 
 class AtWork(NamedTuple):
-    """The rows at work."""
+    """The rows that are still decoded, and the state of those that left."""
 
     rows: Any  # (rows,), their indices in the batch
     places: Any  # (batch,), each row's index among those at work, or 0
     carried: Carried
-    ended: Any  # the state of all rows, for those that have left
+    ended: Any  # the state of the whole batch, valid for rows that have left
 
 
 class Loop:
@@ -78,7 +79,7 @@ class Loop:
         self._has_two = two and bool(caches)
         recorded = [tf.TensorArray(x, self._longest) for x in run.recorded]
         self._first = Carried(state, cache, recorded)
-        self._shapes = None  # all sizes stay
+        self._shapes = None  # all sizes are fixed
         if grows:
             growing = {id(x) for x in caches}
             self._shapes = [
@@ -87,7 +88,7 @@ class Loop:
             ]
 
     def __call__(self):
-        """Runs the steps; returns `Hypotheses`."""
+        """Runs the steps and returns the `Hypotheses`."""
         if self._policy.rows_leave:
             state, recorded = self._until_all_left()
         elif self._has_two:
@@ -107,22 +108,23 @@ class Loop:
             raise TypeError(
                 f"`{type(self._run).__name__}.results` must return "
                 f"`Hypotheses` with the search's num_hypotheses={count}. "
-                f"Received: {found!r:.200}. Of those that are missing, length "
-                "and score are 0 and minus infinity."
+                f"Received: {found!r:.200}. Fill up missing hypotheses with "
+                "length 0 and a score of minus infinity."
             )
         return found
 
     def _steps(self, run, model, carried, wanted, places=None, most=None):
-        """Takes steps while they are wanted.
+        """Takes steps while `wanted` is true; returns the last `Carried`.
 
         Args:
             run: The search's run.
             model: The `StepModel`.
             carried: `Carried` before the steps.
             wanted: A function of the run's state: whether to take a step.
-            places: Place of each row of the batch among those at work; None if
+            places: Index of each row of the batch among those at work; None if
                 all are at work.
-            most: Number of the last step, for a loop that must end there.
+            most: Number of tokens at which the loop stops; None for the
+                longest output.
         """
         limit = self._longest if most is None else most
 
@@ -153,7 +155,7 @@ class Loop:
 
     @staticmethod
     def _require_advanced(run, advanced):
-        """Returns the result of `advance`, or refuses it."""
+        """Returns the result of `advance`, or raises an error if invalid."""
         if (
             isinstance(advanced, tuple)
             and len(advanced) == 3
@@ -164,11 +166,12 @@ class Loop:
         raise TypeError(
             f"`{type(run).__name__}.advance` must return the state, the "
             f"parents or None, and a tuple of {len(run.recorded)} tensors to "
-            f"record, those of `recorded`. Received: {advanced!r:.200}."
+            f"record, one for each dtype in `recorded`. Received: "
+            f"{advanced!r:.200}."
         )
 
     def _shape(self, x, grows):
-        """Returns the sizes of a tensor that stay, None for a `TensorArray`."""
+        """Returns a tensor's shape in the loop, None for a `TensorArray`."""
         if not tf.is_tensor(x):
             return None
         sizes = x.shape.as_list()
@@ -179,12 +182,12 @@ class Loop:
         return tf.TensorShape(sizes)
 
     def _filled(self, x, steps):
-        """Returns the records of `steps` steps, with zeros for the rest."""
+        """Returns the records of the first `steps` steps, then zeros."""
         rest = [[0, self._longest - steps]] + [[0, 0]] * (len(x.shape) - 1)
         return tf.pad(x[:steps], rest)
 
     def _in_two_loops(self):
-        """Runs a short loop, and one for the rest if a row is not done."""
+        """Runs a short loop, and a second one if any row is not done."""
         model = self._input.model
         state, cache, recorded = self._steps(
             self._run, model, self._first, _wanted, most=FIRST
@@ -200,7 +203,7 @@ class Loop:
         return _either(_wanted(state), rest, lambda: (state, recorded))
 
     def _until_all_left(self):
-        """Runs loops, before each of which rows that are done leave."""
+        """Runs loops; rows that are done are removed before each."""
         rows = tf.range(self._input.batch)
         first = AtWork(rows, rows, self._first, self._first.state)
         shapes = [self._shape(x, False) for x in structures.flatten(first)]
@@ -244,8 +247,8 @@ class Loop:
 def _at_first(state):
     """Returns whether no step was taken yet.
 
-    There is at least one, also for an empty batch: a `TensorArray` without a
-    single write does not know its element shape.
+    At least one step is taken, even for an empty batch: a `TensorArray` that
+    was never written does not know its element shape.
     """
     return state.time == 0
 
@@ -292,7 +295,7 @@ def _without(done, rows, places, state, cache):
 
 
 def _written(ended, rows, state):
-    """Returns the state of all rows, with those at work as they are now."""
+    """Returns the state of all rows, updated for the rows at work."""
     found = [
         tf.tensor_scatter_nd_update(before, rows[:, None], now)
         if len(now.shape)
@@ -305,7 +308,7 @@ def _written(ended, rows, state):
 
 
 def _either(condition, one, other):
-    """Returns the structure that one of two functions returns."""
+    """Returns `one()` if the condition holds, otherwise `other()`."""
     like = other()
     found = tf.cond(
         condition,

@@ -1,7 +1,7 @@
 """Options of a search: default, range, and whether a request may set them.
 
-A search declares its options as class attributes. Its constructor and its
-checks, its `request_options` and its saving are derived from these.
+A search declares its options as class attributes. Its constructor, checks,
+`request_options` and saving are derived from these.
 """
 
 import math
@@ -37,18 +37,18 @@ class Range(NamedTuple):
         return low & (tf.cast(value, tf.float32) <= self.high)
 
 
-# A class body gives options to fields of other types, as with
-# `dataclasses.field`: to a type checker they may stand for anything.
+# A class body assigns options to fields of other types, as with
+# `dataclasses.field`, so to a type checker they have any type.
 _Anything: Any = object
 
 
 class Option(_Anything):
-    """An option of any value, which no request can set.
+    """An option with any value, which no request can set.
 
     Args:
         default: The default value.
-        last: Whether its argument follows those that all searches share.
-            Options added in later versions are `last`, so that older
+        last: Whether its argument follows the arguments that all searches
+            share. Options added in later versions are `last`, so that existing
             positional calls keep their meaning.
 
     Attributes:
@@ -116,12 +116,12 @@ class Real(Option):
             declared earlier, whose value is then the limit.
         above: Whether the value must be greater than `low`, not equal.
         request: Whether a request may set the option, with one value per
-            row; or a function that takes the search and returns this.
-        at_most_own: Whether a request's value is limited to the search's
+            row; or a function from the search to this boolean.
+        at_most_own: Whether a request's value may not exceed the search's
             own, because the search allocates buffers of that size.
         meaning: Words for error messages, between the option's name and
-            "and must be".
-        advice: Last sentence of the error messages, the remedy.
+            "and must be", such as `"divides the logits"`.
+        advice: Last sentence of the error messages, which says what to do.
         last: As in `Option`.
         former_name: The option's name in earlier versions.
     """
@@ -154,7 +154,7 @@ class Real(Option):
         if not isinstance(high, str) and not low <= high:
             raise ValueError(
                 "An option needs `low` of at most `high`. Received: "
-                f"low={low!r}, high={high!r}. Swap them."
+                f"low={low!r}, high={high!r}. Swap the two."
             )
         self._low, self._high, self._above = low, high, above
         if isinstance(high, str):
@@ -187,7 +187,7 @@ class Real(Option):
         return self.request
 
     def range_of_request(self, name: str, search) -> Range:
-        """Returns the `Range` in a request to this search."""
+        """Returns the `Range` of the option in a request to this search."""
         high = self._most(search)
         if self.at_most_own:
             high = getattr(search, name)
@@ -229,12 +229,12 @@ class Integer(Real):
 
 
 class PerSource(Option):
-    """A pair `(a, b)`, for `a * source length + b` tokens; or None.
+    """A pair `(a, b)`, for a limit of `a * source length + b` tokens; or None.
 
     Args:
-        instead: Name of the option whose limit does not depend on the
-            source. Error messages name it.
-        default: Its default, a pair or `None`.
+        instead: Name of the option with a limit that does not depend on the
+            source, for error messages.
+        default: The default value, a pair or `None`.
         last: As in `Option`.
     """
 

@@ -1,4 +1,4 @@
-"""`PairedTimestamps`: a text of speech between the times of its parts."""
+"""`PairedTimestamps`: a transcript whose parts are between timestamps."""
 
 import keras
 import tensorflow as tf
@@ -10,19 +10,19 @@ from keras_attn.decoding.token_rules import require_whole
 
 @keras.saving.register_keras_serializable("keras_attn")
 class PairedTimestamps(Rule):
-    """Every part of a text is between its two timestamps.
+    """Puts every part of a text between two timestamps.
 
-    Timestamps are the last tokens of the vocabulary, in order of time. A text
-    begins with one, then text and timestamps take turns: one ends a part and
-    another one, not earlier, begins the next, unless the text ends. Where all
-    timestamps together are more probable than any other token, one of them
-    comes. These are the rules of Whisper (Radford et al., 2022, section 2.3,
-    and OpenAI's code).
+    Timestamps are the last tokens of the vocabulary, in order of time. An
+    output begins with a timestamp, then the text of a part follows. A second
+    timestamp ends the part. After it the output ends, or another timestamp,
+    which is not earlier, begins the next part. If all timestamps together are
+    more probable than any other token, a timestamp is chosen. These are the
+    rules of Whisper (Radford et al., 2022, section 2.3, and OpenAI's code).
 
     Args:
         first: Id of the first timestamp.
-        end: Id of the token that ends a text. All ids below are text.
-        latest: Number of the latest timestamp with which a text may begin,
+        end: Id of the token that ends an output. All smaller ids are text.
+        latest: Index of the latest timestamp with which an output may begin,
             0 for the first one. Defaults to `None`: any.
 
     References:
@@ -46,14 +46,15 @@ class PairedTimestamps(Rule):
         if first <= end:
             raise ValueError(
                 "In `PairedTimestamps` the timestamps must follow the end "
-                f"token. Received: first={first}, end={end}"
+                f"token. Received: first={first}, end={end}. Pass the id of "
+                "the first timestamp as `first`, above `end`."
             )
         self.first, self.end = int(first), int(end)
         self.latest = None if latest is None else int(latest)
 
     def start(self, batch, beams):
-        # The last timestamp so far, and whether the last two tokens are some.
-        # At first the next token is to begin a part.
+        # The last timestamp so far, and whether each of the last two tokens is
+        # a timestamp. This first state lets the next token begin a part.
         none = tf.fill([batch, beams], self.first - 1)
         false = tf.zeros([batch, beams], tf.bool)
         return none, ~false, false
@@ -63,7 +64,7 @@ class PairedTimestamps(Rule):
         if isinstance(size, int) and self.first >= size:
             raise ValueError(
                 "`PairedTimestamps` must name ids of the vocabulary. "
-                f"Received: first={self.first}, and {size} ids."
+                f"Received: first={self.first}, and a vocabulary of {size} ids."
             )
         latest, is_stamp, was_stamp = state
         ids = tf.range(size)

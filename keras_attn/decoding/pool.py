@@ -11,16 +11,23 @@ from keras_attn.decoding.hypotheses import gather
 
 
 class Pool(NamedTuple):
-    """Scored hypotheses of each source, which have ended or were cut."""
+    """Scored hypotheses of each source, all of which ended or were cut."""
 
-    scores: Any  # (B, K), `IMPOSSIBLE` where there is none
+    scores: Any  # (B, K), `IMPOSSIBLE` for missing hypotheses
     lengths: Any  # (B, K)
     tokens: Any  # (B, K, T)
     beam_ids: Any  # (B, K, T): the beam whose step made each token
 
 
 def normalize(logp, length, penalty, alpha):
-    """Returns the scores of hypotheses of `length` tokens."""
+    """Returns log-probabilities divided by the length penalty.
+
+    Args:
+        logp: Sums of log-probabilities.
+        length: Number of tokens, the end token counted.
+        penalty: `"gnmt"` or `"power"`.
+        alpha: Exponent of the penalty; 0 returns `logp` unchanged.
+    """
     if not tf.is_tensor(alpha) and alpha == 0:
         return logp
     length = tf.cast(length, tf.float32)
@@ -55,13 +62,13 @@ def ranked(ended, cut, count, alike=None):
 
     Args:
         ended: `Pool` of hypotheses that have ended.
-        cut: `Pool` of those that were cut.
+        cut: `Pool` of hypotheses that were cut.
         count: Number of hypotheses wanted.
-        alike: Whether a row ranks both by score alone, `(B, 1)`, or `None`
-            if no row does.
+        alike: Whether a row ranks both pools by score alone, `(B, 1)`, or
+            `None` if no row does.
 
     Returns:
-        `Pool` of `count` hypotheses and whether each has ended.
+        `Pool` of `count` hypotheses, and whether each has ended, `(B, count)`.
     """
     both = join(ended, cut)
     beside = [[0, 0], [0, cut.scores.shape[1]]]
@@ -74,21 +81,26 @@ def ranked(ended, cut, count, alike=None):
         )
         both, finished = by_score, tf.where(alike, has_ended, finished)
     exists = both.scores > POSSIBLE
-    # top_k keeps the order of equals
+    # `top_k` keeps the order of equal values.
     _, index = tf.math.top_k(tf.cast(exists, tf.int32), count)
     return gather((both, finished), index)
 
 
 def _beside(rows, x):
-    """Gives `(B, 1)` as many axes as `x` has."""
+    """Reshapes `(B, 1)` to the rank of `x`."""
     return tf.reshape(rows, [-1, *[1] * (len(x.shape) - 1)])
 
 
 def merged(pools, finished, count):
-    """Ranks several pools together: those that ended, then those cut.
+    """Ranks several pools: hypotheses that ended, then those that were cut.
+
+    Args:
+        pools: List of `Pool`s.
+        finished: For each pool, whether each hypothesis has ended, `(B, K)`.
+        count: Number of hypotheses wanted.
 
     Returns:
-        `Pool` of `count` hypotheses and whether each has ended.
+        `Pool` of `count` hypotheses, and whether each has ended, `(B, count)`.
     """
     pool, finished = join(*pools), tf.concat(finished, axis=1)
     _, index = tf.math.top_k(pool.scores, pool.scores.shape[1])

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from keras_attn import arguments
 
-OWN = -1  # stands for the search's own value in tensors of a request
+OWN = -1  # in a request's tensors: use the search's own value
 
 
 class RequestOptions(Mapping):
-    """Maps the names of these options to dtypes, and checks requests.
+    """Maps option names to dtypes, and checks the options of requests.
 
     Args:
         search: The search.
@@ -43,7 +43,7 @@ class RequestOptions(Mapping):
         return self._options[name].former_name or name
 
     def specs(self, names):
-        """Returns the `TensorSpec` of each of these options by name."""
+        """Returns the `TensorSpec`s `(batch,)` of these options, by name."""
         return {name: tf.TensorSpec([None], self[name]) for name in names}
 
     def range_of(self, name):
@@ -57,8 +57,8 @@ class RequestOptions(Mapping):
         if unknown:
             raise ValueError(
                 f"A request to {self._search} may set these options: "
-                f"{sorted(self)}. Received: {unknown}. Set others in the "
-                "search itself."
+                f"{sorted(self)}. Received: {unknown}. Set other options in "
+                "the search itself."
             )
 
     def refuse_former_names(self, options):
@@ -85,7 +85,7 @@ class RequestOptions(Mapping):
                 )
 
     def checked(self, options):
-        """Returns options as tensors; running them checks their range."""
+        """Returns options as tensors that check their range when they run."""
         self.require_known(options)
         return {
             name: self._checked(name, value) for name, value in options.items()
@@ -122,7 +122,7 @@ class RequestOptions(Mapping):
             allowed, name = self.range_of(name), self.in_exports(name)
             received = [
                 f"`{name}` must be {allowed}. Received: {name}=",
-                # The shortest digits that identify the number, not always six.
+                # The fewest digits that identify the number, not always six.
                 tf.strings.as_string(value, shortest=value.dtype.is_floating),
                 f". {OWN} stands for the search's own, {own}.",
             ]
@@ -131,14 +131,20 @@ class RequestOptions(Mapping):
         return errors
 
     def own(self, rows):
-        """Returns the search's own options, tensors `(rows,)` by name."""
+        """Returns the search's own values, tensors `(rows,)` by name."""
         return {
             name: tf.fill([rows], tf.cast(self._own(name), dtype))
             for name, dtype in self.items()
         }
 
     def with_own(self, options, bad):
-        """Returns options with the search's own for `OWN` and bad rows."""
+        """Returns options with the search's own values filled in.
+
+        Args:
+            options: Dictionary of tensors `(batch,)`.
+            bad: Whether a row is invalid, `(batch,)`. Invalid rows and values
+                of `OWN` get the search's own value.
+        """
         return self.checked(
             {
                 name: tf.where(

@@ -22,7 +22,7 @@ from keras_attn.decoding.hypotheses import gather
 from keras_attn.decoding.options import Option
 from keras_attn.decoding.options import is_fixed
 
-_MANY = 8  # penalties
+_MANY = 8  # fixed penalties; more are added as one tensor
 
 
 class Written(NamedTuple):
@@ -30,43 +30,43 @@ class Written(NamedTuple):
 
     time: Any  # number of tokens so far, a scalar tensor
     tokens: Any  # (batch, N, max_length), or None if no rule needs them
-    fixed_shapes: bool = False  # whether XLA compiles, which knows all shapes
+    fixed_shapes: bool = False  # whether XLA compiles, with all shapes fixed
 
 
 class Rule:
     """Changes the logits of the next token, given what is written.
 
-    Pass rules of your own to a search: `BeamSearch(rules=[NoDigits(ids)])`.
-    They apply in calls, streams and exports, after the search's own. A rule
-    writes `apply`: to forbid a token it adds `keras_attn.decoding.NEVER`, a
-    large negative number, to its logit. It may keep a state for each
-    hypothesis, which follows the hypotheses when beams replace each other.
+    Pass your own rules to a search: `BeamSearch(rules=[NoDigits(ids)])`. They
+    apply in calls, streams and exports, after the built-in rules. A subclass
+    writes `apply`. To forbid a token, `apply` adds
+    `keras_attn.decoding.NEVER`, a large negative number, to the token's logit.
+    A rule may keep a state for each hypothesis, which follows the hypotheses
+    when beams replace each other.
 
     A rule is saved with its search: write `get_config`, and register the
-    class by `keras.saving.register_keras_serializable`, or pass it to
+    class with `keras.saving.register_keras_serializable`, or pass it to
     `Translator.load` in `custom_objects`.
 
     Attributes:
-        before_softmax: Whether the probabilities are normalized after this
-            rule, so that scores include it. Otherwise it only forbids tokens
-            or ranks them, and scores remain the model's.
+        before_softmax: Whether the rule applies before the softmax, so that
+            scores include its change. Otherwise the rule only forbids or ranks
+            tokens, and scores remain the model's.
         needs_tokens: Whether `apply` needs the tokens so far.
         may_exhaust: Whether the rule can forbid all tokens at once. If unsure,
-            leave it true: otherwise a hypothesis without an allowed token is
-            lost, not cut.
-        needs_penalties: Whether `apply` gets logits to which the `penalties`
-            of the rules before it are added already.
+            leave this true: if it is false, a hypothesis without an allowed
+            token is lost instead of cut.
+        needs_penalties: Whether the logits passed to `apply` must already
+            include the `penalties` of earlier rules.
         reads_logits_alone: Whether `apply` needs only the logits. An export's
             signature `step` applies such rules. It refuses others, since it
             does not know what a client's hypotheses contain.
-        steers: Whether a hypothesis may lack tokens, as `lacking` and
-            `following` say. `BeamSearch` then divides its beams among those
-            that lack more and those that lack less (Post and Vilar, 2018);
-            other searches refuse such a rule.
+        steers: Whether the rule requires tokens that a hypothesis may still
+            lack; it then writes `lacking` and `following`. `BeamSearch`
+            divides its beams by the number of missing tokens (Post and Vilar,
+            2018); other searches refuse such a rule.
 
     Example:
-        A list of words, given as the ids of their letters, that an output may
-        not begin with.
+        A rule that forbids some tokens at the beginning of an output.
 
         >>> import tensorflow as tf
         >>> from keras_attn.decoding import NEVER, Rule
@@ -104,8 +104,8 @@ class Rule:
             beams: Number of hypotheses per row.
 
         Returns:
-            A structure of tensors `(batch, beams, ...)`. Whatever is the same
-            for all hypotheses belongs in the constructor.
+            A structure of tensors `(batch, beams, ...)`, or None. Set values
+            that are the same for all hypotheses in the constructor instead.
         """
         return None
 
@@ -114,21 +114,24 @@ class Rule:
 
         Args:
             logits: float32 `(batch, N, vocabulary)`, after earlier rules.
-            written: The hypotheses so far. If one has ended, its result is
-                ignored.
+            written: The hypotheses so far. The result for a hypothesis that
+                has ended is ignored.
             state: The rule's own state.
 
         Returns:
-            Logits of the same shape. Add `keras_attn.decoding.NEVER` to that
-            of a forbidden token.
+            Logits of the same shape. Add `keras_attn.decoding.NEVER` to the
+            logit of a forbidden token.
         """
         return logits
 
     def penalties(self, time) -> list:
-        """Returns `(id, penalty)` pairs, for rules on few fixed tokens.
+        """Returns `(id, penalty)` pairs, for rules on a few fixed tokens.
 
-        It is faster than `apply`, as no tensor of all logits is made. A
-        penalty is a scalar or a tensor `(batch,)`, 0 or `NEVER`.
+        This is faster than `apply`, since no tensor of all logits is made. A
+        penalty is a scalar or a tensor `(batch,)`, with values 0 or `NEVER`.
+
+        Args:
+            time: Number of tokens so far, a scalar tensor.
         """
         return []
 
@@ -136,25 +139,30 @@ class Rule:
         """Returns the state after the chosen tokens `(batch, N)`.
 
         Args:
-            tokens: The tokens that continue each hypothesis, those of a prefix
-                and the end token too. After the end they are meaningless.
-            state: The state of the hypotheses that they continue.
+            tokens: The tokens that continue each hypothesis, including prefix
+                tokens and the end token. Tokens after the end have no meaning.
+            state: The state of the hypotheses before these tokens.
         """
         return state
 
     def lacking(self, state) -> Any:
         """Returns the fewest tokens that hypotheses lack, int32 `(batch, N)`.
 
-        For a rule that `steers`. One that lacks none may end.
+        Only rules that `steer` need this. A hypothesis that lacks none may
+        end.
         """
         raise arguments.lacking(
             self, "lacking", "how many tokens hypotheses lack"
         )
 
     def following(self, state) -> Any:
-        """Returns tokens by which hypotheses lack less, `(batch, N, M)`.
+        """Returns tokens that bring hypotheses closer to completion.
 
-        For a rule that `steers`. -1 stands for none.
+        Only rules that `steer` need this.
+
+        Returns:
+            int32 `(batch, N, M)`: tokens after which a hypothesis lacks fewer;
+            -1 for none.
         """
         raise arguments.lacking(
             self, "following", "tokens by which they lack less"
@@ -164,8 +172,8 @@ class Rule:
         """Returns the rule for some rows of a batch.
 
         Args:
-            rows: Their indices, in rising order.
-            count: Number of rows of the batch.
+            rows: Indices of the rows, in ascending order.
+            count: Number of rows in the batch.
         """
         return self
 
@@ -173,7 +181,7 @@ class Rule:
         """Returns this rule for a translator's targets.
 
         Args:
-            text: Their `Text`.
+            text: The `Text` of the targets.
             max_length: Most tokens of an output, the end token counted.
         """
         return self
@@ -184,10 +192,10 @@ class Rule:
         return []
 
     def require_beside(self, rules: list["Rule"]) -> None:
-        """Raises `ValueError` if no output obeys this rule beside others.
+        """Raises `ValueError` if this rule conflicts with another one.
 
         Args:
-            rules: All rules that a search is given, this one among them.
+            rules: All rules passed to a search, including this one.
         """
 
     def get_config(self) -> dict:
@@ -255,20 +263,20 @@ class RuleList(Option):
 
 
 def _require_config(rule):
-    """Refuses a rule whose arguments would be lost when it is saved."""
+    """Refuses a rule with constructor arguments but no `get_config`."""
     kind = type(rule)
     names = arguments.parameters(kind.__init__)
     if names and kind.get_config is Rule.get_config:
         raise ValueError(
             f"`{kind.__name__}` takes {', '.join(map(repr, names))}, so it "
-            "needs a method `get_config`, which returns them by name: a rule "
-            "is saved and compared by it. Received: a class without one. "
+            "needs a method `get_config`, which returns them by name. It is "
+            "used to save and compare rules. Received: a class without one. "
             f"Write it: `return {{{names[0]!r}: self.{names[0]}}}`."
         )
 
 
 def _plain(config):
-    """Returns a config whose numbers and arrays of NumPy JSON can hold."""
+    """Returns a config with NumPy values converted for JSON."""
     return keras.tree.map_structure(
         lambda x: x.tolist() if isinstance(x, (np.generic, np.ndarray)) else x,
         config,
@@ -284,8 +292,8 @@ def _loaded(saved):
     if not (isinstance(kind, type) and issubclass(kind, Rule)):
         raise ValueError(
             f"A saved search has the rule {short!r}, a class that must be "
-            f"known here. Received: {kind!r} by this name. Import the module "
-            "that registers it with Keras, or pass `custom_objects="
+            f"known here. Received: {kind!r} under this name. Import the "
+            "module that registers it with Keras, or pass `custom_objects="
             f"{{{short!r}: {short}}}`."
         )
     return kind.from_config(saved["config"])
@@ -306,8 +314,8 @@ class MinLength(Rule):
     """No hypothesis ends before it has `shortest` tokens.
 
     Args:
-        shortest: By the options `min_length` and `min_per_source`, as `Limits`
-            joins them: an integer or `(batch,)`, the end token counted.
+        shortest: Minimum length from `Limits`, the end token counted; an
+            integer or `(batch,)`.
         end: The end token.
     """
 
@@ -323,7 +331,10 @@ class MinLength(Rule):
 
 
 class RepetitionPenalty(Rule):
-    """Divides the past tokens' positive logits, multiplies negative ones."""
+    """Lowers the logits of past tokens.
+
+    Positive logits are divided by the penalty, negative ones are multiplied.
+    """
 
     before_softmax, needs_tokens, may_exhaust = True, True, False
 
@@ -385,18 +396,21 @@ class Prefix:
         )
 
     def at(self, time):
-        """Returns whether a row has a token here, `(batch,)`, and this."""
+        """Returns whether a row has a prefix token at `time`, and the token.
+
+        Both have the shape `(batch,)`.
+        """
         here = tf.minimum(time, self._length)
         token = tf.gather(self._tokens, here, axis=1)
         return token != self._padding, token
 
     def force(self, raw, logits, allowed, time):
-        """Returns logits by which only the forced tokens can be chosen.
+        """Returns `logits` and `allowed`, with only forced tokens allowed.
 
         Args:
             raw: The model's own logits.
             logits: The logits over which the softmax normalizes.
-            allowed: The logits to choose by.
+            allowed: The logits to choose from.
             time: Number of tokens so far.
         """
 
@@ -414,9 +428,9 @@ class Ruled(NamedTuple):
     """The logits of a step, after the rules."""
 
     raw: Any  # the model's own, (batch, N, vocabulary), float32
-    logits: Any  # over which the softmax normalizes
-    allowed: Any  # to choose by; None where they are `logits`
-    penalties: list  # (id, penalty) pairs, added to the logits to choose by
+    logits: Any  # those over which the softmax normalizes
+    allowed: Any  # those to choose from; None if they equal `logits`
+    penalties: list  # (id, penalty) pairs to add to the logits to choose from
 
 
 class Rules:
@@ -479,8 +493,8 @@ class Rules:
                         f"`{_name(rule)}.start` must return tensors whose "
                         f"first axes are batch and beams, here {beams} beams. "
                         f"Received: {described(x)}. For example return "
-                        "`tf.zeros([batch, beams])`; what is the same for all "
-                        "hypotheses belongs into the constructor."
+                        "`tf.zeros([batch, beams])`; set values that are the "
+                        "same for all hypotheses in the constructor."
                     )
             states.append(state)
         return tuple(states)
@@ -527,10 +541,10 @@ class Rules:
         """Returns the states after the chosen tokens `(batch, N)`.
 
         Args:
-            tokens: The tokens.
-            states: The states before them.
-            parents: The hypotheses that they continue, `(batch, N)`; None if
-                each continues itself.
+            tokens: The chosen tokens.
+            states: The states before these tokens.
+            parents: The hypotheses that the tokens continue, `(batch, N)`;
+                None if each continues itself.
         """
         if parents is not None:
             states = gather(states, parents)
@@ -547,17 +561,17 @@ class Rules:
         return tuple(found)
 
     def following(self, states: tuple) -> Any:
-        """Returns tokens by which hypotheses lack less, `(batch, N, M)`."""
+        """Returns the `following` tokens of all rules, `(batch, N, M)`."""
         found = [x.following(state) for x, state in self._steering(states)]
         return tf.concat(found, axis=-1)
 
     def lacking_after(self, tokens, states: tuple, parents) -> Any:
-        """Returns the number of tokens continued hypotheses lack, `(batch, C)`.
+        """Returns how many tokens extended hypotheses lack, `(batch, C)`.
 
         Args:
-            tokens: The tokens that continue them, `(batch, C)`.
-            states: The states before these.
-            parents: The hypotheses that they continue, `(batch, C)`.
+            tokens: The tokens that extend the hypotheses, `(batch, C)`.
+            states: The states before these tokens.
+            parents: The hypotheses that the tokens extend, `(batch, C)`.
         """
         found = tf.zeros_like(tokens)
         for rule, state in self._steering(states):
@@ -565,11 +579,11 @@ class Rules:
         return found
 
     def lacking_in(self, tokens, lengths) -> Any:
-        """Returns the number of tokens whole hypotheses lack, `(batch, N)`.
+        """Returns how many tokens complete hypotheses lack, `(batch, N)`.
 
         Args:
-            tokens: Those of the hypotheses, `(batch, N, T)`.
-            lengths: Their number, `(batch, N)`.
+            tokens: Tokens of the hypotheses, `(batch, N, T)`.
+            lengths: Lengths of the hypotheses, `(batch, N)`.
         """
         found = tf.zeros_like(lengths)
         for rule in self._rules:
@@ -583,12 +597,12 @@ class Rules:
 
 
 def state_after(rule, tokens, lengths) -> Any:
-    """Returns the state of a rule after whole hypotheses.
+    """Returns the state of a rule after complete hypotheses.
 
     Args:
-        rule: A `Rule`, or what has its `start` and `update`.
-        tokens: Those of the hypotheses, `(batch, N, T)`.
-        lengths: Their number, `(batch, N)`.
+        rule: A `Rule`, or another object with `start` and `update`.
+        tokens: Tokens of the hypotheses, `(batch, N, T)`.
+        lengths: Lengths of the hypotheses, `(batch, N)`.
     """
     batch, count = tf.unstack(tf.shape(lengths))
     first = rule.start(batch, tokens.shape[1] or count)
@@ -615,7 +629,7 @@ def _name(rule):
 
 
 def _require_logits(rule, before, after):
-    """Refuses what is no tensor like the logits that a rule got."""
+    """Refuses a result of `apply` unlike the logits that the rule got."""
     if (
         tf.is_tensor(after)
         and after.dtype == before.dtype
@@ -627,12 +641,12 @@ def _require_logits(rule, before, after):
         f"`{_name(rule)}.apply` must return logits like those that it got, "
         f"float32 of shape {tuple(before.shape)}. Received: "
         f"{described(after)}. Return for example `logits + NEVER * mask`, "
-        "with a mask of 0 and 1."
+        "with a mask of zeros and ones."
     )
 
 
 def _penalties(rule, written, logits):
-    """Returns a rule's penalties, or refuses ids that are none."""
+    """Returns a rule's penalties; refuses invalid ids."""
     pairs, size = rule.penalties(written.time), logits.shape[-1]
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
@@ -646,15 +660,17 @@ def _penalties(rule, written, logits):
             raise ValueError(
                 f"`{_name(rule)}.penalties` must name ids of the vocabulary, "
                 f"integers from 0 to {'its size' if size is None else size}, "
-                f"excluded. Received: {token!r}. Leave it out."
+                f"excluded. Received: {token!r}. Leave it out of "
+                "the list."
             )
     return pairs
 
 
 def _without_many(pairs, size):
-    """Returns the penalties that may change, and one tensor of the others.
+    """Splits penalties into pairs and one tensor of the fixed penalties.
 
-    A few penalties are cheaper as pairs; there is no tensor then.
+    If there are few fixed penalties, all remain pairs, which is cheaper, and
+    the tensor is None.
     """
     fixed = [(i, x) for i, x in pairs if not tf.is_tensor(x)]
     if len(fixed) <= _MANY or not isinstance(size, int):
@@ -675,7 +691,7 @@ def _penalized(logits, pairs):
 
 
 def _alike(before, after):
-    """Whether two states have one structure, with shapes and dtypes alike."""
+    """Returns whether two states have the same structure, shapes and dtypes."""
     try:
         tf.nest.assert_same_structure(before, after)
     except (TypeError, ValueError):
@@ -699,8 +715,8 @@ def _shown(state):
 def at_most(logits, tokens, bounds):
     """Lowers the logits `(B, K, V)` of tokens to at most their bounds.
 
-    Tokens and bounds are `(B, K, N)`. Where a token occurs several times, the
-    smallest bound counts, so the result does not depend on their order.
+    Tokens and bounds have the shape `(B, K, N)`. If a token occurs several
+    times, its smallest bound counts, whatever the order.
     """
     batch, beams, vocabulary = tf.unstack(tf.shape(logits))
     row = tf.reshape(tf.range(batch * beams), [batch, beams, 1])

@@ -15,31 +15,32 @@ class Run:
     """One run of a search: its steps, from the first state to the results.
 
     `Search.run` returns one. Searches whose hypotheses do not depend on each
-    other have a run already, `IndependentHypotheses`. For one whose
-    hypotheses replace each other, as beams do, write a subclass, with
-    `first`, `advance` and `results`. Stochastic beam search, in
-    `tests/support/stochastic_beams.py`, is an example to begin with.
+    other use `IndependentHypotheses`. For a search whose hypotheses replace
+    each other, as beams do, write a subclass with `first`, `advance` and
+    `results`. See stochastic beam search in
+    `tests/support/stochastic_beams.py` for an example.
 
     A state is a `NamedTuple` of tensors, batch first, and of structures of
-    these. It has at least
+    tensors. It has at least
 
     - `time`: number of tokens so far, a scalar int32 tensor
     - `last`: the last tokens `(batch, beams)`, which the model reads next
-    - `done`: whether nothing more is needed, `(batch,)` or `(batch, beams)`
+    - `done`: whether a row or hypothesis needs no more steps, `(batch,)` or
+      `(batch, beams)`
     - `tokens`: `(batch, beams, max_length)`, all tokens so far; None if no
       rule needs them (`rules.need_tokens`)
     - `rules`: the states of the rules, `rules.start(batch, beams)` at first
       and then `rules.update(tokens, states, parents)`
 
-    A run itself
+    A run must
 
-    - begins with one beam that is possible: the log-probability of the others
-      is `keras_attn.decoding.IMPOSSIBLE`, as they would be copies;
-    - applies the rules by `apply_rules`, which forces prefixes too;
-    - sets `done` at `limits.longest`, which may differ by row, and where no
-      token is allowed: all log-probabilities are then below `POSSIBLE`.
+    - begin with one possible beam: the other beams would be copies of it, so
+      their log-probability is `keras_attn.decoding.IMPOSSIBLE`;
+    - apply the rules with `apply_rules`, which also forces prefixes;
+    - set `done` at `limits.longest`, which may differ by row, and if no token
+      is allowed: all log-probabilities are then below `POSSIBLE`.
 
-    `keras_attn.decoding` has what most runs need: `Step` for the
+    `keras_attn.decoding` has helpers that most runs need: `Step` for the
     log-probabilities, `gather` and `append` to follow parents, `alignments_of`
     and `without_impossible` for the results.
 
@@ -51,7 +52,7 @@ class Run:
     Attributes:
         search, search_input, beams: The arguments.
         limits: The `Limits` of length, `longest` and `shortest`; each an
-            integer, or a tensor `(batch,)` where a request sets it.
+            integer, or a tensor `(batch,)` if it differs by row.
         rules: The `Rules` on the next token.
         recorded: Dtypes of the tensors that each step records for
             `results()`.
@@ -94,22 +95,27 @@ class Run:
         raise lacking(self, "results", "`Hypotheses`")
 
     def apply_rules(self, state, logits) -> Ruled:
-        """Returns the logits after all rules."""
+        """Returns the logits after all rules.
+
+        Args:
+            state: The state so far.
+            logits: The model's logits, `(batch, beams, vocabulary)`.
+        """
         tokens = state.tokens if self.rules.need_tokens else None
         compiled = self.search_input.policy.caches == "two loops"
         written = Written(state.time, tokens, compiled)
         return self.rules.apply(logits, written, state.rules)
 
     def uniform(self, time, count) -> Any:
-        """Returns random numbers from 0 to 1, excluding 1, by rows' seeds.
+        """Returns random numbers from 0 to 1, excluding 1.
 
-        A row's numbers are the same in any batch.
+        They depend on the row's seed, so they are the same in any batch.
 
         Args:
             time: Number of tokens so far.
-            count: Numbers for each row.
+            count: Number of random numbers for each row.
 
         Returns:
-            Tensor `(batch, count)`.
+            float32 `(batch, count)`.
         """
         return uniform_at(self.search_input.seed, count, time)

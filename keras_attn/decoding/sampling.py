@@ -15,37 +15,37 @@ class Sampling(Search):
     A step narrows the distribution of the allowed tokens in three stages:
 
     1. The logits are divided by the temperature.
-    2. Only the `top_k` likeliest tokens stay (Fan et al., 2018).
-    3. Only the nucleus of these stays: the smallest set of likeliest tokens
-       whose share of the probability reaches `top_p` (Holtzman et al., 2020).
+    2. Only the `top_k` likeliest tokens are kept (Fan et al., 2018).
+    3. Of these only the nucleus is kept: the smallest set of likeliest tokens
+       whose total probability reaches `top_p` (Holtzman et al., 2020).
 
     Among equally likely tokens the lower id ranks first. One uniform random
     number then picks a token from the cumulative distribution, in the order
     of ids.
 
     Each random number depends only on the row's seed, the hypothesis' index
-    and the time. So a row with the same seed draws the same tokens alone or
+    and the step. So a row with the same seed draws the same tokens alone or
     in any batch, in a graph, compiled by XLA or served. More hypotheses, or a
-    larger `max_length`, do not change the earlier draws. A translator's
-    `seed=1` gives each row of a call a seed by its number; `seed=[7, 9]`
-    gives each row yours.
+    larger `max_length`, do not change the earlier draws. If you call a
+    translator with `seed=1`, each row gets a seed derived from its position
+    in the call; `seed=[7, 9]` sets the seed of each row.
 
-    The score of a hypothesis is the sum of the model's own log-probabilities:
-    at temperature 1, normalized over all tokens. Hypotheses are sorted by
+    The score of a hypothesis is the sum of the model's log-probabilities at
+    temperature 1, normalized over all tokens. Hypotheses are sorted by
     score. The module `keras_attn.decoding` defines the rules on lengths,
     prefix and repetition.
 
-    Cost: with a nucleus, or with `top_k` set by a request, the 128 likeliest
-    tokens of a large vocabulary are sorted. If a row keeps more than these,
-    all tokens are sorted, which takes several times as long.
+    Cost: with a nucleus, or if a request sets `top_k`, the 128 likeliest
+    tokens of a large vocabulary are sorted. If a row keeps more tokens than
+    these, all tokens are sorted, which takes several times as long.
 
     A request may set `temperature`, `top_k`, `top_p`, `max_length`, up to the
     search's own, and `min_length`.
 
     Args:
-        temperature: Positive number that divides the logits. Less than 1
-            favours the likely tokens, more evens them out. Defaults to
-            `1.0`.
+        temperature: Positive number that divides the logits. A value below 1
+            favours likely tokens; a value above 1 flattens the distribution.
+            Defaults to `1.0`.
         top_k: Number of likeliest tokens to draw from, or 0 for all.
             Defaults to `0`.
         top_p: Share of the probability to draw from, above 0 and at most 1.
@@ -56,18 +56,18 @@ class Sampling(Search):
             `100`.
         min_length: Fewest tokens, the end token counted. Defaults to `1`.
         max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
-            rounded down, where that is less than `max_length`. Defaults to
+            rounded down, if that is less than `max_length`. Defaults to
             `None`.
         min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
-            rounded down, where that is more than `min_length`. Defaults to
+            rounded down, if that is more than `min_length`. Defaults to
             `None`.
         no_repeat_ngram: Length of the n-grams that may not occur twice in a
             hypothesis. 0 allows all. Defaults to `0`.
-        repetition_penalty: Factor of at least 1 that makes tokens less
-            likely which the hypothesis has already. Defaults to `1.0`, no
+        repetition_penalty: Factor of at least 1 that lowers the probability
+            of tokens that the hypothesis already has. Defaults to `1.0`, no
             penalty.
-        rules: List of `keras_attn.decoding.Rule`s on the next token, which
-            apply after the search's own. Defaults to `()`, none.
+        rules: List of `keras_attn.decoding.Rule`s on the next token. They
+            apply after the built-in rules. Defaults to `()`, none.
 
     References:
         - [Fan et al., 2018](https://arxiv.org/abs/1805.04833), section 5.3

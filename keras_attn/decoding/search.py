@@ -24,9 +24,9 @@ from keras_attn.decoding.run import Run
 from keras_attn.decoding.search_input import SearchInput
 
 
-# For type checkers, which take no fields from the decorated class itself and
-# put a base's before its subclasses': `kw_only` has the common options come
-# by name, wherever they stand.
+# For type checkers. They take no fields from the decorated class itself and
+# put the fields of a base before those of its subclasses. With `kw_only` the
+# common options are passed by name, so their order does not matter.
 @typing.dataclass_transform(
     frozen_default=True,
     field_specifiers=(Option, Choice, Integer, Real, PerSource, RuleList),
@@ -39,40 +39,39 @@ class _Record:
 class Search(_Record, kw_only=True):
     """Base class of all searches: a record of options and a loop over steps.
 
-    Subclass it to write a search of your own. The subclass declares its
-    options as class attributes, each with a default and a range. `Search`
-    derives from them the constructor's arguments and their checks, equality
-    and `repr`, the options that a request may set, and saving. A search is a
-    frozen dataclass, without a decorator. Its own options come first, then
-    those of every search, listed here under `Args`. The subclass documents
-    its own options in its docstring.
+    Subclass it to write a custom search. The subclass declares its options as
+    class attributes, each with a default and a range. From these, `Search`
+    derives the constructor's arguments and their checks, equality and `repr`,
+    the options that a request may set, and saving. A search is a frozen
+    dataclass, without a decorator. The constructor takes the subclass's own
+    options first, then those of every search, listed here under `Args`. The
+    subclass documents its own options in its docstring.
 
-    A subclass writes `choose`, which picks the next tokens by their
-    log-probabilities. The scores of the hypotheses follow from the tokens:
-    they are sums of the model's log-probabilities. A search may keep a state
+    A subclass writes `choose`, which picks the next tokens from their
+    log-probabilities. The scores of the hypotheses are computed from the
+    tokens, as sums of the model's log-probabilities. A search may keep a state
     between steps: a structure of tensors whose first axes are the `(batch, N)`
     of the hypotheses. `start` returns the first state, `update` the next one.
     `Search` does the rest: the loop, limits of length, prefixes, rules and
     results.
 
-    In these three methods `self` holds the options of the request where a
-    request sets them: `self.target` below is then a tensor of shape
-    `(batch, 1)`; beside tensors `(batch, N, vocabulary)` write
+    If a request sets an option, `self` holds the request's values in these
+    three methods: `self.target` below is then a tensor of shape `(batch, 1)`.
+    To combine it with tensors `(batch, N, vocabulary)`, write
     `step.for_all_tokens(self.target)`. The methods are traced once, for all
     steps.
 
-    A `Translator` first tries a search of your own on random logits. A row must
-    get the same hypotheses with other rows and alone, also where each row of a
-    request sets its options.
+    A `Translator` first tries a custom search on random logits. A row must get
+    the same hypotheses alone as in a batch, also if each row of a request sets
+    its own options.
 
-    A search of your own is decoded, streamed, exported and saved like the
-    built-in ones. To load one, register its class by
+    A custom search is decoded, streamed, exported and saved like the built-in
+    ones. To load one, register its class with
     `keras.saving.register_keras_serializable`, or pass it:
     `Translator.load(directory, custom_objects={"Mirostat": Mirostat})`.
 
-    Hypotheses that replace each other, as beams do, need a
-    `keras_attn.decoding.Run` of their own, which `run` returns; `BeamSearch`
-    has one.
+    If hypotheses replace each other, as beams do, the search needs its own
+    `keras_attn.decoding.Run`, returned by `run`. `BeamSearch` is an example.
 
     This interface is provisional: it may change until more searches have
     used it.
@@ -83,38 +82,40 @@ class Search(_Record, kw_only=True):
             `100`.
         min_length: Fewest tokens, the end token counted. Defaults to `1`.
         max_per_source: Pair `(a, b)`: at most `a * source + b` tokens,
-            rounded down, where that is less than `max_length`. Defaults to
+            rounded down, if that is less than `max_length`. Defaults to
             `None`.
         min_per_source: Pair `(a, b)`: at least `a * source + b` tokens,
-            rounded down, where that is more than `min_length`. Defaults to
+            rounded down, if that is more than `min_length`. Defaults to
             `None`.
         no_repeat_ngram: Length of the n-grams that may not occur twice in a
             hypothesis. 0 allows all. Defaults to `0`.
-        repetition_penalty: Factor of at least 1 that makes tokens less
-            likely which the hypothesis has already. Defaults to `1.0`, no
+        repetition_penalty: Factor of at least 1 that lowers the probability
+            of tokens that the hypothesis already has. Defaults to `1.0`, no
             penalty.
-        rules: List of `keras_attn.decoding.Rule`s on the next token, which
-            apply after the search's own. Defaults to `()`, none.
+        rules: List of `keras_attn.decoding.Rule`s on the next token. They
+            apply after the built-in rules. Defaults to `()`, none.
 
     Attributes:
         draws: Whether the search draws at random. It then needs a seed for
             each row, and `step.numbers` holds the random numbers.
         num_hypotheses: Number of hypotheses per source. Declare it as an
             option if it may vary.
-        streams: Whether a chosen token is final, so that it can be streamed.
-            By default it is with one hypothesis and no `run` of your own.
-        rows_are_independent: Whether the class vouches that no row of a batch
-            depends on another. A `Translator` then does not try the search.
-        ids_are_interchangeable: Whether the class vouches that the search
-            looks at no particular token. A shortlist, which numbers tokens
-            anew, needs that. Neither is inherited.
-        takes_steering: Whether its run keeps hypotheses by what rules that
-            `steer` say they lack, as `BeamSearch` does.
+        streams: Whether a chosen token is final and can be streamed. By
+            default this is true for one hypothesis, unless `run` is
+            overridden.
+        rows_are_independent: Whether the class guarantees that no row of a
+            batch depends on another. A `Translator` then does not try the
+            search. A subclass does not inherit this guarantee.
+        ids_are_interchangeable: Whether the class guarantees that no token id
+            has a special meaning to the search. A shortlist, which renumbers
+            tokens, needs this. A subclass does not inherit this guarantee.
+        takes_steering: Whether the search's run supports rules that `steer`,
+            as `BeamSearch` does.
 
     Example:
         Mirostat ([Basu et al., 2021](https://arxiv.org/abs/2007.14966)) keeps
-        the surprise of the drawn tokens near a target, by a bound that moves.
-        Tokens more surprising than the bound are not drawn.
+        the surprise of the drawn tokens near a target. It never draws tokens
+        above a bound, which it adapts at each step.
 
         >>> import math
         >>> import tensorflow as tf
@@ -187,7 +188,7 @@ class Search(_Record, kw_only=True):
         annotations = inspect.get_annotations(cls)
         if not dataclasses.is_dataclass(cls):  # its base is `Search` itself
             common = {x: y for x, y in _COMMON.items() if x not in own}
-            # Its own, then the common ones; those that are `last` after all.
+            # Own options, then the common ones, then those with `last`.
             options = [*own.items(), *common.items()]
             own = dict(sorted(options, key=lambda item: item[1].last))
             annotations = {**inspect.get_annotations(Search), **annotations}
@@ -210,7 +211,7 @@ class Search(_Record, kw_only=True):
             raise TypeError(
                 "`Search` is an abstract base class. Received: a call of "
                 "`Search` itself. Make one of its subclasses, for example "
-                "`BeamSearch(5)`, or write one."
+                "`BeamSearch(5)`, or write a subclass."
             )
         return super().__new__(cls)
 
@@ -220,7 +221,7 @@ class Search(_Record, kw_only=True):
         self.check()
 
     def bound(self, text) -> "Search":
-        """Returns the search for targets of a `Text`, which its rules read."""
+        """Returns the search with its rules bound to the targets' `Text`."""
         rules = tuple(x.bound(text, self.max_length) for x in self.rules)
         found = copy.copy(self)
         object.__setattr__(found, "rules", rules)
@@ -228,7 +229,7 @@ class Search(_Record, kw_only=True):
 
     @classmethod
     def _former_names(cls):
-        """Returns the names of options by those that they had before."""
+        """Returns a dictionary from former to current option names."""
         options = cls._options() if dataclasses.is_dataclass(cls) else {}
         found = {x.former_name: name for name, x in options.items()}
         return {old: new for old, new in found.items() if old}
@@ -245,11 +246,11 @@ class Search(_Record, kw_only=True):
 
     @classmethod
     def vouches_for(cls, name: str) -> bool:
-        """Returns whether the class itself sets an attribute to true."""
+        """Returns whether the class itself, not a base, sets `name` to true."""
         return bool(vars(cls).get(name))
 
     def check(self):
-        """Raises `ValueError` for options that exclude each other."""
+        """Raises `ValueError` if options do not fit together."""
 
     def start(self, search_input: SearchInput) -> Any:
         """Returns the search's own state before the first token, or None.
@@ -265,7 +266,7 @@ class Search(_Record, kw_only=True):
 
         Args:
             step: A `keras_attn.decoding.Step`: the model's output and the
-                hypotheses so far.
+                scores of the hypotheses so far.
             state: The search's own state.
 
         Returns:
@@ -274,7 +275,7 @@ class Search(_Record, kw_only=True):
         """
         raise NotImplementedError(
             "A search needs a method `choose` that picks the next tokens. "
-            f"Received: {type(self).__name__}, which has none. Write it, or "
+            f"Received: {type(self).__name__}, which has none. Write one, or "
             "subclass a search that has one."
         )
 
@@ -292,31 +293,40 @@ class Search(_Record, kw_only=True):
 
     @property
     def streams(self) -> bool:
-        """Whether a chosen token is final, so that it can be streamed.
+        """Whether a chosen token is final and can be streamed.
 
-        Where hypotheses replace each other, none is.
+        If hypotheses replace each other, no token is final before the end.
         """
         own = type(self).run is not Search.run
         return self.num_hypotheses == 1 and not own
 
     @property
     def request_options(self) -> RequestOptions:
-        """The options that a request may set by row, and their dtypes."""
+        """The options that a request may set per row, mapped to dtypes."""
         return RequestOptions(self, self._options())
 
     def check_options(self, options):
-        """Returns options as tensors; running them checks their range."""
+        """Returns options as tensors that check their range when they run."""
         return self.request_options.checked(options)
 
     def option(self, name: str, search_input: SearchInput) -> Any:
-        """Returns an option: the request's, `(batch,)`, or the search's."""
+        """Returns an option's value, the request's if it sets one.
+
+        Args:
+            name: Name of the option.
+            search_input: The `SearchInput`, for the options of the request.
+
+        Returns:
+            A tensor `(batch,)` if the request sets the option, otherwise the
+            search's own value.
+        """
         options = search_input.options
         if options and name in options:
             return tf.cast(options[name], self.request_options[name])
         return getattr(self, name)
 
     def with_request(self, search_input: SearchInput) -> "Search":
-        """Returns the search with the request's options, `(batch, 1)` each."""
+        """Returns the search with the request's options as `(batch, 1)`."""
         if not search_input.options:
             return self
         asked = copy.copy(self)
@@ -344,8 +354,8 @@ class Search(_Record, kw_only=True):
     def run(self, search_input: SearchInput) -> Run:
         """Returns a run of this search.
 
-        `IndependentHypotheses` fits most. A search whose hypotheses replace
-        each other overrides this method, to return a `Run` of its own.
+        The default is `IndependentHypotheses`. A search whose hypotheses
+        replace each other overrides this method to return its own `Run`.
         """
         return IndependentHypotheses(self, search_input)
 
@@ -363,19 +373,19 @@ class Search(_Record, kw_only=True):
         if not isinstance(run, Run):
             raise TypeError(
                 f"`{type(self).__name__}.run` must return a "
-                f"`keras_attn.decoding.Run`. Received: {run!r:.80}. Subclass "
-                "it."
+                f"`keras_attn.decoding.Run`. Received: {run!r:.80}. Return an "
+                "instance of a subclass of `Run`."
             )
         if run.rules.steer and not self.takes_steering:
             raise ValueError(
-                "Terms, and other rules that `steer`, need a search that "
-                "divides its beams among those that lack more and less, such "
-                f"as `BeamSearch`. Received: {self!r:.200}"
+                "Terms, and other rules that `steer`, need a search with "
+                "`takes_steering`, which divides its beams by the number of "
+                f"missing tokens, such as `BeamSearch`. Received: {self!r:.200}"
             )
         return run
 
     def __call__(self, search_input: SearchInput) -> Hypotheses:
-        """Decodes an input, inside a `tf.function` or eagerly."""
+        """Decodes a `SearchInput`, inside a `tf.function` or eagerly."""
         return Loop(self, search_input)()
 
 

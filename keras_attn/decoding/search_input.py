@@ -17,14 +17,14 @@ class SearchInput(NamedTuple):
     start_token: Any  # an id, or one for each row, (batch,)
     end_token: int
     forbidden: tuple = ()  # ids that no hypothesis may contain
-    source_mask: Any = None  # (batch, source), or None where all are real
+    source_mask: Any = None  # (batch, source), or None without padding
     source_lengths: Any = None  # (batch,), int32, the end token counted
     prefix: Any = None  # (batch, P) ids that hypotheses begin with, padded
-    seed: Any = None  # (batch,), int32, for the random draws of a row
-    options: Any = None  # name -> (batch,) tensor, replaces the search's own
+    seed: Any = None  # (batch,), int32, seeds the random draws of each row
+    options: Any = None  # name -> (batch,) tensor, overrides the search's own
     padding: int = 0  # the id that pads prefixes
     policy: LoopPolicy = LoopPolicy()
-    rules: tuple = ()  # of the request, which apply after the search's own
+    rules: tuple = ()  # the request's rules, applied after the search's own
 
     @property
     def batch(self):
@@ -32,7 +32,7 @@ class SearchInput(NamedTuple):
         return self.model.rows
 
     def first_tokens(self, count) -> tf.Tensor:
-        """Returns the tokens that hypotheses read first, `(batch, count)`."""
+        """Returns the start token of each hypothesis, `(batch, count)`."""
         first = tf.reshape(self.start_token, [-1, 1])
         return tf.broadcast_to(first, [self.batch, count])
 

@@ -1,4 +1,4 @@
-"""Tries a search of a user's own, on random logits."""
+"""Tries a custom search on random logits."""
 
 import copy
 
@@ -12,18 +12,18 @@ from keras_attn.decoding.step_model import StepModel
 _STEPS = 4  # longest output of the trial
 _SOURCE = 3  # positions
 _ROWS = 16  # at most
-_KINDS = 5  # the last token matters up to its remainder
+_KINDS = 5  # the logits depend on the last token modulo this
 _START, _END = 1, 2
 
 
 def try_search(search: Search, vocabulary: int) -> None:
     """Raises `ValueError` if a search breaks a rule of `Search`.
 
-    A source must get the same hypotheses beside others and alone, also if
-    each row of a request sets options of its own. There are as many sources
-    as hypotheses, so that tensors by row do not pass for tensors by
-    hypothesis. A search whose class vouches for its rows, and that has no rules
-    of a user's, is not tried.
+    A source must get the same hypotheses alone as in a batch, also if each row
+    of a request sets its own options. The trial uses as many sources as
+    hypotheses, so a search that confuses the two axes runs, and the comparison
+    detects it. The trial is skipped if the class sets `rows_are_independent`
+    and the search has no rules.
 
     Args:
         search: The search.
@@ -51,7 +51,7 @@ class _Trial:
 
     def __init__(self, search: Search, vocabulary: int):
         self._search = _shorter(search)
-        # With more hypotheses the sizes differ, and TensorFlow finds a mistake.
+        # With more hypotheses than rows, TensorFlow notices confused axes.
         self._rows = max(2, min(search.num_hypotheses, _ROWS))
         size = self._rows, _STEPS, _KINDS, vocabulary
         random = np.random.default_rng(0)
@@ -67,22 +67,22 @@ class _Trial:
         every = np.arange(self._rows)
         together, again = (self._decoded(every, options) for _ in range(2))
         if not _same(together, again):
-            return  # it draws by itself, so nothing can be compared
+            return  # it draws its own random numbers: nothing to compare
         for row in range(self._rows):
             alone = self._decoded(np.array([row]), options)
             if not _same(alone, [x[row : row + 1] for x in together]):
                 raise ValueError(
                     f"`{type(self._search).__name__}` must decode each row of "
                     "a batch by itself. Received: other hypotheses for a "
-                    "source beside others than alone"
+                    "source in a batch than alone"
                     + (
                         ", where each row of the request sets "
                         f"{', '.join(options)}. An option of a request is a "
                         "tensor (batch, 1): write "
-                        "`step.for_all_tokens(self.option)` beside tensors "
-                        "(batch, N, vocabulary)."
+                        "`step.for_all_tokens(self.option)` to combine it "
+                        "with tensors (batch, N, vocabulary)."
                         if options
-                        else ". Let no operation mix the first axis."
+                        else ". No operation may mix rows along the first axis."
                     )
                 )
 
@@ -101,7 +101,7 @@ class _Trial:
         return self._search(given)
 
     def _options(self):
-        """Returns values by row for options of its own in a request."""
+        """Returns a value per row for the search's own request options."""
         found, search = {}, self._search
         for name, dtype in search.request_options.items():
             if name in Search.__annotations__:
@@ -109,7 +109,8 @@ class _Trial:
             own = getattr(search, name)
             allowed = search.request_options.range_of(name)
             as_number = dtype.as_numpy_dtype
-            # Neighbours differ much, so that few draws tell them apart.
+            # Neighbouring rows get very different values, so that few draws
+            # are enough to tell them apart.
             values = [
                 as_number(x) for x in (own / 4, 4 * own + 1, own, own + 1)
             ]
@@ -119,7 +120,7 @@ class _Trial:
 
 
 def _shorter(search):
-    """Returns the search with fewer steps, which its checks may refuse."""
+    """Returns a copy of the search with fewer steps, after its own check."""
     most = min(_STEPS, search.max_length)
     shorter = copy.copy(search)
     for name, value in {
@@ -129,12 +130,12 @@ def _shorter(search):
         "min_per_source": None,
     }.items():
         object.__setattr__(shorter, name, value)
-    shorter.check()  # may derive attributes
+    shorter.check()  # it may also set attributes
     return shorter
 
 
 class _Model(StepModel):
-    """Gives some rows of logits, by row, time and last token."""
+    """Returns given logits, selected by row, time and last token."""
 
     def __init__(self, logits, numbers):
         self._logits, self._numbers = logits, numbers

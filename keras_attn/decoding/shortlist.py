@@ -1,9 +1,10 @@
-"""`Shortlist`: the target tokens that the sources at hand could mean.
+"""`Shortlist`: the target tokens that a source could mean.
 
-The output layer is half of all products of a translator with a vocabulary of
-thousands. Most of its tokens could not be a translation of the source. So a
-search looks only at those that a source's tokens were seen with, and at the
-most frequent ones. Jean et al. (2015, section 3.3) call them a candidate list.
+With a vocabulary of thousands, the output layer takes half of a translator's
+multiplications, though most tokens cannot be part of a translation of the
+source. With a shortlist, a search considers only the target tokens that were
+seen with the source's tokens, and the most frequent ones. Jean et al. (2015,
+section 3.3) call this a candidate list.
 """
 
 import collections
@@ -27,21 +28,21 @@ _MISSING = -1  # fills the rows of the table
 
 
 class Shortlist:
-    """For each source token the target tokens that it could mean.
+    """The target tokens that each source token could mean.
 
-    A `Translator` with a shortlist decodes with the tokens of its sources'
-    lists alone. Each source has a list of its own, so its result does not
-    depend on the others in a batch. The scores are log-probabilities among
-    the tokens of the list. End and unknown tokens and those of a prefix are
-    in every list. `Translator.score` and the signature `step` of an export
-    use the whole vocabulary.
+    A `Translator` with a shortlist decodes each source only with the tokens of
+    the source's own list, so its result does not depend on other sources in the
+    batch. The scores are log-probabilities normalized over the tokens of the
+    list. The list always includes the end token, the unknown token, and the
+    tokens of the row's prefix and required terms. `Translator.score` and the
+    signature `step` of an export use the whole vocabulary.
 
-    `from_alignments` makes a shortlist by the translator itself, and
-    `from_tokens` from a dictionary or another aligner's output.
+    `from_alignments` makes a shortlist with a translator, `from_tokens` from a
+    dictionary or the output of another aligner.
 
     Args:
-        table: Integers `(source ids, best)`: for each source id the ids of
-            target tokens, -1 where there are fewer.
+        table: Integers `(source ids, best)`: the ids of the target tokens for
+            each source id, padded with -1.
         always: Ids of target tokens that are in every list.
 
     Reference:
@@ -66,7 +67,7 @@ class Shortlist:
         if self.table.ndim != 2 or lowest < 0 or not whole:
             raise ValueError(
                 "`table` must be integers (source ids, best), at least -1, "
-                "and `always` ids. Received: a table of shape "
+                "and `always` must be ids. Received: a table of shape "
                 f"{self.table.shape} with values from "
                 f"{self.table.min(initial=0)} and always={always!r:.80}. "
                 "`Shortlist.from_tokens` makes them from tokens."
@@ -92,8 +93,8 @@ class Shortlist:
         Args:
             source_text: `Text` of the sources.
             target_text: `Text` of the targets.
-            meanings: For source tokens the target tokens that they could
-                mean.
+            meanings: Dictionary from source tokens to the target tokens that
+                they could mean.
             always: Target tokens that are in every list.
 
         Raises:
@@ -107,8 +108,8 @@ class Shortlist:
             if lacking:
                 raise ValueError(
                     f"The {name} text must have all tokens of a shortlist. "
-                    f"Received: {lacking[:5]}, which it lacks. Leave them "
-                    "out."
+                    f"Received: {lacking[:5]}, which it does not have. Leave "
+                    "them out."
                 )
             return [ids[x] for x in tokens]
 
@@ -132,9 +133,10 @@ class Shortlist:
     ) -> "Shortlist":
         """Makes a shortlist from a model's attention on training pairs.
 
-        The attention that a target token pays to a source token counts as
-        evidence that this means that. For each source token those `best`
-        target tokens are kept whose sum over all pairs is largest.
+        The attention of a target token to a source token counts as evidence
+        that the source token means the target token. For each source token,
+        the `best` target tokens with the most attention, summed over all
+        pairs, are kept.
 
         Args:
             translator: A `Translator` of text whose model attends to each
@@ -161,7 +163,7 @@ class Shortlist:
             evidence.add(keys.ravel(), weights.ravel())
         if not counts.any():
             raise ValueError(
-                "A shortlist from alignments needs pairs. Received: no pair. "
+                "A shortlist from alignments needs pairs. Received: no pairs. "
                 "Pass sources and targets of the training data."
             )
         rows: Any = collections.defaultdict(list)
@@ -177,7 +179,7 @@ class Shortlist:
     def tokens_of(
         self, source_text: Text, target_text: Text, line: str
     ) -> list[str]:
-        """Returns the tokens of a line's list, in the order of their ids."""
+        """Returns the target tokens in the list of a source line, by id."""
         ids = source_text.source_ids([line])
         columns = self.subset(ids, source_text, target_text)
         kept = {*tf.boolean_mask(columns.ids, columns.allowed[0]).numpy()}
@@ -185,7 +187,7 @@ class Shortlist:
         return [target_text.tokens[i] for i in sorted(kept - never)]
 
     def require_fits(self, source_text: Text, target_text: Text) -> None:
-        """Raises `ValueError` unless the ids are those of two texts."""
+        """Raises `ValueError` unless the shortlist fits two texts' ids."""
         highest = max(self.table.max(initial=0), self.always.max(initial=0))
         if len(self.table) != source_text.size or highest >= target_text.size:
             raise ValueError(
@@ -193,8 +195,8 @@ class Shortlist:
                 "ids of the target text. Received: "
                 f"{len(self.table)} rows with ids up to {highest}, "
                 f"source_text.size={source_text.size}, "
-                f"target_text.size={target_text.size}. Make it with the texts "
-                "of the translator."
+                f"target_text.size={target_text.size}. Make the shortlist "
+                "with the texts of the translator."
             )
 
     def allowed(
@@ -202,17 +204,16 @@ class Shortlist:
     ) -> tf.Tensor:
         """Returns which target tokens are in each row's list.
 
-        Forbidden tokens and the special ones are among them. As without a
-        shortlist they count where probabilities are normalized, and the
-        search forbids them.
+        Forbidden and special tokens are included: as without a shortlist, they
+        take part in the softmax, and the search forbids them.
 
         Args:
             source_ids: int32 `(batch, length)`, padded.
             source_text: `Text` of the sources.
             target_text: `Text` of the targets.
             forbidden: Ids of tokens that the search forbids.
-            prefix: int32 `(batch, length)`, padded ids of tokens that are in
-                the row's list; or `None`.
+            prefix: int32 `(batch, length)`, padded ids of tokens to add to the
+                row's list; or `None`.
 
         Returns:
             Boolean `(batch, vocabulary)`.
@@ -220,7 +221,7 @@ class Shortlist:
         size, batch = target_text.size, tf.shape(source_ids)[0]
         found = tf.gather(tf.constant(self.table), source_ids)
         real = source_ids != source_text.special.pad
-        # One column more takes what is missing.
+        # Missing ids go to one extra column, which is dropped.
         found = tf.where((found != _MISSING) & real[..., None], found, size)
         ids = tf.reshape(found, [batch, -1])
         if prefix is not None:
@@ -241,10 +242,10 @@ class Shortlist:
     def subset(
         self, source_ids, source_text, target_text, forbidden=(), prefix=None
     ) -> "VocabularySubset":
-        """Returns the tokens that a batch needs; arguments as `allowed()`."""
+        """Returns the tokens that a batch needs; arguments as in `allowed`."""
         given = source_ids, source_text, target_text, forbidden, prefix
         allowed = self.allowed(*given)
-        # The special tokens come first, so that their places are known.
+        # The special tokens come first, so their columns are known in advance.
         first = _first(target_text, forbidden)
         others = np.ones(target_text.size, bool)
         others[first] = False
@@ -276,22 +277,22 @@ class Shortlist:
 
 
 class VocabularySubset(NamedTuple):
-    """The tokens of a batch, in whose order the search sees the vocabulary."""
+    """The tokens that a batch needs; each is a column of the logits."""
 
-    ids: Any  # (columns,)
+    ids: Any  # (columns,), the token id of each column
     allowed: Any  # (batch, columns): whether a token is in a row's list
-    places: Any  # (vocabulary,): the column of an id, 0 for those without
-    place_of: dict  # the columns of special tokens
+    places: Any  # (vocabulary,): the column of each id, 0 if it has none
+    place_of: dict  # special or forbidden id -> its column
 
     @property
     def costs(self) -> tf.Tensor:
-        """Costs that keep a row to its own list, float32 `(batch, columns)`."""
+        """Penalties for tokens outside of a row's list, `(batch, columns)`."""
         return tf.where(self.allowed, 0.0, NEVER)
 
     def restrict(self, search_input: SearchInput) -> SearchInput:
-        """Returns an input over these columns, for one over all ids.
+        """Converts the ids of a search input to columns.
 
-        Its model must return logits of these columns already.
+        The input's model must already return logits for these columns only.
         """
         prefix, padding = search_input.prefix, search_input.padding
         if prefix is not None:
@@ -316,15 +317,15 @@ class VocabularySubset(NamedTuple):
         return tf.where(listed, columns, instead)
 
     def ids_of(self, tokens, real) -> tf.Tensor:
-        """Returns the ids of columns, and 0 where they are not real."""
+        """Returns the ids of columns, 0 where `real` is false."""
         ids = tf.gather(self.ids, tf.where(real, tokens, 0))
         return tf.where(real, ids, 0)
 
 
 class _Sums:
-    """Sums of weights by key, of more keys than fit into a table."""
+    """Sums of weights by key, for too many possible keys for a table."""
 
-    _MOST = 5_000_000  # entries that are kept before they are summed
+    _MOST = 5_000_000  # entries to collect before they are summed
 
     def __init__(self):
         self._keys, self._weights, self._count = [], [], 0
@@ -337,7 +338,7 @@ class _Sums:
             self._sum()
 
     def by_falling_sum(self) -> np.ndarray:
-        """Returns the keys, equal ones in rising order."""
+        """Returns the keys by falling sum, ties in ascending key order."""
         keys, sums = self._sum()
         return keys[np.lexsort((keys, -sums))]
 
@@ -352,13 +353,13 @@ class _Sums:
 
 
 def _first(target_text, forbidden):
-    """Returns the ids whose columns come first, in rising order."""
+    """Returns the ids whose columns come first, in ascending order."""
     special = target_text.special
     return sorted({*special.non_text_ids, special.unknown, *forbidden} - {-1})
 
 
 def _table(rows: dict, size: int) -> np.ndarray:
-    """Returns lists of ids by id as an array, filled with -1."""
+    """Returns a dictionary of id lists as an array `(size, best)`, with -1."""
     width = max(map(len, rows.values()), default=0)
     table = np.full([size, max(width, 1)], _MISSING, "int32")
     for i, ids in rows.items():

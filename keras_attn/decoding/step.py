@@ -23,15 +23,15 @@ class Step:
         alignments: The model's attention weights, `(batch, N, source)`.
         numbers: Uniform random numbers from 0 to 1, `(batch, N)`, which
             depend on seed, hypothesis and time; None unless the search draws.
-        done: Whether each hypothesis has ended, `(batch, N)`; what is chosen
-            for it then plays no role.
+        done: Whether each hypothesis has ended, `(batch, N)`. The token
+            chosen for an ended hypothesis is ignored.
         raw: The model's own logits, `(batch, N, vocabulary)`, float32.
         logits: The logits over which the softmax normalizes: the model's,
-            after those rules that change probabilities.
-        allowed: The logits to choose by, or None where they are `logits`.
-            Where a prefix forces a token, no other is allowed.
-        penalties: `(id, penalty)` pairs, to be added to the logits to choose
-            by; `choices` has them.
+            after the rules that change probabilities.
+        allowed: The logits to choose from, or None if they equal `logits`. If
+            a prefix forces a token, no other token is allowed.
+        penalties: `(id, penalty)` pairs to be added to the logits to choose
+            from. `choices` includes them.
     """
 
     likeliest, banned = Former("argmax"), Former("penalties")
@@ -52,7 +52,10 @@ class Step:
 
     @functools.cached_property
     def choices(self):
-        """Logits `(batch, N, vocabulary)`, below -1e9 for forbidden tokens."""
+        """Logits to choose from, `(batch, N, vocabulary)`.
+
+        The logit of a forbidden token is below -1e9.
+        """
         allowed = self.logits if self.allowed is None else self.allowed
         if self.penalties:
             size = candidates.size_of(allowed)
@@ -61,18 +64,23 @@ class Step:
 
     @functools.cached_property
     def log_probabilities(self):
-        """Those of the next token, `(batch, N, vocabulary)`.
+        """Log-probabilities of the next token, `(batch, N, vocabulary)`.
 
-        A forbidden token's is below -1e9; the others are not renormalized.
+        Those of forbidden tokens are below -1e9; the others are not
+        renormalized.
         """
         return candidates.log_probabilities(
             self.logits, self.penalties, self.allowed
         )
 
     def scores_with(self, tokens):
-        """Returns the scores `(batch, N)` of hypotheses with these tokens.
+        """Returns the scores of the hypotheses extended by these tokens.
 
-        The score of a forbidden token is below -1e9.
+        Args:
+            tokens: The next token of each hypothesis, `(batch, N)`.
+
+        Returns:
+            float32 `(batch, N)`. A forbidden token gives a score below -1e9.
         """
         if self._likeliest is not None and tokens is self._likeliest[0]:
             return self._likeliest[1]
@@ -91,20 +99,20 @@ class Step:
         return tokens
 
     def for_all_tokens(self, option):
-        """Returns an option of the search to use beside all tokens.
+        """Returns an option in a shape that broadcasts over the vocabulary.
 
         Args:
-            option: A number, or a tensor `(batch, 1)` where a request sets
-                it.
+            option: An option of the search: a number, or a tensor `(batch,
+                1)` if a request sets it.
 
         Returns:
-            The number, or a tensor `(batch, 1, 1)`, which fits tensors
-            `(batch, N, vocabulary)`.
+            The number, or a tensor `(batch, 1, 1)`, which broadcasts with
+            tensors `(batch, N, vocabulary)`.
         """
         return option[..., None] if tf.is_tensor(option) else option
 
     def pick(self, weights):
-        """Draws a token for each hypothesis, by the step's random numbers.
+        """Draws a token for each hypothesis with the step's random numbers.
 
         Args:
             weights: Unnormalized probabilities `(batch, N, vocabulary)`.
@@ -114,18 +122,18 @@ class Step:
         """
         if self.numbers is None:
             raise ValueError(
-                "`pick` draws by random numbers, which only a search that "
-                "draws has. Received: a search without them. Set `draws = "
-                "True` in its class, or return `step.argmax()`."
+                "`pick` needs random numbers, which only a search with "
+                "`draws = True` has. Received: a search without them. Set "
+                "`draws = True` in its class, or return `step.argmax()`."
             )
         weights = tf.cast(weights, self.numbers.dtype)
-        if tf.executing_eagerly():  # a search's trial, or a user's debugger
+        if tf.executing_eagerly():  # in a search's trial, or while debugging
             self._require_weights(weights)
         return draws.pick(weights, self.numbers)
 
     def _require_weights(self, weights):
         fine = tf.math.is_finite(weights) & (weights >= 0)
-        # Where all tokens are forbidden, none can have a weight.
+        # If all tokens are forbidden, none can have a weight.
         stuck = tf.reduce_all(self.choices <= POSSIBLE, axis=-1, keepdims=True)
         some = tf.reduce_any(weights > 0, axis=-1, keepdims=True)
         fine = (fine & (some | stuck)) | self.done[..., None]
@@ -135,6 +143,6 @@ class Step:
                 "one above 0 for each hypothesis. Received: "
                 f"{described(weights)}; the largest is "
                 f"{float(tf.reduce_max(weights))}, the smallest "
-                f"{float(tf.reduce_min(weights))}. Give a weight to a token "
-                "that is allowed, such as `step.argmax()`."
+                f"{float(tf.reduce_min(weights))}. Give a positive weight to "
+                "at least one allowed token, such as `step.argmax()`."
             )

@@ -1,9 +1,9 @@
 """Random numbers that depend only on seed, hypothesis and time.
 
-TensorFlow's stateless generators give different numbers under XLA and in a
-graph, and different numbers for another shape. A row's sample would change
+TensorFlow's stateless generators give different numbers under XLA than in a
+graph, and their numbers depend on the shape. So a row's sample would change
 with the compiler or with the batch. Threefry (Salmon et al., 2011) is a
-function of a key and a counter in 32-bit integers, exact wherever it runs.
+function of a key and a counter in 32-bit integers and exact on every device.
 One number costs a few hundred integer operations.
 """
 
@@ -24,7 +24,7 @@ def uniform(seed, count, length):
 
     Returns:
         float32 tensor of shape `(length, batch, count)`. Each number depends
-        on its row's seed, its hypothesis and its time.
+        only on the row's seed, the hypothesis and the step.
     """
     time = tf.range(length)[:, None, None]
     shape = [length, tf.shape(seed)[0], count]
@@ -32,20 +32,20 @@ def uniform(seed, count, length):
 
 
 def uniform_at(seed, count, time):
-    """Returns such numbers `(batch, count)` of one step, `time`."""
+    """Returns the numbers of `uniform` for one step, `(batch, count)`."""
     shape = [tf.shape(seed)[0], count]
     return _uniform(seed, tf.range(count), time, shape)
 
 
 def _uniform(seed, hypothesis, time, shape):
-    # Casts, not bitcasts, which ONNX lacks: a negative seed wraps around.
+    # A cast, since ONNX has no bitcast; a negative seed wraps around.
     key = tf.cast(tf.cast(seed, tf.int32), tf.uint32)[:, None]
     hypothesis, time = (tf.cast(x, tf.uint32) for x in (hypothesis, time))
     bits, _ = threefry(
         (tf.broadcast_to(key, shape), tf.zeros(shape, tf.uint32)),
         (tf.broadcast_to(hypothesis, shape), tf.broadcast_to(time, shape)),
     )
-    # 23 bits, so that no number is rounded to 1.
+    # With 23 bits no number is rounded to 1.
     bits = tf.bitwise.right_shift(bits, _word(9))
     return tf.cast(tf.cast(bits, tf.int32), tf.float32) * 2.0**-23
 

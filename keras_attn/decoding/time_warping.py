@@ -1,8 +1,8 @@
-"""When each token is spoken, by the weights of attention.
+"""Finds when each token is spoken, from attention weights.
 
-The median filter and dynamic time warping of
-[Radford et al., 2022](https://arxiv.org/abs/2212.04356), as OpenAI's code has
-them. The warping takes one step for each token, not for each cell.
+The median filter and dynamic time warping follow OpenAI's code of
+[Radford et al., 2022](https://arxiv.org/abs/2212.04356). The warping takes one
+step for each token, not for each cell.
 """
 
 import tensorflow as tf
@@ -11,8 +11,9 @@ import tensorflow as tf
 def entries(gains) -> tf.Tensor:
     """Returns the column at which the best path enters each row.
 
-    A path begins in the first cell and ends in the last. It goes right, down,
-    or both at once, and has the largest sum of gains (Sakoe and Chiba, 1978).
+    A path begins in the first cell and ends in the last. Each move goes right,
+    down, or both. The best path has the largest sum of gains (Sakoe and Chiba,
+    1978).
 
     Args:
         gains: Tensor `(rows, columns)`, at least one of each.
@@ -27,8 +28,8 @@ def entries(gains) -> tf.Tensor:
     )
     before = tf.cumsum(costs, axis=1, exclusive=True)
 
-    # Within a row the cost up to a column is that of its sum from the column
-    # of entry on, so the best entry is a running minimum.
+    # Within a row, the cost of a path is the sum of costs from its column of
+    # entry on, so the best entry is a running minimum.
     def down(row, above, begins, diagonal):
         corner = tf.where(row == 0, nothing, infinite)
         beside = tf.concat([[corner], above[:-1]], axis=0)
@@ -78,12 +79,12 @@ def _running_minimum(x, size):
 def median_filtered(x, width: int) -> tf.Tensor:
     """Returns running medians along the last axis.
 
-    The ends are reflected. Where there are too few numbers for that, `x` is
-    returned.
+    The ends are reflected. If there are too few columns to reflect, `x` is
+    returned unchanged.
 
     Args:
         x: Tensor `(..., columns)`.
-        width: An odd number.
+        width: Width of the filter, an odd number.
     """
     half = width // 2
     if not half:
@@ -98,7 +99,7 @@ def _medians(x, columns, half):
     around = [[0, 0]] * (len(x.shape) - 1) + [[half, half]]
     x = tf.pad(x, around, "REFLECT")
     rest = [x[..., i : i + columns] for i in range(2 * half + 1)]
-    # Sorts only until the largest half stands at the end.
+    # Bubble-sorts only the larger half: its last maximum is the median.
     for _ in range(half + 1):
         for i in range(len(rest) - 1):
             one, other = rest[i], rest[i + 1]

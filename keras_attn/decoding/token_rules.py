@@ -12,14 +12,14 @@ from keras_attn.decoding.rules import Rule
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ForcedToken(Rule):
-    """Only one token can come at a place, with the probability 1.
+    """Forces a token at one position, with probability 1.
 
     Args:
-        place: Number of tokens before it.
-        token: Its id.
+        place: Position of the token: the number of tokens before it.
+        token: Id of the token.
 
     Raises:
-        ValueError: If one is no integer of at least 0.
+        ValueError: If an argument is not an integer of at least 0.
 
     Example:
         >>> rule = keras_attn.decoding.ForcedToken(place=0, token=7)
@@ -37,7 +37,7 @@ class ForcedToken(Rule):
         size = logits.shape[-1] or tf.shape(logits)[-1]
         _require_below(size, [self.token], self)
         others = tf.one_hot(self.token, size, 0.0, NEVER)
-        # Not `tf.cond`, behind which ONNX knows no shapes.
+        # Not `tf.cond`, since ONNX loses the shapes of its results.
         here = tf.cast(written.time == self.place, logits.dtype)
         return logits + here * tf.cast(others, logits.dtype)
 
@@ -55,7 +55,7 @@ class ForcedToken(Rule):
             if against:
                 raise ValueError(
                     "Rules must leave a token at each place. Received: "
-                    f"{self} and {other!r:.200}. Leave out one."
+                    f"{self} and {other!r:.200}, which conflict. Leave out one."
                 )
 
     def get_config(self):
@@ -64,15 +64,16 @@ class ForcedToken(Rule):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ForbiddenSequences(Rule):
-    """No hypothesis has any of these sequences of tokens.
+    """Forbids sequences of tokens.
 
     Args:
-        sequences: Lists of ids; one of a single id forbids this token.
-        first: Ids that are forbidden as the first token alone.
-        begun: Ids before the first token, in which a sequence may begin.
+        sequences: Lists of ids. A list with a single id forbids this token.
+        first: Ids that are forbidden only as the first token.
+        begun: Ids that precede the first token; a forbidden sequence may begin
+            among them.
 
     Raises:
-        ValueError: If an id is no integer of at least 0, or a sequence is
+        ValueError: If an id is not an integer of at least 0, or a sequence is
             empty.
 
     Example:
@@ -86,7 +87,8 @@ class ForbiddenSequences(Rule):
         if not all(self.sequences):
             raise ValueError(
                 "A sequence that `ForbiddenSequences` forbids must have an id "
-                f"at least. Received: {self.sequences!r:.200}"
+                f"at least. Received: {self.sequences!r:.200}. Leave out empty "
+                "sequences."
             )
         self.needs_tokens = any(len(x) > 1 for x in self.sequences)
 
@@ -126,12 +128,12 @@ class ForbiddenSequences(Rule):
 
 
 def _several(given, read):
-    """Reads each of several, or refuses what are not several."""
+    """Reads each item of an iterable; refuses anything else."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise ValueError(
             "`ForbiddenSequences` takes a list of sequences, each a list of "
-            f"ids, and lists of ids. Received: {given!r:.200}. Write "
-            "`[[5]]` to forbid the token 5."
+            f"ids, and lists of ids as `first` and `begun`. Received: "
+            f"{given!r:.200}. Write `[[5]]` to forbid the token 5."
         )
     return [read(x) for x in given]
 
@@ -153,9 +155,9 @@ def require_whole(rule, name, x):
 
 
 def _require_below(size, ids, rule):
-    """Refuses ids that are none of a vocabulary."""
+    """Refuses ids outside of a vocabulary of `size` ids."""
     if isinstance(size, int) and max(ids, default=0) >= size:
         raise ValueError(
             f"`{type(rule).__name__}` must name ids of the vocabulary. "
-            f"Received: {max(ids)}, and {size} ids."
+            f"Received: {max(ids)}, and a vocabulary of {size} ids."
         )

@@ -14,23 +14,24 @@ from keras_attn.decoding.time_warping import median_filtered
 
 @dataclasses.dataclass(frozen=True)
 class WordTimes:
-    """Settings by which a speech model shows when each word is spoken.
+    """Settings to find the time of each word from a speech model's attention.
 
-    Some heads of its attention to the sound follow what is spoken. Their
-    weights are standardized over the tokens, smoothed by a median filter and
-    averaged; dynamic time warping then finds the time of each token, as in
-    OpenAI's code of Whisper.
+    Some attention heads follow the speech as it is transcribed. Their weights
+    are standardized over the tokens, smoothed by a median filter and averaged
+    over the heads; dynamic time warping then finds the time of each token, as
+    in OpenAI's code of Whisper.
 
     Args:
-        heads: Pairs of the name of a layer that attends to the sound, and the
-            number of one of its heads.
-        samples: Samples of sound for each column of the weights.
+        heads: Pairs `(layer name, head)`: the name of a layer that attends to
+            the audio, and the index of one of its heads.
+        samples: Audio samples per column of the attention weights.
         sampling_rate: Samples per second.
-        median: Columns of the median filter, an odd number; 1 for none.
-        no_speech: Id of the token that the model writes first where nobody
-            speaks, or `None`. Its probability becomes `no_speech`.
-        before: Ids that stand between the prompt and the text where a text is
-            timed, such as that of `<|notimestamps|>` for a translator that
+        median: Width of the median filter in columns, an odd number; 1 for
+            none.
+        no_speech: Id of the token that the model writes first if nobody
+            speaks, or `None`. Its probability is returned as `no_speech`.
+        before: Ids to insert between the prompt and the text when a text is
+            timed, such as the id of `<|notimestamps|>` for a translator that
             writes timestamps.
 
     References:
@@ -73,37 +74,40 @@ class WordTimes:
             raise ValueError(
                 "`WordTimes` needs heads, pairs of a layer's name and a "
                 "number, one at least; ids in `before`; an id or None as "
-                f"`no_speech`; and an odd `median`. Received: {self}"
+                f"`no_speech`; and an odd `median`. Received: {self}. For "
+                'example pass `heads=[("decoder_1_attention", 0)]`.'
             )
         object.__setattr__(self, "heads", tuple((x, int(n)) for x, n in pairs))
         object.__setattr__(self, "before", tuple(map(int, before)))
 
     @property
     def seconds(self) -> float:
-        """Seconds of a column."""
+        """Seconds per column of the attention weights."""
         return self.samples / self.sampling_rate
 
     def columns(self, sound) -> tf.Tensor:
-        """Returns how many columns of each row `(batch, samples)` are sound.
+        """Returns the number of columns without padding, int32 `(batch,)`.
 
-        What follows the last sample that is not 0 is padding.
+        Args:
+            sound: Samples `(batch, samples)`. The zeros after the last sample
+                that is not 0 are padding.
         """
         places = tf.range(1, tf.shape(sound)[1] + 1)
         last = tf.where(sound != 0, places, 0)
         return tf.reduce_max(last, axis=1) // self.samples
 
     def starts(self, weights, columns, first) -> tf.Tensor:
-        """Returns when tokens begin, in seconds.
+        """Returns the time at which each token begins, in seconds.
 
         Args:
-            weights: Those of the heads for one row, `(heads, time, source)`.
-                The last position has read the whole text.
-            columns: Number of columns that are sound, a scalar.
-            first: Number of the position that writes the first token of the
+            weights: Attention weights of the heads for one row, `(heads, time,
+                source)`. The last position has read the whole text.
+            columns: Number of columns without padding, a scalar.
+            first: Index of the position that predicts the first token of the
                 text.
 
         Returns:
-            float32 `(tokens + 1,)`; the last is the end of the text.
+            float32 `(tokens + 1,)`; the last value is the end of the text.
         """
         columns = tf.clip_by_value(columns, 1, tf.shape(weights)[2])
         weights = weights[:, :, :columns]
@@ -116,7 +120,7 @@ class WordTimes:
 
 
 def _several(given):
-    """Returns a value as a list, or None if it is not a list."""
+    """Returns the items of an iterable as a list; None for anything else."""
     is_text = isinstance(given, str | bytes)
     return list(given) if isinstance(given, Iterable) and not is_text else None
 

@@ -2,10 +2,10 @@
 
 XLA compiles a graph anew for each size of its inputs, which takes seconds. A
 server sees texts of any length, in batches of any number of rows, so each of
-its first requests would wait for the compiler. So XLA gets a few sizes only: a
-batch is padded to the next one, outside of what XLA compiles, and the results
-are cut back. A batch larger than the largest runs in the plain graph. `Sized`
-does this.
+its first requests would wait for the compiler. XLA therefore compiles only a
+few sizes. `Sized` pads a batch to the next larger size before it enters the
+compiled graph, and cuts the results back. A batch larger than the largest size
+runs in the plain graph.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras_attn.backend import as_one_operation
 from keras_attn.decoding.hypotheses import Hypotheses
 
-# XLA pays for few rows; with more, it gains less, and padding costs more.
+# XLA helps with few rows. With more rows it gains less, and padding costs more.
 _ROWS = 1, 2, 4, 8
 _SOURCE = 8, 16, 32, 64
 
@@ -28,22 +28,23 @@ _SOURCE = 8, 16, 32, 64
 class XLASizes:
     """The sizes of batches for which XLA compiles a search.
 
-    There is a compiled search for each number of rows with each size of the
-    source: the product of both lengths is their number, and each takes a few
-    seconds to compile.
+    One search is compiled for each combination of a number of rows and a size
+    of the source, `len(rows) * len(source)` in all. Each takes a few seconds to
+    compile.
 
     Args:
         rows: Numbers of rows. Defaults to 1, 2, 4 and 8, and for models that
             XLA runs slower with one row than with two, such as those with
             `MultiHeadAttention`, to 2, 4 and 8.
-        source: Sizes of the source: of texts in tokens with their special
-            tokens, of features in frames. Of several sources it is the
-            longest. A size above the longest text stands for its length.
-            Defaults, for texts, to 8, 16, 32 and 64; for features of any size
-            they must be given. Sources of one size have none.
-        exact: Whether sources are not padded, so that XLA decodes sources of
-            exactly these sizes and the plain graph all others. For models in
-            which zeros past the features change the output.
+        source: Sizes of the source: in tokens, special tokens included, for
+            texts; in frames for features. With several sources, the longest
+            counts. Sizes above the longest possible text are reduced to its
+            length. Defaults, for texts, to 8, 16, 32 and 64. Features of
+            varying size need explicit sizes. Leave it out if all sources have
+            one size.
+        exact: Whether to compile for exactly these sizes, without padding the
+            sources. The plain graph decodes sources of other sizes. Set this
+            for models whose output changes with zeros after the features.
 
     Raises:
         ValueError: If sizes are not positive integers.
@@ -74,7 +75,7 @@ class XLASizes:
         raise ValueError(
             "`jit_compile` must be True, False, or the sizes that XLA "
             f"compiles, `keras_attn.XLASizes(...)`. Received: "
-            f"jit_compile={given!r}"
+            f"jit_compile={given!r}. Pass True for the default sizes."
         )
 
     def __iter__(self):
@@ -89,7 +90,7 @@ class XLASizes:
     def for_model(
         self, lone_row_is_slow: bool, longest: int | None, varies: bool
     ) -> "XLASizes":
-        """Returns these sizes with what a model makes of the defaults.
+        """Returns these sizes with the defaults filled in for a model.
 
         Args:
             lone_row_is_slow: Whether XLA runs one row slower than two.
@@ -117,8 +118,8 @@ class XLASizes:
             if longest is None:
                 raise ValueError(
                     "XLA must be told for which sizes of the features it "
-                    "compiles. Received: none, and a model of features of "
-                    "any size. Pass the sizes that requests usually have, "
+                    "compiles. Received: none, and a model whose features "
+                    "have any size. Pass the sizes that requests usually have, "
                     "`jit_compile=keras_attn.XLASizes(source=(100, 200))`."
                 )
             source = _SOURCE
@@ -135,7 +136,8 @@ def _ascending(name, given):
         for x in found
     ) or (name == "rows" and not found):
         raise ValueError(
-            f"`{name}` must be positive integers. Received: {name}={given!r}"
+            f"`{name}` must be positive integers. Received: {name}={given!r}. "
+            "Pass for example `(2, 8)`."
         )
     return tuple(sorted({int(x) for x in found}))
 
@@ -144,11 +146,12 @@ class Sized:
     """Pads batches to sizes for which XLA compiles a search.
 
     Args:
-        sizes: `XLASizes` of a model, without defaults.
-        axes: Pairs (input, axis) of the axes that have any size.
+        sizes: `XLASizes` of a model, with the defaults filled in.
+        axes: Pairs (input, axis) of the axes without a fixed size.
         padding: The value that pads each input.
         longest: The largest size of each input, or `None`.
-        prefix: The number of columns that a prefix gets, and its padding.
+        prefix: The number of columns to which prefixes are padded, and the
+            padding value.
     """
 
     def __init__(
@@ -171,7 +174,7 @@ class Sized:
         request: dict,
         attended: int | None,
     ) -> Hypotheses:
-        """Decodes a batch; in the plain graph if it is larger than all sizes.
+        """Decodes a batch, in the plain graph if no compiled size fits.
 
         Args:
             compiled: Function of inputs and a request, compiled by XLA.
@@ -179,8 +182,8 @@ class Sized:
             plain: Function without arguments that decodes the batch as it is.
             inputs: The model's source inputs, batch first.
             request: Further tensors for `compiled`, batch first.
-            attended: Index of the input whose columns the alignments have, or
-                `None` if they have others.
+            attended: Index of the input whose columns are those of the
+                alignments, or `None` if the alignments have other columns.
         """
         rows = tf.shape(inputs[0])[0]
         size = self._size(inputs)
@@ -202,7 +205,7 @@ class Sized:
         return tf.reduce_max([0, *sizes])
 
     def _has_exactly_a_size(self, inputs):
-        """Whether all axes of the source have one size of the given ones."""
+        """Returns whether all axes of the source have the same given size."""
         sizes = tf.stack([tf.shape(inputs[i])[axis] for i, axis in self._axes])
         known = tf.constant(self._source, tf.int32)
         return tf.reduce_any(tf.reduce_all(sizes == known[:, None], axis=1))
@@ -227,13 +230,13 @@ class Sized:
 
 
 def _next(sizes, size):
-    """Returns the first of ascending sizes that is at least so large."""
+    """Returns the smallest of the ascending `sizes` that is at least `size`."""
     sizes = tf.constant(sizes, tf.int32)
     return sizes[tf.reduce_sum(tf.cast(sizes < size, tf.int32))]
 
 
 def _widened(x, axis, size, value):
-    """Returns a tensor padded at the end of an axis to a size."""
+    """Returns a tensor padded with `value` at the end of an axis to a size."""
     more = size - tf.shape(x)[axis]
     around: list[Any] = [[0, 0]] * len(x.shape)
     around[axis] = [0, more]
@@ -241,7 +244,7 @@ def _widened(x, axis, size, value):
 
 
 def _cut(found, rows, inputs, attended):
-    """Returns the hypotheses of the real rows, for the real source."""
+    """Returns hypotheses without the padding of rows and source columns."""
     found = tf.nest.map_structure(lambda x: x[:rows], found)
     if attended is not None:
         width = tf.shape(inputs[attended])[1]

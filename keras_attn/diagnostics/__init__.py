@@ -1,4 +1,4 @@
-"""`check()` and its findings: mistakes in a model and its data."""
+"""`check()`: finds mistakes in a model and its data."""
 
 from keras_attn.diagnostics.checking import check as check
 from keras_attn.diagnostics.finding import Finding as Finding

@@ -26,20 +26,20 @@ from keras_attn.training.functional_model import FunctionalModel
 def check(
     model: keras.Model, data=None, padding_id: int = PAD
 ) -> list[Finding]:
-    """Looks for mistakes in a model, and in the data that it will be fit to.
+    """Looks for mistakes in a model and in its training data.
 
     Call it before `fit`: many mistakes would otherwise show only after hours
-    of training, or never. The model may be fresh or trained, compiled or not.
-    It is run on made-up inputs, with its own weights and with disturbed ones.
-    The disturbed weights open gates that begin at zero, so that mistakes
-    behind them are found too. Nothing in the model changes: no weight,
+    of training, or never. The model may be new or trained, compiled or not.
+    It is run on made-up inputs, with its own weights and with perturbed ones.
+    The perturbed weights open gates that are initialized to zero, so mistakes
+    behind these gates are found too. Nothing in the model changes: no weight,
     statistic, seed or optimizer.
 
-    | kind | wrong, so it raises |
+    | kind | certain mistakes, which raise an error |
     |---|---|
     | `leak` | a layer lets logits see later tokens of the target |
     | `neighbours` | a row's logits depend on the other rows of its batch |
-    | `graph` | a layer computes something else in a graph than directly |
+    | `graph` | a layer computes different results in a graph than eagerly |
     | `shift` | target_out is target_in itself, or moved the wrong way |
     | `ids` | a negative id, or an id that an `Embedding` does not know |
     | `vocabulary` | an id that the output layer has no logit for |
@@ -49,12 +49,12 @@ def check(
     | `one-hot` | one-hot targets for a loss that takes ids, or the reverse |
     | `finite` | NaN or infinity in the data, the output or the loss |
     | `inputs`, `weights`, `dtype` | arrays that do not fit the model |
-    | `run` | the model fails on the first batch |
+    | `run` | the model or the loss fails on the first batch |
 
-    | kind | perhaps intended, so it warns |
+    | kind | possible mistakes, which only warn |
     |---|---|
     | `mask` | padding changes the results, or counts in the loss |
-    | `padding` | padding before or between tokens, or another in the loss |
+    | `padding` | padding before tokens, or another padding id in the loss |
     | `shift` | most targets are not the next token of the input |
     | `length` | targets that go on after the input has ended |
     | `empty` | a batch whose targets are all padding |
@@ -62,7 +62,7 @@ def check(
     | `random` | random draws with `training=False` |
     | `softmax` | a softmax at the end of a model that is not compiled |
     | `dtype` | ids as floats |
-    | `run` | the model takes none of the made-up inputs |
+    | `run` | the model fails on all made-up inputs |
 
     Args:
         model: A functional model whose last input is the target's ids and
@@ -71,19 +71,20 @@ def check(
             `tf.data.Dataset` of `((source, target_in), target_out)`, as
             `keras_attn.pairs` returns it, with or without sample weights; a
             tuple of arrays of that form; a `keras.utils.PyDataset`; or a
-            list of batches. The first four batches are checked, of arrays
-            the first 1,024 rows. A dataset that reshuffles in each pass
-            begins one more pass.
-        padding_id: Id of padding, of sources and targets. Defaults to `0`; a
+            list of batches. The first four batches are checked, or for arrays
+            the first 1,024 rows. Reading a dataset that reshuffles in each
+            pass counts as one pass.
+        padding_id: Id of padding in sources and targets. Defaults to `0`; a
             pretrained vocabulary may have another, `text.special.pad`.
 
     Returns:
         A list of the warnings, each a `Finding(kind, layer, text)`.
 
     Raises:
-        ValueError: If something is certainly wrong; the message lists all
-            such mistakes. Or if `data` is a generator, which yields each
-            batch only once.
+        ValueError: If there are certain mistakes; the message lists them all.
+            Or if the model is not a functional one with these inputs and
+            outputs, or `data` is a generator, which yields each batch only
+            once.
 
     Example:
         >>> source = keras.Input((None,), dtype="int32")
@@ -130,9 +131,10 @@ def check(
 
 
 def _functional(model):
-    """Returns the model whose graph says what a model computes, or `None`.
+    """Returns the functional model that a model computes, or `None`.
 
-    `check` runs nothing with `training=True`.
+    For a `FunctionalModel` this is its graph without its own training step,
+    because `check` runs nothing with `training=True`.
     """
     if not isinstance(model, keras.Model) or not is_functional(model):
         return None
@@ -147,7 +149,7 @@ def _require_decoder(model, functional):
         )
     if isinstance(model.input, dict) or len(model.inputs) < 2:
         raise ValueError(
-            "`check` is for models that write a target: their inputs are a "
+            "`check` is for models that predict a target: their inputs are a "
             "list of the sources and, last, the target's ids. Received: "
             f"{model.input if isinstance(model.input, dict) else model.inputs}"
             ". Build `keras.Model([source, target], logits)`."
@@ -176,8 +178,8 @@ def _batches_of(model, data, findings):
         findings.wrong(
             "inputs",
             None,
-            "The data must have at least one batch, but it has no batch. "
-            f"Received: {data!r:.200}. Pass other data, or none.",
+            "The data must have at least one batch. Received: "
+            f"{data!r:.200}, which has no batch. Pass other data, or None.",
         )
     return batches
 
@@ -196,7 +198,7 @@ def _probes(model, runs, sizes, findings, padding_id):
         findings.doubtful(
             "run",
             None,
-            "The model takes none of the made-up inputs, so leaks and padding "
+            "The model fails on all made-up inputs, so leaks and padding "
             f"could not be checked. Its error: {_first_line(error)}",
         )
         return None
@@ -236,7 +238,7 @@ def _check_activation(probes, objective, findings):
 
 
 def _check_padding_id(objective, batches, graph, findings):
-    """Checks that the loss leaves out the id that pads the targets."""
+    """Checks that the loss ignores the id that pads the targets."""
     taken = objective.padding_id
     if taken is None or findings.has_wrong("inputs", "length", "one-hot"):
         return
@@ -258,7 +260,7 @@ def _check_padding_id(objective, batches, graph, findings):
             "padding",
             None,
             f"{objective.name} leaves out the id {taken} as padding, but "
-            f"{where}: so padding would count in the loss, and tokens of the "
+            f"{where}. So padding would count in the loss, and tokens of the "
             f"id {taken} would not. Pass `padding_id={found}` to the loss.",
         )
 
@@ -289,7 +291,7 @@ def _check_loss(runs, objective, batch, probes, findings, padding_id):
     try:
         logits, mask = runs.outputs(batch.inputs, runs.weights())
         loss = objective.of(batch.target, logits, mask, batch.weight)
-    except Exception as error:  # any layer, and any loss, may raise anything
+    except Exception as error:  # layers and losses may raise any error
         call, plain = runs.failure(batch.inputs, runs.weights())
         findings.wrong(
             "run",
@@ -303,8 +305,8 @@ def _check_loss(runs, objective, batch, probes, findings, padding_id):
             "finite",
             None,
             f"The loss of the first batch is {loss}, by {objective.name}, "
-            "before any training. Look for rows without a token, weights that "
-            "are all zero, and divisions in the loss.",
+            "before any training. Look for rows without tokens, sample weights "
+            "that are all zero, and divisions in the loss.",
         )
     elif mask is None and batch.target.ndim == 2 and probes is not None:
         padding = batch.target == padding_id
@@ -318,7 +320,7 @@ def _check_padding_in_loss(
 ):
     if not padding.any() or padding.all() or objective.from_logits is None:
         return
-    # Changes the outputs at padding. A loss that leaves padding out ignores it.
+    # Changes the outputs at padding, which must not change the loss.
     other = np.where(padding[..., None], logits[..., ::-1], logits)
     changed = objective.of(batch.target, other, None, batch.weight)
     if np.isclose(loss, changed, rtol=1e-5, atol=1e-7):

@@ -6,12 +6,12 @@ from keras_attn.caller import warn
 
 
 class Finding(NamedTuple):
-    """A mistake in a model or its data, certain or possible.
+    """A certain or possible mistake in a model or its data.
 
     Attributes:
-        kind: A short word that names the kind of mistake, such as `"leak"`.
-            See `check`. Later versions keep these words.
-        layer: Name of the layer that causes it, or `None`.
+        kind: A short word for the kind of mistake, such as `"leak"`; see
+            `check`. These words stay the same in later versions.
+        layer: Name of the layer that causes the mistake, or `None`.
         text: A description of the mistake, and what to change.
     """
 
@@ -21,7 +21,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """The findings of a check, certain and doubtful ones separately."""
+    """Collects the certain and the doubtful findings of a check."""
 
     def __init__(self):
         self._wrong = []
@@ -40,7 +40,11 @@ class Findings:
         return any(x.kind in kinds for x in self._wrong)
 
     def report(self) -> list[Finding]:
-        """Warns of doubtful findings, then raises or returns them."""
+        """Warns of doubtful findings and returns them, or raises.
+
+        Raises:
+            ValueError: If there are certain mistakes; it lists them all.
+        """
         for finding in self._doubtful:
             warn(_line(finding))
         if self._wrong:

@@ -7,15 +7,15 @@ import keras
 import numpy as np
 
 BATCHES = 4  # number of batches to check
-_ROWS = 256  # rows of whole arrays that make a batch
+_ROWS = 256  # number of rows of a batch that is cut from whole arrays
 
 
 class Batch(NamedTuple):
-    """One batch.
+    """One batch of the data.
 
     Attributes:
         inputs: A list of arrays, in the order of the model's inputs.
-        target: The array that the loss compares with.
+        target: The array of targets of the loss.
         weight: The array of sample weights, or `None`.
     """
 
@@ -25,7 +25,7 @@ class Batch(NamedTuple):
 
 
 class Unusable(ValueError):
-    """Error of data whose form does not fit a model."""
+    """The error for data whose form does not fit the model."""
 
 
 def first_batches(data, inputs, output) -> list[Batch]:
@@ -37,7 +37,8 @@ def first_batches(data, inputs, output) -> list[Batch]:
         output: Name of the model's first output.
 
     Raises:
-        Unusable: If the form of the data is unknown.
+        Unusable: If the data is a generator, or does not have a form that
+            fits the model.
     """
     return [_batch(given, inputs, output) for given in _elements(data)]
 
@@ -49,7 +50,7 @@ def _elements(data):
             raise Unusable(
                 "All arrays must have the same number of rows. Received: "
                 f"arrays of shape {_form(data)}. Cut or extend them to the "
-                "same rows."
+                "same number of rows."
             )
         starts = range(0, min(*lengths, BATCHES * _ROWS), _ROWS)
         return [
@@ -78,7 +79,7 @@ def _elements(data):
             "`data` must not be a generator, which yields each batch once: "
             "`fit` would miss the batches that are checked here. Received: "
             f"{data!r:.200}. Pass a few of its batches as a list, or the "
-            "data that the generator is made from."
+            "data that the generator reads."
         )
     return list(itertools.islice(iterator, BATCHES))
 
@@ -140,7 +141,7 @@ def _batch(given, inputs, output):
 
 
 def first_of(structure, name):
-    """Returns the first output's part of a structure for all outputs."""
+    """Returns the part for the first output, `name`, of a structure."""
     if isinstance(structure, dict) and name in structure:
         return structure[name]
     flat = keras.tree.flatten(structure)
@@ -148,7 +149,7 @@ def first_of(structure, name):
 
 
 def _array(value, name):
-    if hasattr(value, "detach"):  # PyTorch's, which may want a gradient
+    if hasattr(value, "detach"):  # a PyTorch tensor, perhaps with a gradient
         value = value.detach().cpu()
     try:
         if hasattr(value, "row_splits"):

@@ -9,7 +9,8 @@ class Batches:
     Args:
         batches: List of `Batch`.
         inputs: The model's inputs.
-        tables: For each input `{name of a layer: how many ids it knows}`.
+        tables: For each input a dictionary from names of `Embedding` layers to
+            their numbers of ids.
         output: The model's first output, a symbolic tensor.
         last: Name of the layer that returns this output.
         findings: `Findings` to add to.
@@ -33,7 +34,7 @@ class Batches:
         self._pad = padding_id
 
     def look(self):
-        """Checks the shapes, and if they are right, the values."""
+        """Checks the shapes, and the values if the shapes are right."""
         for batch in self._batches:
             self._shapes(batch)
         if self._findings.has_wrong("inputs", "length"):
@@ -70,8 +71,8 @@ class Batches:
                 None,
                 "All arrays of a batch must have the same number of rows. "
                 f"Received: inputs of shape {[x.shape for x in batch.inputs]}, "
-                f"targets of shape {batch.target.shape}. Cut all arrays at the "
-                "same rows.",
+                f"targets of shape {batch.target.shape}. Cut all arrays to the "
+                "same number of rows.",
             )
             return
         target, given = batch.target, batch.inputs[-1]
@@ -137,8 +138,8 @@ class Batches:
                 "dtype",
                 layer,
                 f"'{name}' must be integer ids. Received: dtype {array.dtype} "
-                "with values that are not whole numbers. The model would cut "
-                "off their decimals.",
+                "with values that are not whole numbers, which the model would "
+                "cut off. Pass ids, or give features their own input.",
             )
         else:
             self._findings.doubtful(
@@ -159,7 +160,7 @@ class Batches:
                 )
 
     def _known(self, batch):
-        """Checks for ids that a table or output lacks."""
+        """Checks for ids beyond the embeddings and the output layer."""
         names = [x.name for x in self._inputs]
         for number, array in enumerate(batch.inputs):
             for layer, size in self._tables[number].items():
@@ -183,9 +184,9 @@ class Batches:
             self._findings.wrong(
                 kind,
                 layer,
-                f"{knows}, but '{name}' has the id {highest:.0f}. It needs at "
-                f"least {highest + 1:.0f} ids: the size of the vocabulary with "
-                "padding, which is `text.size` of a `Text`.",
+                f"{knows}, but '{name}' has the id {highest:.0f}. The layer "
+                f"needs at least {highest + 1:.0f} ids: the size of the "
+                "vocabulary including padding, `text.size` of a `Text`.",
             )
         if lowest < 0:
             self._findings.wrong(
@@ -213,17 +214,16 @@ class Batches:
                 f"{self._pad}, which must be reserved for padding.",
             )
         unseen = (target != self._pad) & (given == self._pad)
-        # Padding as a start token is reported as padding before tokens.
+        # A start token with the padding id is reported by `_at_the_end`.
         if unseen[:, 1:].any():
             self._findings.doubtful(
                 "length",
                 None,
                 "target_out has tokens at positions where "
                 f"'{self._inputs[-1].name}' has padding (in "
-                f"{unseen.any(1).sum()} of {len(target)} rows). A mask stops "
-                "the decoder at the end of the input, before the end of the "
-                "target. Begin each input with a start token, so that it has "
-                "as many tokens as the target.",
+                f"{unseen.any(1).sum()} of {len(target)} rows). The mask of "
+                "the input ends before the target does. Begin each input with "
+                "a start token, so it has as many tokens as the target.",
             )
 
     def _at_the_end(self, array, name, layer):
@@ -237,9 +237,9 @@ class Batches:
                 "padding",
                 layer,
                 f"'{name}' has {pad}, which is padding, before tokens in "
-                f"{inside.sum()} of {len(array)} rows. Pad at the end, with "
-                '`pad_sequences(..., padding="post")`, whose default is to pad '
-                f"at the start. Give the id {pad} to no token, also not to the "
+                f"{inside.sum()} of {len(array)} rows. Pad at the end: "
+                '`pad_sequences(..., padding="post")`, which otherwise pads at '
+                f"the start. Give the id {pad} to no token, also not to the "
                 "start token.",
             )
 
@@ -308,10 +308,10 @@ def _ids(target):
 
 
 def filled_by(target):
-    """Returns the id that fills the ends of rows of targets, or `None`.
+    """Returns the id that pads the rows of targets, or `None` if unknown.
 
-    An id that ends several rows, some by more copies of it than others, is
-    padding: an end token occurs once.
+    An id is padding if rows end with several copies of it and the number of
+    copies differs between rows. An end token occurs only once.
     """
     if target.ndim == 3 and target.shape[2] == 1:
         target = target[..., 0]
@@ -327,7 +327,7 @@ def filled_by(target):
 
 
 def _share_of_equal(pairs, pad):
-    """Returns the share of equal tokens where neither side is padding."""
+    """Returns the share of equal tokens among pairs without padding."""
     equal = count = 0
     for these, those in pairs:
         real = (these != pad) & (those != pad)

@@ -1,10 +1,10 @@
-"""`LostMask`: finds where a model loses a mask, and what to do about it."""
+"""`LostMask`: finds where a model loses a mask, and how to fix it."""
 
 from keras import layers
 
 
 class LostMask:
-    """Finds out where a mask was lost.
+    """Finds the layer that loses a mask.
 
     Args:
         graph: A `Graph`.
@@ -16,11 +16,14 @@ class LostMask:
         self._masks = masks
 
     def why(self, victim, padded):
-        """Returns the layer that makes a call see padding, and an explanation.
+        """Returns the layer through which padding has an effect, and why.
 
         Args:
-            victim: The first call whose result padding changes.
-            padded: Keys of the tensors that padding makes longer.
+            victim: The first call whose result changes with padding.
+            padded: Keys of the tensors that are longer with padding.
+
+        Returns:
+            Name of the layer, and an explanation with advice.
         """
         reads = [key for key in victim.reads if key in padded]
         masks = [x for x in reads if self._graph.symbols[x].dtype == "bool"]
@@ -40,9 +43,12 @@ class LostMask:
 
         Args:
             key: Key of a tensor that has no mask when it is read.
-            reader: The call that reads it, or `None` for an output.
-            is_padded: Function of a key that tells whether its tensor has
-                padding.
+            reader: The call that reads the tensor, or `None` for an output.
+            is_padded: Function of a key that returns whether the key's tensor
+                has padding.
+
+        Returns:
+            Name of the layer, or `None`, and an explanation with advice.
         """
         sees = f"{reader} reads padding as tokens" if reader else ""
         while True:
@@ -90,8 +96,8 @@ class LostMask:
         if "float" in symbol.dtype:
             return reader.name, (
                 f"{reader} reads the input '{symbol.name}', which has no "
-                "mask. Put `keras.layers.Masking()` between: it takes frames "
-                "that are all zero for padding. If all sources have one "
+                "mask. Put `keras.layers.Masking()` between them: it masks "
+                "frames that are all zero. If all sources have the same "
                 "length, ignore this warning."
             )
         return reader.name, (
@@ -116,12 +122,12 @@ def _ignores_mask(call):
     if "Conv" in kind or "Pool" in kind:
         return (
             "takes no mask, and reads the padding next to the last tokens. "
-            "Multiply its input by the mask, so that padding is zero, as it "
+            "Multiply its input by the mask: then padding is zero, as it "
             "is beyond the end of the longest source. Or replace the layer by "
             "a recurrent layer or attention. A small difference at the end "
             "may do no harm."
         )
     return (
-        "gets a mask and does not use it. Let its `call` take `mask`, or give "
-        "padding no weight in another way."
+        "gets a mask and does not use it. Add an argument `mask` to its "
+        "`call`, or remove the effect of padding in another way."
     )

@@ -1,12 +1,13 @@
-"""Made-up inputs, to check a model without its data."""
+"""`MadeUpInputs`: random inputs to check a model without its data."""
 
 import numpy as np
 
 from keras_attn.text.special_tokens import PAD
 
 # Sizes to try in turn: rows, target positions, source positions without and
-# with padding. The first target is longer than usual windows. The longer source
-# is for convolutions with strides, the smaller sizes for models with limits.
+# with padding. The first target is longer than usual windows of attention. The
+# longest source is for convolutions with strides, and the small sizes are for
+# models with a maximum length.
 _SIZES = (
     (16, 23, 13, 18),
     (16, 23, 3, 5),
@@ -19,7 +20,7 @@ _SIZES = (
 
 
 class MadeUpInputs:
-    """Random inputs of some sizes.
+    """Random inputs of given sizes.
 
     Args:
         model: A functional model.
@@ -54,7 +55,7 @@ class MadeUpInputs:
 
     @property
     def padding(self):
-        """Which inputs can be padded: ids, and features over time."""
+        """For each source, whether it is ids or features of any length."""
         return [
             x.shape[1:2] == (None,)
             and None not in x.shape[2:]
@@ -67,7 +68,7 @@ class MadeUpInputs:
         return [self._array(i) for i in range(len(self.inputs))]
 
     def pad(self, arrays):
-        """Returns the arrays with padding after the sources."""
+        """Returns the arrays, the sources padded at their end."""
         more = self.padded - self.source
         return [
             self._padded(x, more) if padded else x
@@ -80,10 +81,11 @@ class MadeUpInputs:
         return np.pad(x, widths, constant_values=value)
 
     def others(self, number):
-        """Yields other arrays for an input.
+        """Yields other values for an input, of the same shape.
 
-        Integers may be ids, lengths or masks. Two examples may have the same
-        lengths, and masks change only with padding.
+        Integers may be ids, lengths or masks. Random values alone may not
+        change the output of a model that reads lengths or masks, so other
+        constants are tried too.
         """
         drawn = self._array(number)
         yield drawn
@@ -106,7 +108,7 @@ class MadeUpInputs:
             return np.full(shape, "a")
         if "int" not in symbol.dtype:
             return self._random.normal(size=shape).astype("float32")
-        # If the number of ids is unknown, only small ids.
+        # If the number of ids is unknown, only the smallest ids.
         high = self._tables[number] or 3
         ids = [x for x in range(high) if x != self._pad] or [0]
         drawn = self._random.integers(0, len(ids), shape)
@@ -114,20 +116,20 @@ class MadeUpInputs:
 
 
 def examples_for(model, tables, taken, works, random, padding_id=PAD):
-    """Returns the first examples that a model takes.
+    """Returns made-up inputs of the first sizes that a model accepts.
 
     Args:
         model: A functional model.
         tables: For each input the number of ids that its embeddings know, or
             `None`.
-        taken: Sizes of the model's tensors. The examples get other sizes, so
-            their axes can be recognized by size.
+        taken: Sizes of the model's tensors. The inputs get other sizes, so
+            axes can be recognized by their sizes.
         works: Function of arrays that runs the model.
         random: A NumPy generator.
         padding_id: Id of padding.
 
     Returns:
-        `MadeUpInputs`, and `None`; or `None` and the first error.
+        `MadeUpInputs` and `None`, or `None` and the first error.
     """
     first = None
     for rows, target, source, padded in _SIZES:

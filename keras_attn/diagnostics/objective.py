@@ -41,7 +41,7 @@ class Objective:
 
     @property
     def sparse(self):
-        """`True` if it takes ids, `False` for one-hot, `None` if unknown."""
+        """`True` if targets are ids, `False` if one-hot, `None` if unknown."""
         name = self._plain_name
         if name in ("sequencecrossentropy", "sparsecategoricalcrossentropy"):
             return True
@@ -51,18 +51,18 @@ class Objective:
 
     @property
     def padding_id(self):
-        """The id of the targets that it leaves out, `None` if unknown."""
+        """The target id that the loss leaves out, `None` if unknown."""
         return getattr(self.loss, "padding_id", None)
 
     @property
     def from_logits(self):
-        """`True` for logits, `False` for probabilities, `None` if unknown."""
+        """`True` for logits, `False` for probabilities, else `None`."""
         if self._plain_name == "sequencecrossentropy":
             return getattr(self.loss, "from_logits", True)
         if isinstance(self.loss, keras.losses.Loss):
             try:
                 return self.loss.get_config().get("from_logits")
-            except NotImplementedError:  # a loss of the user's own
+            except NotImplementedError:  # a custom loss without a config
                 return None
         function, given = self.loss, {}
         while isinstance(function, functools.partial):
@@ -77,7 +77,7 @@ class Objective:
         return None if found is None else found.default
 
     def of(self, target, logits, mask, weight):
-        """Returns the loss of a batch, a number."""
+        """Returns the mean loss of a batch, a float."""
         logits = ops.convert_to_tensor(logits)
         target = ops.convert_to_tensor(target)
         if mask is not None:

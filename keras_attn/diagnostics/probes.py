@@ -1,4 +1,4 @@
-"""Checks the results of a model: leaks, neighbours, padding, and so on."""
+"""Checks a model's outputs for leaks, effects of padding, and so on."""
 
 import functools
 
@@ -36,12 +36,12 @@ class Probes:
         self._alike = runs.rounding.apart_alike
         self._apart = runs.rounding.apart
         self._arrays = examples.draw()
-        # Its own weights, and disturbed ones, which open gates at zero.
+        # The model's weights, and perturbed ones, which open gates at zero.
         self._weights = runs.weights(), runs.other_weights(random)
         self._logits = {}
 
     def look(self):
-        """Runs all checks; stops if results are not finite or are random."""
+        """Runs all checks, or stops if outputs are random or not finite."""
         if self._is_not_finite() or self._is_random():
             return
         if not self._sees_neighbours():
@@ -51,7 +51,7 @@ class Probes:
         self._differs_in_a_graph()
 
     def probabilities(self):
-        """Returns the call that makes the outputs probabilities, or `None`."""
+        """Returns the call that computes probabilities, or `None`."""
         logits = self._given(self._weights[1])
         if not are_probabilities(logits):
             return None
@@ -64,7 +64,7 @@ class Probes:
         return _name(self._graph.writer(self._graph.outputs[0]))
 
     def range(self):
-        """Returns the least and the largest output."""
+        """Returns the smallest and the largest output, two floats."""
         logits = self._given(self._weights[1])
         return float(np.min(logits)), float(np.max(logits))
 
@@ -78,7 +78,7 @@ class Probes:
     def _is_not_finite(self):
         own, other = self._weights
         if not np.isfinite(self._given(other)).all():
-            # A weight may have to be positive: disturbed ones prove nothing.
+            # Some weights must be positive, so perturbed ones prove nothing.
             self._weights = own, own
         if np.isfinite(self._given(own)).all():
             return False
@@ -109,9 +109,9 @@ class Probes:
             "random",
             _name(call),
             f"The same input gives another output each time: {call} draws at "
-            "random with `training=False`. Let its `call` take `training`, "
-            "and draw only if it is true. The other checks of the model could "
-            "not be run.",
+            "random with `training=False`. Add an argument `training` to its "
+            "`call`, and draw only if it is true. The other checks of the "
+            "model could not be run.",
         )
         return True
 
@@ -140,8 +140,8 @@ class Probes:
                 "neighbours",
                 _name(call),
                 f"The result of a row depends on the other rows of its batch: "
-                f"{call} mixes them. Let it work along other axes than the "
-                "first, which is the batch.",
+                f"{call} mixes them. It must not work along the first axis, "
+                "which is the batch.",
             )
             return True
         return False
@@ -168,8 +168,8 @@ class Probes:
                 None,
                 "The output does not depend on the target's ids, the input "
                 f"'{self._examples.inputs[-1].name}'. So each token would be "
-                "chosen without regard to the tokens before it. Let the "
-                "decoder read them.",
+                "predicted without the tokens before it. Connect this input to "
+                "the decoder.",
             )
 
     def _report_length(self, shape):
@@ -186,8 +186,8 @@ class Probes:
             f"input, the target. Received: {self._examples.target} ids of "
             f"'{target.name}', and an output of shape {shape}"
             + (f", as long as {others[0]}" if others else "")
-            + ". Make the target the last input, and let each layer after it "
-            "keep its length.",
+            + ". Make the target the last input, and keep its length in all "
+            "layers after it.",
         )
 
     def _report_leak(self, arrays, changed, weights):
@@ -211,16 +211,16 @@ class Probes:
         rows, length = self._arrays[-1].shape[:2]
         target, other = self._arrays[-1], self._examples.draw()[-1]
         ids = max(int(target.max()), int(other.max()))
-        # Every place of `other` must differ from `target`.
+        # `other` must differ from `target` at every position.
         other = np.where(other == target, target % ids + 1, other)
         other = np.where(other == target, 0, other)  # if there is only one id
         places = np.arange(1, length)
-        # Changes one place per row, and each place in two rows.
+        # Changes one position per row, and each position in two rows.
         for start in range(0, 2 * len(places), rows):
             changed = places[(start + np.arange(rows)) % len(places)]
             at = np.arange(length) == changed[:, None]
             yield np.where(at, other, target).astype(target.dtype), changed
-        # Replaces the rest by padding: earlier positions must not see the end.
+        # Pads from a position on: earlier positions must not see the length.
         changed = places[np.linspace(0, len(places) - 1, rows).astype(int)]
         after = np.arange(length) >= changed[:, None]
         yield np.where(after, 0, target).astype(target.dtype), changed
@@ -232,8 +232,8 @@ class Probes:
                     "ignored",
                     None,
                     f"The output does not depend on the input '{symbol.name}'. "
-                    "Let the decoder attend to its encoding, or begin with "
-                    "its last state.",
+                    "Let the decoder attend to the encoded input, or start "
+                    "from the encoder's last state.",
                 )
 
     def _reads(self, number):
@@ -245,7 +245,7 @@ class Probes:
             arrays[number] = other
             try:
                 new = self._runs.logits(arrays, weights)
-            except Exception:  # it takes no such values, so it reads them
+            except Exception:  # the model reads the values and refuses them
                 return True
             if not np.array_equal(old, new):
                 return True
@@ -284,7 +284,7 @@ class Probes:
             return
 
     def loses_target_mask(self):
-        """Returns the layer that loses the target's mask, and how."""
+        """Returns the layer that loses the target's mask, and why."""
         self._runs.trace(self._arrays, self._weights[0])
         lost = LostMask(self._graph, self._runs.masks)
         (key, *_) = self._graph.outputs
@@ -300,7 +300,7 @@ class Probes:
         return lost.since(key, None, in_time)
 
     def _differs_in_a_graph(self):
-        """Checks whether unknown sizes change the result, as in some bugs."""
+        """Checks whether a graph of unknown sizes gives the same result."""
         weights, arrays = self._weights[1], self._arrays
         if self._examples.inputs[-1].shape[1] is None:
             # A few positions are enough, and each takes time.
@@ -308,7 +308,7 @@ class Probes:
         eager = self._runs.eager(arrays, weights)
         try:
             graph = self._runs.logits(arrays, weights)
-        except Exception:  # the model takes no such length in a graph
+        except Exception:  # the model does not accept this length in a graph
             arrays = self._arrays
             eager = self._runs.eager(arrays, weights)
             graph = self._runs.logits(arrays, weights)
@@ -325,19 +325,19 @@ class Probes:
             "graph",
             _name(call),
             f"{call} computes something else in a graph of unknown sizes, "
-            "which `fit` and decoding run, than when it is called directly. "
+            "which `fit` and decoding run, than when it is called eagerly. "
             "Replace it"
             + (
                 " by the layer inside it: a layer that treats each position "
                 "alone needs no `TimeDistributed`."
                 if isinstance(call.operation, layers.TimeDistributed)
-                else " by another layer, or let it take sizes from "
+                else " by another layer, or use the sizes from "
                 f"`keras.ops.shape`{self._runs.rounding.advice}."
             ),
         )
 
     def _verdicts(self, old, new, noises, differ):
-        """Compares tensors, except for errors of rounding that grew."""
+        """Compares tensors by key, with a tolerance for rounding errors."""
         return {
             key: differ(
                 old[key],
@@ -354,9 +354,9 @@ class Probes:
         return culprit(self._graph, verdicts, self._graph.outputs[0])
 
     def _first_like(self, values, is_like):
-        """Returns the earliest call from which on all outputs pass a test.
+        """Returns the first call after which all outputs pass a test.
 
-        It goes back from the model's output.
+        It follows the graph back from the model's output.
         """
         key = self._graph.outputs[0]
         call = self._graph.writer(key)

@@ -52,45 +52,47 @@ def export(
     """Writes a version of a SavedModel, or of an ONNX model.
 
     The version is written under a temporary name and renamed when complete,
-    so that a server polling the directory never loads half of it. Weights are
+    so a server that polls the directory never loads half of it. Weights are
     stored once, vocabularies as assets. By default XLA compiles nothing, since
     TF Serving has it switched off. Recurrent layers run without cuDNN
-    kernels, so that the export loads on CPU and GPU, wherever it was written.
+    kernels, so an export written on a machine with a GPU also runs on a CPU.
 
-    An ONNX model has the signature `ids` alone and none of the options
-    further down; `keras_attn.export.onnx` says what is written.
+    An ONNX model has only the signature `ids`, and takes only the options
+    `version` and `verbose`. `keras_attn.export.onnx` describes its files.
 
     Args:
         translator: A `Translator`.
         directory: Directory of the versions, a server's `model_base_path`.
         version: Number of the version. Defaults to the next one.
-        signatures: Names of signatures in addition to the plain ones, or
-            `"all"`.
+        signatures: Names of signatures in addition to `serving_default`,
+            `nbest`, `align` and `ids`; or `"all"`, for all that this
+            translator can have.
         jit_compile: Whether XLA compiles the search, or the `XLASizes` for
-            which it does; `True` stands for those of the translator, or else
-            the default ones. Requests are padded to these sizes, and larger
-            ones run without XLA. The warm-up requests compile all sizes
-            before a server answers. Defaults to `False`, with a warning if
-            the translator itself compiles.
+            which it does. `True` means the sizes of the translator if it has
+            some, else the default ones. Requests are padded to these sizes,
+            and larger ones run without XLA. The warm-up requests compile all
+            sizes before a server answers. Defaults to `False`, with a warning
+            if the translator itself compiles.
         weights: How float32 matrices are stored: `"float32"`, `"bfloat16"`
             or `"int8"`. They are float32 again before they are used.
-        lengths: Whether features of any size get an additional input
-            `lengths`; the export sets features past these to zero. Pass
-            `False` if all requests are unpadded and of one size. The default,
-            `None`, means the same but warns.
+        lengths: Whether a model whose features may have any size gets an
+            additional input `lengths`. The export sets features past a row's
+            length to zero. Pass `False` if all requests are unpadded and of
+            one size. The default, `None`, is like `False` but warns.
         buckets: Most buckets into which a batch of texts is split by length.
             They are decoded one after another, each padded to its own longest
-            text, which keeps a long text from slowing short ones down. 1
-            decodes all together. Defaults to 4.
+            text, so a long text does not slow short ones down. 1 decodes all
+            together, as always with features. Defaults to 4.
         format: `"tf_saved_model"` or `"onnx"`.
-        max_rows: Most rows of a request; one with more is refused before it
-            takes memory. `None` for any number. A server that joins requests
-            may not join more.
-        max_source_length: Largest size of features of any size, an integer;
-            or, by name of the input, an integer or a list with one for each
-            axis that may have any size. A longer row is cut before it is
-            computed with, and has an error. Texts and ids are limited by
-            their `Text`.
+        max_rows: Most rows of a request, 128 by default, or `None` for any
+            number. A request with more rows is refused before it takes
+            memory. A server that joins requests must not join more rows.
+        max_source_length: Largest size of the axes of features that may have
+            any size: an integer for all of them; or a dictionary from names
+            of inputs to an integer, or to a list of integers, one for each
+            such axis. A longer row is cut before anything is computed, and
+            has an error. The default, `None`, sets no limit. Texts and ids
+            are limited by their `Text`.
         verbose: Whether to print a line for each step: 0, 1, or `"auto"`, the
             default, which prints on a terminal.
 
@@ -109,11 +111,11 @@ def export(
         translator.pipeline.require_word_times()
     if jit_compile is None and translator.jit_compile and format != "onnx":
         warn(
-            "The translator compiles its search by XLA, this export does not: "
-            "TensorFlow Serving has XLA switched off, unless a flag switches "
-            "it on. `export(jit_compile=True)` exports a compiled search, for "
-            "such a server; `jit_compile=False` exports without XLA and "
-            "without this warning."
+            "The translator compiles its search with XLA, but this export does "
+            "not: TensorFlow Serving has XLA switched off, unless a flag "
+            "switches it on. For a server with XLA, "
+            "`export(jit_compile=True)` exports a compiled search; "
+            "`jit_compile=False` exports without XLA and without this warning."
         )
     if jit_compile is True and translator.jit_compile:
         jit_compile = translator.jit_compile
@@ -145,16 +147,17 @@ def export(
         )
     if "step" in names and translator.glossary is not None:
         raise ValueError(
-            "The signature `step` does not know which terms a client's "
-            "hypotheses have. Received: a translator with a glossary. Leave "
-            "`step` out."
+            "The signature `step` cannot apply a glossary, as it does not know "
+            "which terms a client's hypotheses already contain. Received: a "
+            "translator with a glossary. Leave `encode` and `step` out."
         )
     if "step" in names and translator.language_prompt is not None:
         raise ValueError(
             "The signature `step` begins with the start tokens alone, so it "
             "cannot find the language. Received: a translator with a "
             "`language_prompt`. Name the language, "
-            "`from_hugging_face(directory, source=...)`, or leave `step` out."
+            "`from_hugging_face(directory, source=...)`, or leave `encode` and "
+            "`step` out."
         )
     if "step" in names:
         require_rules(translator.search)
@@ -183,7 +186,7 @@ def _impossible(translator) -> list[str]:
 
 
 def require_format(format):
-    """Raises `ValueError` unless there is such a format."""
+    """Raises `ValueError` unless `format` is one of `FORMATS`."""
     if format == "saved_model":
         raise ValueError(
             'The format "saved_model" is called "tf_saved_model" since '
@@ -192,7 +195,7 @@ def require_format(format):
     if format not in FORMATS:
         raise ValueError(
             f"`format` must be one of {FORMATS}. Received: format={format!r}. "
-            "TensorFlow Serving reads the first, ONNX Runtime the second."
+            "TensorFlow Serving loads the first, ONNX Runtime the second."
         )
 
 
@@ -206,28 +209,28 @@ def _sizes_of(pipeline, sizes, max_rows):
         if rows != sizes.rows and not by_default:
             raise ValueError(
                 "XLA need not compile for more rows than a request may have. "
-                f"Received: {sizes} and max_rows={max_rows}. Leave such "
-                "numbers out, `XLASizes(rows=...)`."
+                f"Received: {sizes} and max_rows={max_rows}. Leave larger "
+                "numbers out of `XLASizes(rows=...)`, or raise `max_rows`."
             )
         sizes = dataclasses.replace(sizes, rows=rows)
     if len([*sizes]) > MOST_SIZES:
         raise ValueError(
             f"An export has at most {MOST_SIZES} sizes that XLA compiles for, "
             "since each needs a warm-up request, and TensorFlow Serving reads "
-            f"1,000 of them. Received: {len([*sizes])} sizes, {sizes}. Pass "
-            "fewer."
+            f"at most 1,000 of them. Received: {len([*sizes])} sizes, {sizes}. "
+            "Pass fewer."
         )
     return sizes
 
 
 def _warn_of_lengths(names, format):
-    """Warns of outputs that depend on the padding that a client adds."""
+    """Warns that outputs depend on the padding that a client adds."""
     what = "An ONNX model" if format == "onnx" else "The signature `step`"
     if format == "onnx" or "step" in names:
         warn(
-            f"{what} decodes a batch as it comes, and padding changes the "
-            "output of this model. A client must put texts of one length "
-            "into a batch, or send one at a time."
+            f"{what} decodes all rows of a batch together, and padding changes "
+            "the output of this model. A client must put only texts of the "
+            "same length into a batch, or send one at a time."
         )
 
 
@@ -237,7 +240,7 @@ def _check_lengths(translator, lengths):
     varies = not sources.reads_text and open_axes(sources.specs)
     if lengths and not varies:
         raise ValueError(
-            "`lengths=True` needs a model of features that may have any size. "
+            "`lengths=True` needs a model whose features may have any size. "
             "Received: lengths=True and a model that reads "
             + (
                 "text, whose lengths an export knows itself."
@@ -254,11 +257,11 @@ def _check_lengths(translator, lengths):
         warn(
             "This model reads features of any size. A server that joins the "
             "requests of several clients pads the shorter ones with copies "
-            "of their first element, and would answer them wrongly, without "
-            "an error. `export(lengths=True)` adds an input `lengths` and "
-            "sets features past these to zero, for the model to mask. If all "
-            "requests have one size, or the server does not join them, pass "
-            "`lengths=False`.",
+            "of their first element, and their answers would be wrong, without "
+            "an error. `export(lengths=True)` adds an input `lengths` and sets "
+            "features past a row's length to zero, for the model to mask. If "
+            "all requests have one size, or the server does not join them, "
+            "pass `lengths=False`.",
         )
 
 
@@ -295,7 +298,7 @@ def _write(
             read = dataclasses.replace(read, scope=stored.scope)
         signatures = _signatures(read, max_rows, lengths, longest)
         with without_cudnn(translator.models), without_gradients():
-            for name in names:  # `step` takes what `encode` returns
+            for name in names:  # `encode` before `step`, which needs its specs
                 function = signatures.function(name)
                 with progress.step(f"tracing {name}"):
                     archive.add(name, function, signatures.specs(name))
@@ -312,7 +315,10 @@ def _write(
 
 
 def _reading(translator, pipeline, folder, archive):
-    """Returns a pipeline whose texts read files of a folder, for assets."""
+    """Returns a pipeline whose texts read their vocabularies from a folder.
+
+    The files become assets of the export.
+    """
     files = {"target.txt": translator.target_text}
     files |= files_of_sources(translator.source_text)
     read = {}
@@ -331,11 +337,11 @@ def _reading(translator, pipeline, folder, archive):
 
 
 def _signatures(pipeline, max_rows, lengths, longest) -> Signatures:
-    """Returns the signatures, with guards of what a request may ask.
+    """Returns the signatures, with guards that limit the sizes of requests.
 
     Args:
         pipeline: The `Pipeline`.
-        max_rows, lengths: Arguments of the export.
+        max_rows, lengths: The arguments of `export()`.
         longest: The result of `longest_of()`.
     """
     sources = pipeline.sources

@@ -1,4 +1,4 @@
-"""How an export's functions are traced."""
+"""`without_cudnn`: a context for tracing an export's functions."""
 
 import contextlib
 
@@ -7,7 +7,11 @@ from keras_attn.keras_internals import layers_within
 
 @contextlib.contextmanager
 def without_cudnn(models):
-    """Traces without cuDNN, which Keras would choose if it sees a GPU."""
+    """Disables the cuDNN kernels of the models' layers within this context.
+
+    On a machine with a GPU, Keras would otherwise choose them, and the export
+    would not run on a CPU.
+    """
     layers = [layer for model in models for layer in layers_within(model)]
     cells = [layer for layer in layers if hasattr(layer, "use_cudnn")]
     before = [layer.use_cudnn for layer in cells]

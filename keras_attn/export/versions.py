@@ -10,23 +10,23 @@ from collections.abc import Callable
 def write_version(
     directory, version: int | None, write: Callable[[pathlib.Path], None]
 ) -> pathlib.Path:
-    """Writes a version, under a temporary name until it is complete.
+    """Writes a version under a temporary name, and renames it when complete.
 
-    So a server that polls the directory never loads half of one, and a
+    A server that polls the directory never loads half of a version, and a
     failure leaves nothing behind.
 
     Args:
         directory: Path of the directory of all versions.
         version: Number of the version, or `None` for the next one.
-        write: Writes the version's files to the empty directory that it is
-            given.
+        write: A function that writes the version's files to the empty
+            directory whose path it takes.
 
     Returns:
         The path of the version, `directory/version`.
 
     Raises:
         FileExistsError: If this version exists already.
-        ValueError: If the version is not a number.
+        ValueError: If the version is not an integer of at least 0.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,8 @@ def write_version(
         raise FileExistsError(
             "`version` must be the number of a new version. Received: "
             f"version={version}. There is a version {version} in {directory} "
-            "already. Leave `version` out to write the next one."
+            "already. Leave `version` out to write the next one, or pass "
+            "another number."
         )
     # Servers ignore directories whose names are not numbers.
     unfinished = pathlib.Path(

@@ -1,1 +1,1 @@
-"""Functional models as graphs of calls, and how exactly two runs agree."""
+"""Functional models as graphs of calls, and comparisons of their runs."""

@@ -8,16 +8,16 @@ import keras
 class Call:
     """One call of a layer, or of an operation of `keras.ops`, in a graph.
 
-    Keras passes masks as arguments of such calls. Masks of the target are
-    `None` here, because no token of a search is padding.
+    Keras passes masks as arguments of such calls. Here masks of the target
+    are `None`, because a search decodes no padding.
 
     Attributes:
         layer: The layer or operation.
         arguments: The arguments of its `call` by name, with the graph's
             symbolic tensors.
         outputs: List of the symbolic tensors that it returned.
-        depends: Function that tells whether a structure holds a tensor that
-            depends on the target.
+        depends: Function of a structure that returns whether one of its
+            tensors depends on the target.
     """
 
     def __init__(self, layer, args, kwargs, outputs, depends):
@@ -39,7 +39,7 @@ class Call:
         ]
 
     def fill_in(self, values) -> tuple:
-        """Returns positional and named arguments with values.
+        """Returns positional and named arguments, with values for tensors.
 
         Args:
             values: A dictionary from the `id` of each symbolic tensor to its
@@ -51,13 +51,13 @@ class Call:
         )
 
     def run(self, args, kwargs) -> list:
-        """Returns the outputs for arguments as `fill_in` returns them."""
+        """Returns the outputs for the arguments that `fill_in` returned."""
         if takes(self.layer, "training"):
             kwargs = {**kwargs, "training": False}
         return keras.tree.flatten(self.layer(*args, **kwargs))
 
     def by_name(self, args, kwargs) -> dict:
-        """Returns positional and named arguments by name."""
+        """Returns all arguments as a dictionary by name."""
         return dict(self._signature.bind(*args, **kwargs).arguments)
 
     def as_called(self, arguments) -> tuple:

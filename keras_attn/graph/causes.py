@@ -1,7 +1,7 @@
-"""`Causes`: the first layer of a model that gives other numbers, or fails.
+"""`Causes`: finds the first layer whose results differ, or that fails.
 
-Layers of nested models are looked at one by one, so that an error names the
-layer inside them.
+Layers of nested models are checked one by one, so an error names the layer
+inside them.
 """
 
 import functools
@@ -22,6 +22,9 @@ from keras_attn.keras_internals import is_functional
 class Causes:
     """Runs a model in several ways, and compares all tensors.
 
+    Methods return the first layer or operation at fault, or `None` if there is
+    none.
+
     Args:
         model: A functional model.
         inputs: Arrays or tensors for its inputs.
@@ -36,12 +39,12 @@ class Causes:
         self._inputs = list(map(as_array, inputs))
 
     def failure(self):
-        """Returns the first operation that fails outside a graph, or None."""
+        """Returns the first that fails outside a graph."""
         call, _ = self._runs.failure(self._inputs, self._weights)
         return call and call.operation
 
     def only_in_graph(self):
-        """Returns the first that differs or fails only in a graph, or None."""
+        """Returns the first that differs or fails only in a graph."""
         outside = self._traced()
         if outside is None:  # it fails there too
             return None
@@ -54,26 +57,26 @@ class Causes:
         return other or next(iter(failed), None)
 
     def random(self):
-        """Returns the first that gives other numbers each time, or None."""
+        """Returns the first whose results differ from run to run."""
         one, other = (self._traced(weights=None) for _ in range(2))
-        # To measure noise takes other runs, which would draw other numbers.
+        # Noise is measured by further runs, which would draw other numbers.
         return self._first_difference(one, other, measured=False)
 
     def mask(self):
-        """Returns the first that a mask of real tokens changes, or None."""
+        """Returns the first whose result depends on the masks."""
         return self._first_difference(
             self._traced(), self._traced(masked=False), masked=False
         )
 
     def looks_ahead(self):
-        """Returns the first that later positions of the target change.
+        """Returns the first whose result depends on later target tokens.
 
-        The target is the last input. Returns None if there is none, or if
-        the model does not run on other targets.
+        The target is the last input. Also returns `None` if the model does not
+        run on other targets.
         """
         target = self._inputs[-1]
-        # The axis of the target is recognized by its length, which no other
-        # has.
+        # The target's axis is recognized by its length, so this is a length
+        # that no other axis has.
         sizes = self._graph.sizes() | {
             n for x in self._inputs[:-1] for n in x.shape
         }
@@ -99,7 +102,7 @@ class Causes:
         return call and call.operation
 
     def neighbours(self, row):
-        """Returns the first call that changes a row among others, or None."""
+        """Returns the first whose result for a row depends on other rows."""
         rows, beside = len(self._inputs[0]), self._traced()
         if beside is not None:
             beside = {
@@ -110,7 +113,11 @@ class Causes:
         return self._first_difference(beside, alone)
 
     def _traced(self, inputs=None, **options):
-        """Returns all tensors, computed outside a graph; None if it fails."""
+        """Returns all tensors by their keys, or `None` if the run fails.
+
+        By default it runs outside a graph. Options are those of
+        `ModelRuns.trace()`.
+        """
         options = {"weights": self._weights, "compiled": False, **options}
         try:
             return self._runs.trace(inputs or self._inputs, **options)
@@ -118,7 +125,7 @@ class Causes:
             return None
 
     def _count_in_graph(self):
-        """Returns the number of calls that work in a graph."""
+        """Returns how many of the first calls work in a graph."""
 
         def fails(count):
             return self._traced(compiled=True, count=count) is None

@@ -1,17 +1,17 @@
-"""Finds what differs between two runs of a model, and the call to blame."""
+"""Finds the tensors that differ between two runs, and the call at fault."""
 
 import numpy as np
 
-# Verdicts on a tensor. An `UNPLACED` tensor changed, but which of its axes is
-# the target's is unknown, and so whether it may change.
+# Verdicts on a tensor. An `UNPLACED` tensor changed, but it is not known which
+# axis is the one to check, so not either whether it may change.
 CLEAN, UNPLACED, WRONG = range(3)
 
 
 def culprit(graph, verdicts, key):
     """Returns the first call that is wrong on the way to a tensor.
 
-    The search goes back from the tensor, each time to a wrong tensor that its
-    call reads, until a call reads no wrong tensor.
+    The search goes back from the tensor: from the call that wrote it to a
+    wrong tensor that this call reads, until a call reads none.
 
     Args:
         graph: A `Graph`.
@@ -37,13 +37,13 @@ def culprit(graph, verdicts, key):
 
 
 def first_difference(graph, old, new, apart):
-    """Returns the first call, as they run, that wrote another tensor.
+    """Returns the first call, in running order, that wrote another tensor.
 
     Args:
         graph: A `Graph`.
-        old, new: The tensors of two runs by their keys. Those that one run
-            lacks are not compared.
-        apart: Function of a key and two arrays of one shape that tells
+        old, new: The tensors of two runs by their keys. Tensors that only one
+            run has are not compared.
+        apart: Function of a key and two arrays of the same shape. It returns
             whether they differ by more than rounding.
 
     Returns:
@@ -62,14 +62,14 @@ def first_difference(graph, old, new, apart):
 
 
 def leaks(old, new, changed, length, apart):
-    """Tells whether a tensor changes before the first changed token.
+    """Returns whether a tensor changes before the first changed token.
 
     Args:
         old: The tensor.
         new: The tensor computed from other targets.
         changed: For each row, the first position where the targets differ.
         length: Length of the targets, which no other axis has.
-        apart: Function of two arrays of one shape that tells where they
+        apart: Function of two arrays of the same shape. It returns where they
             differ by more than rounding.
 
     Returns:
@@ -88,7 +88,7 @@ def leaks(old, new, changed, length, apart):
 
 
 def first_row_changes(old, new, rows, apart):
-    """Tells whether the first row changes although its inputs did not."""
+    """Returns a verdict: the first row changes although its inputs did not."""
     difference = _difference(old, new, apart)
     if difference is None or not difference.any():
         return CLEAN
@@ -98,7 +98,7 @@ def first_row_changes(old, new, rows, apart):
 
 
 def differ_where_both_are(old, new, apart):
-    """Tells whether tensors differ at the places that both have."""
+    """Returns a verdict: tensors differ at the positions that both have."""
     if old.ndim != new.ndim:
         return WRONG
     common = tuple(
@@ -109,14 +109,14 @@ def differ_where_both_are(old, new, apart):
 
 
 def differ(old, new, apart):
-    """Tells whether tensors differ in values or shapes."""
+    """Returns a verdict: tensors differ in values or shapes."""
     if old.shape != new.shape:
         return WRONG
     return differ_where_both_are(old, new, apart)
 
 
 def not_finite(value):
-    """Tells whether a tensor holds NaN or infinity."""
+    """Returns a verdict: a tensor holds NaN or infinity."""
     bad = value.dtype.kind == "f" and not np.isfinite(value).all()
     return WRONG if bad else CLEAN
 
@@ -124,7 +124,7 @@ def not_finite(value):
 def _difference(old, new, apart):
     """Returns where arrays differ by more than rounding.
 
-    `None` if they hold no numbers or differ in shape.
+    Returns `None` if they hold no numbers or differ in shape.
     """
     if old.dtype.kind not in "biuf" or old.shape != new.shape:
         return None

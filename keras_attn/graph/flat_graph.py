@@ -14,7 +14,7 @@ from keras_attn.keras_internals import without_training
 
 
 class FlatCall:
-    """One call of a layer or operation, of a model or within it.
+    """One call of a layer or operation, at any depth of a model.
 
     Attributes:
         operation: The layer or operation.
@@ -68,7 +68,10 @@ class Graph:
         self._writers = {key: x for x in self.calls for key in x.writes}
 
     def real(self, key):
-        """Returns the key of the tensor inside, for a nested model's output."""
+        """Returns the key of the inner tensor for a nested model's output.
+
+        Other keys are returned as they are.
+        """
         while key in self._same:
             key = self._same[key]
         return key
@@ -96,16 +99,16 @@ class Graph:
         }
 
     def run(self, inputs, masks=None, watch=None, count=None, masked=True):
-        """Computes all tensors, without dropout and noise.
+        """Computes all tensors with `training=False`.
 
         Args:
             inputs: A tensor for each input.
             masks: Optional `Masks` to fill.
             watch: Optional function of a tensor's key and value, called
                 before another call reads the tensor.
-            count: How many calls to run. Defaults to all.
-            masked: Whether calls get the masks that Keras passes on. Else
-                calls that only make masks are left out.
+            count: Number of calls to run, in order. Defaults to all.
+            masked: Whether calls get the masks that Keras passes on. If
+                False, calls that only compute masks are skipped.
 
         Returns:
             The values by their keys.
@@ -131,7 +134,8 @@ class Graph:
                 masks.add(call, were_masked, wrote)
                 for x, before in zip(read, were_masked, strict=True):
                     if before and get_keras_mask(x) is None:
-                        # A layer may return its input: one value, two keys.
+                        # A layer may return its input: then one value has
+                        # two keys.
                         same = [k for k, value in values.items() if value is x]
                         masks.takers.update(dict.fromkeys(same, call))
         return values
@@ -209,7 +213,7 @@ class Masks:
 
 
 def _given(model, node):
-    """Returns inputs and masks of a nested model's call, in its order."""
+    """Returns the inputs of a nested model's call and their masks, in order."""
     args, kwargs = node.arguments.args, node.arguments.kwargs
     given = given_to(model, args, kwargs)
     masks = kwargs.get("mask")
@@ -225,8 +229,9 @@ def tables_of(graph, key):
         key: Key of the input.
 
     Returns:
-        `{name of a layer: how many ids it knows}`, and the number of ids that
-        all these layers know, for made-up inputs; `None` without a table.
+        `{name of a layer: number of ids it knows}` for layers of Keras and
+        KerasHub; and, for made-up inputs, the size of the smallest table in
+        all layers that read the ids, or `None` if there is no table.
     """
     known, sizes = {}, []
     for call in graph.readers(key):
@@ -240,7 +245,7 @@ def tables_of(graph, key):
         ]
         sizes += tables
         # A table inside another layer may be for positions, and a subclass of
-        # `Embedding` may fold larger ids. So only Keras's own `Embedding`
+        # `Embedding` may accept larger ids. So only Keras's own `Embedding`
         # counts, and KerasHub's layers, by their `vocabulary_size`.
         ours = type(layer).__module__.startswith(("keras.", "keras_hub."))
         if isinstance(layer, layers.Embedding) and ours:

@@ -8,13 +8,14 @@ from keras_attn.keras_internals import without_training
 
 
 class Joined(keras.layers.Layer):
-    """Runs all that depends on some tensors, as a call of the model does.
+    """Runs, as one layer, the part of a graph that depends on some tensors.
 
-    Masks go from layer to layer inside. It is never part of a model itself.
+    Masks are passed on from layer to layer inside. This layer is never a part
+    of a model itself.
 
     Args:
         entries: Symbolic tensors on which the part depends.
-        outputs: Symbolic tensors that depend on them.
+        outputs: Symbolic tensors that depend on the entries.
 
     Attributes:
         reads: Symbolic tensors that the part reads in addition to the entries.
@@ -33,7 +34,7 @@ class Joined(keras.layers.Layer):
             for x in node.input_tensors
             if id(x) not in inside
         }
-        # Keras shall not track the graph.
+        # Wrapped, so Keras does not track it.
         self._graph = _Untracked(nodes, entries, list(read.values()), outputs)
         self.parts = [
             node.operation
@@ -46,7 +47,15 @@ class Joined(keras.layers.Layer):
         return self._graph.reads
 
     def call(self, inputs):
-        """Runs the part on values of `reads`, and then of the entries."""
+        """Runs the part.
+
+        Args:
+            inputs: A list of the values of `reads`, followed by the values of
+                the entries.
+
+        Returns:
+            A list of the values of the outputs.
+        """
         graph = self._graph
         given = zip([*graph.reads, *graph.entries], inputs, strict=True)
         values = {id(x): value for x, value in given}

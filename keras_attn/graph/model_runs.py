@@ -19,15 +19,15 @@ from keras_attn.keras_internals import layers_within
 class ModelRuns:
     """Runs a model on arrays, with its own weights or others.
 
-    Everything runs in a `keras.StatelessScope`, which drops the layers'
-    writes to statistics, states and seeds. On TensorFlow it runs in a graph
-    of unknown sizes, like those of `fit`, search and export.
+    Runs happen in a `keras.StatelessScope`, which drops the layers' writes to
+    statistics, states and seeds. On TensorFlow most runs use a graph of
+    unknown sizes, like those of `fit`, search and export.
 
     Args:
         model: A functional model.
         graph: The model's `Graph`.
-        variables: Those that a run may replace by others. Defaults to the
-            trainable ones, and the states of seeds.
+        variables: Variables whose values a run may replace. Defaults to the
+            trainable ones and the states of seeds.
 
     Attributes:
         rounding: `Rounding` of the model's layers.
@@ -43,18 +43,21 @@ class ModelRuns:
             *model.trainable_variables,
             *(x for x in model.variables if is_seed(x)),
         ]
-        self._compiled = {}  # by name, made when first run
-        self._keys = {}  # of the tensors, by what was traced
+        self._compiled = {}  # functions by name, compiled when first run
+        self._keys = {}  # name of a traced function -> keys of its tensors
 
     def weights(self):
         """Returns the model's own weights, and the states of its seeds."""
         return [ops.convert_to_tensor(x) for x in self._weights]
 
     def other_weights(self, random):
-        """Returns disturbed weights, so that no gate stays at zero.
+        """Returns disturbed weights, so no gate stays at zero.
 
-        The disturbance is as large as fresh weights are, so that outputs of
-        inputs of about 1 stay at about 1.
+        The disturbance is as large as freshly initialized weights, so inputs
+        of about 1 still give outputs of about 1.
+
+        Args:
+            random: A `numpy.random.Generator`.
         """
         found = []
         for variable in self._weights:
@@ -71,14 +74,14 @@ class ModelRuns:
         return found
 
     def other_seeds(self, weights):
-        """Returns the weights with other states of the seeds."""
+        """Returns the weights with other states of the seed generators."""
         return [
             x + ops.ones_like(x) if is_seed(variable) else x
             for variable, x in zip(self._weights, weights, strict=True)
         ]
 
     def noises(self, arrays, weights, **options):
-        """Returns how much rounding may change each tensor, by their keys.
+        """Returns by how much rounding may change each tensor, by their keys.
 
         Args:
             arrays, weights, options: As for `trace()`.
@@ -110,11 +113,12 @@ class ModelRuns:
 
         Args:
             arrays: An array for each input.
-            weights: Result of `weights()` or `other_weights()`; None to run
-                without a graph, and with all that layers write to their own
+            weights: Result of `weights()` or `other_weights()`. Or `None`,
+                only with `compiled=False`, to run the model with its own
+                weights outside a `StatelessScope`: layers then write to their
                 states.
             compiled: Whether to run in a graph, if the backend has graphs.
-            count: How many calls to run. Defaults to all.
+            count: Number of calls to run, in order. Defaults to all.
             masked: Whether layers get the masks that Keras passes on.
         """
         if count == len(self.graph.calls):
@@ -142,7 +146,7 @@ class ModelRuns:
     def failure(self, arrays, weights):
         """Returns the call that fails and its error, or `None, None`.
 
-        It runs without a graph, because errors are shorter there.
+        The run uses no graph, because errors are shorter outside one.
         """
         try:
             self._trace(weights, self._tensors(arrays), None, True)

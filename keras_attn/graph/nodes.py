@@ -14,7 +14,7 @@ def calls_between(entries, outputs) -> list[Call]:
 
     Args:
         entries: Symbolic tensors.
-        outputs: Symbolic tensors that may depend on them.
+        outputs: Symbolic tensors that may depend on the entries.
     """
     found = nodes_after(entries, outputs)
     tensors = [*entries, *(x for node in found for x in node.outputs)]
@@ -31,7 +31,7 @@ def calls_between(entries, outputs) -> list[Call]:
             (node.arguments.args, node.arguments.kwargs),
         )
         calls.append(Call(node.operation, args, kwargs, node.outputs, depends))
-    # Drops the calls that made only masks.
+    # Drops the calls that only compute masks.
     used = {id(x) for x in outputs}
     kept = []
     for call in reversed(calls):
@@ -43,7 +43,7 @@ def calls_between(entries, outputs) -> list[Call]:
 
 def nodes_after(tensors, outputs) -> list:
     """Returns the nodes that depend on some tensors, each after its inputs."""
-    # id of a node -> whether it or a node before made one of the tensors
+    # id of a node -> whether it or a node before it returned one of the tensors
     after: dict = {}
     found = []
     for node in _ordered(outputs):
@@ -100,7 +100,7 @@ def readers_of(model, tensor) -> list:
 
     Args:
         model: A functional model.
-        tensor: A symbolic tensor of it.
+        tensor: A symbolic tensor of the model.
     """
     return [
         node.operation

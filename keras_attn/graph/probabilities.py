@@ -1,4 +1,4 @@
-"""Tells a model's probabilities from logits, and how to get logits."""
+"""Distinguishes probabilities from logits, and explains how to get logits."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ def ends_in_softmax(output) -> bool:
 def before_softmax(output):
     """Returns the input of the softmax that returned a symbolic tensor.
 
-    Returns `None` if the tensor is the output of another layer.
+    Returns `None` if the tensor is not the output of a separate softmax.
     """
     node = producer(output)
     if _is_softmax(node.operation) and len(node.input_tensors) == 1:
@@ -50,7 +50,7 @@ def _is_softmax(operation):
 
 
 def logits_instead(operation) -> str:
-    """Returns sentences on which loss fits, and how to get logits instead.
+    """Returns advice on the loss to use, and on how to get logits instead.
 
     Args:
         operation: The layer or operation that returns probabilities.
@@ -59,12 +59,12 @@ def logits_instead(operation) -> str:
     if getattr(operation, "activation", None) is keras.activations.softmax:
         how = (
             "set `layer.activation = keras.activations.linear` of the layer "
-            f"'{name}': its weights stay as they are."
+            f"'{name}': its weights stay the same."
         )
     else:
         how = (
             "end the model before it: `keras.Model(model.inputs, logits)`, "
-            f"where `logits` is what '{name}' reads, keeps all weights."
+            f"where `logits` is the input of '{name}', keeps all weights."
         )
     return (
         "Compile with `keras_attn.SequenceCrossentropy(from_logits=False)`. "

@@ -11,8 +11,8 @@ def rerun(
 ) -> list:
     """Runs the layers of a functional model on other symbolic tensors.
 
-    A new model that is made of the results shares the layers, and knows
-    which of them depend on what. (A call of the model would be one layer.)
+    A new model that is made of the results shares the layers, and its graph
+    shows each of them. (If `model` were called, it would be one layer there.)
 
     Args:
         model: A functional model.
@@ -20,7 +20,7 @@ def rerun(
         instead: Function of each layer or operation that returns the one to
             run in its place.
         places: The symbolic tensors of the model that the new ones replace.
-            Defaults to its inputs. Layers before them are left out.
+            Defaults to its inputs. Layers before them are not run.
 
     Returns:
         A symbolic tensor for each of the model's outputs.
@@ -33,11 +33,11 @@ def rerun(
 
 
 def run_nodes(nodes, values, instead) -> None:
-    """Runs nodes in turn, and adds what they return to the values.
+    """Runs nodes in turn, and adds their outputs to the values.
 
     Args:
-        nodes: Keras's nodes. Those that lack an input, or whose outputs are
-            there already, are left out.
+        nodes: Keras's nodes. Nodes with a missing input, or whose outputs are
+            already in `values`, are skipped.
         values: A dictionary of values by the `id` of the symbolic tensor.
         instead: Function of each layer or operation that returns what to
             call in its place.

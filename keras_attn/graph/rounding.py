@@ -10,29 +10,29 @@ from keras import ops
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import set_keras_mask
 
-_OUTLYING = 10  # the spread is at most so many usual distances to the median
-_SAMPLE = 2**18  # numbers of which a spread is taken
-_PART = 2**20  # numbers that are compared at once
+_OUTLYING = 10  # a spread is at most this many usual distances to the median
+_SAMPLE = 2**18  # the most numbers from which a spread is estimated
+_PART = 2**20  # the most numbers that are compared at once
 
 
 class _Precision(NamedTuple):
-    """The differences that one dtype allows."""
+    """The tolerances for one dtype, as factors."""
 
     share: float  # of a tensor's spread
     size: float  # of each number
     alike: float  # of the largest number, if sums have the same order
     disturbance: float  # of each weight, to measure how errors grow
-    anywhere: float  # times the largest effect of the disturbance
-    by_position: float  # times its effect at one position
+    anywhere: float  # of the largest effect of the disturbance
+    by_position: float  # of the effect of the disturbance at a position
 
 
 def _in_16_bits(unit):
-    """Returns the precision of a dtype that rounds by `unit` at most.
+    """Returns the tolerances for a dtype with relative errors up to `unit`.
 
     Measured on the models of `tests/support/half_models.py`, with kernels up
-    to nine times as large as fresh ones: sound computations differ by at most
-    once or twice the largest change by the disturbance, and at a single
-    position by up to six times the change there.
+    to nine times as large as freshly initialized ones: correct computations
+    differ by at most twice the largest change by the disturbance, and at a
+    single position by up to six times the change there.
     """
     return _Precision(16 * unit, 4 * unit, 4 * unit, 2 * unit, 3, 8)
 
@@ -45,20 +45,20 @@ _HALF = {
 
 
 class Rounding:
-    """The rounding errors of some layers, which compute in some dtypes.
+    """Tolerances for the rounding errors of some layers.
 
-    What is equal but for rounding depends on the coarsest dtype and on the
-    size of the numbers. Errors may also grow: scores of 50 are rounded to
-    eighths in bfloat16, and a softmax makes that an error of a tenth. So the
-    errors of the layers at hand are measured, as the effect of a disturbance
-    of their weights that is about as large as rounding.
+    The size of rounding errors depends on the coarsest dtype and on the size
+    of the numbers. Errors may also grow: scores of 50 are rounded to quarters
+    in bfloat16, and a softmax makes that an error of a tenth. So the errors of
+    the given layers are measured: their weights are disturbed by about as much
+    as rounding would, and the effect is the tolerance.
 
     Args:
         layers: The layers that compute, at all depths.
 
     Attributes:
-        half: `"float16"` or `"bfloat16"` if a layer computes with 16 bits,
-            else `None`.
+        half: `"float16"` or `"bfloat16"` if a layer computes in 16 bits, else
+            `None`.
     """
 
     def __init__(self, layers):
@@ -67,23 +67,27 @@ class Rounding:
             for x in layers
             if x.compute_dtype
         }
-        # Of two, the one that rounds more.
+        # If there are both, bfloat16, which rounds more.
         self.half = next((x for x in reversed(_HALF) if x in found), None)
         self._precision = _HALF.get(self.half, _FLOAT32)
 
     @property
     def advice(self) -> str:
-        """The advice if results differ, for the end of a sentence."""
+        """Advice for an error about different results, "" in float32.
+
+        It continues a sentence.
+        """
         if self.half is None:
             return ""
         return (
-            f"; the model computes in {self.half}, and this is more than its "
-            "rounding explains; in float32, smaller differences show too"
+            f"; the model computes in {self.half}, but the difference is too "
+            "large to be its rounding; in float32, smaller differences show "
+            "too"
         )
 
     @property
     def overflow(self) -> str:
-        """A sentence on numbers that are not finite, "" without a reason."""
+        """Advice about numbers that are not finite, "" except in float16."""
         if self.half != "float16":
             return ""
         return (
@@ -91,8 +95,8 @@ class Rounding:
             "65,504 and turns larger ones into infinity. Compute in bfloat16 "
             "or float32: build the model, or load it, with "
             '`dtype="bfloat16"` or after '
-            '`keras.config.set_dtype_policy("float32")`. If it is NaN there '
-            "too, training has diverged."
+            '`keras.config.set_dtype_policy("float32")`. If the results are '
+            "NaN there too, training has diverged."
         )
 
     def apart(self, found, expected, noise=0.0):
@@ -100,9 +104,9 @@ class Rounding:
 
         Args:
             found: Array.
-            expected: Array. The tolerance is relative to its spread, so that
-                tensors of small numbers are compared as strictly.
-            noise: Further tolerance, a result of `noise()` or `growth()`.
+            expected: Array. The tolerance is relative to its spread, so
+                tensors of small numbers are compared just as strictly.
+            noise: Additional tolerance, a result of `noise()` or `growth()`.
         """
         return self._apart(found, expected, noise, _spread(expected))
 
@@ -119,7 +123,10 @@ class Rounding:
         return np.where(finite, apart, ~same)
 
     def apart_alike(self, found, expected):
-        """Returns where arrays differ that were computed in the same order."""
+        """Returns where arrays differ, if both were summed in the same order.
+
+        The tolerance is smaller than that of `apart()`.
+        """
         found, expected = _wide(found), _wide(expected)
         with np.errstate(invalid="ignore"):
             largest = np.max(
@@ -138,9 +145,9 @@ class Rounding:
         )
 
     def disturb(self, x, seed=0):
-        """Returns a tensor with errors about as large as rounding.
+        """Returns a tensor with random errors about as large as rounding.
 
-        What holds no floats is returned as it is.
+        Anything but a tensor of floats is returned as it is.
         """
         if not ops.is_tensor(x) or not keras.backend.is_float_dtype(x.dtype):
             return x
@@ -166,7 +173,7 @@ class Rounding:
         return value
 
     def disturbed(self, variables, seed=0) -> keras.StatelessScope:
-        """Returns a scope in which variables have such errors."""
+        """Returns a scope in which variables are changed by `disturb()`."""
         pairs = [
             (x, self.disturb(ops.convert_to_tensor(x.value), (seed, i)))
             for i, x in enumerate(variables)
@@ -174,24 +181,28 @@ class Rounding:
         return keras.StatelessScope(pairs)
 
     def noise(self, before, after) -> float:
-        """Returns how much rounding may change an array.
+        """Returns by how much rounding may change an array.
 
         Args:
             before: The array.
-            after: The array as computed with the disturbance.
+            after: The array as computed with disturbed weights.
         """
         effect = np.max(_effect(before, after), initial=0.0)
         return float(self._precision.anywhere * effect)
 
     def growth(self, before, after):
-        """Returns how much rounding may change an array at each position.
+        """Returns by how much rounding may change an array at each position.
 
-        In a recurrent net errors grow from step to step, so the noise never
-        falls from one position to the next.
+        In a recurrent network errors grow from step to step, so the result
+        never falls from one position to the next.
 
         Args:
             before: The array, `(rows, positions, ...)`.
-            after: The array as computed with the disturbance.
+            after: The array as computed with disturbed weights.
+
+        Returns:
+            Array `(positions,)`, or a number if the array has fewer than two
+            axes.
         """
         effect = _effect(before, after)
         if effect.ndim < 2:
@@ -212,7 +223,7 @@ def _wide(x):
 
 
 def _along(noise, x):
-    """Lets a noise by position broadcast to an array's second axis."""
+    """Reshapes a noise by position to broadcast along an array's axis 1."""
     if np.ndim(noise) == 0:
         return noise
     return np.reshape(noise, (-1, *(1,) * (x.ndim - 2)))
@@ -221,7 +232,7 @@ def _along(noise, x):
 def _parts(shape, noise):
     """Yields indices of parts of an array, and the noise of each part.
 
-    Float64 takes twice the memory, and logits of a large vocabulary are many.
+    Float64 takes twice the memory, and a large vocabulary has many logits.
     """
     size = math.prod(shape)
     if size <= _PART or len(shape) < 2:
@@ -238,8 +249,8 @@ def _parts(shape, noise):
 def _spread(values):
     """Returns the standard deviation, limited for tensors with outliers.
 
-    A score of -1e9 must not make the other scores' differences look small.
-    Of many numbers some are drawn.
+    A score of -1e9 must not make the differences of other scores look small.
+    For large tensors the estimate uses a random sample.
     """
     if values.size > _SAMPLE:
         random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The buffers of past positions: how many places they have in a search."""
+"""Changes how many places the buffers of past positions have."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ class Prefix(NamedTuple):
     """The inputs of a layer so far, for each hypothesis."""
 
     inputs: tuple  # tensors (batch, beams, max_length, dim)
-    # (batch, beams), int32, how many positions there are; or () where the
-    # tensors hold these positions alone, with no room for more.
+    # (batch, beams), int32, how many positions there are; or () if the tensors
+    # hold only these positions, without room for more.
     step: object
 
 
@@ -44,7 +44,7 @@ def with_room(state, room):
 
     def empty(buffer):
         *outer, _, dim = ops.shape(buffer)
-        # Not 0: a graph shall not take the length for one that stays.
+        # Not the constant 0, which a graph would take for a fixed length.
         places = room or 0 * outer[0]
         return ops.zeros((*outer, places, dim), dtype=buffer.dtype)
 
@@ -52,7 +52,7 @@ def with_room(state, room):
 
 
 def without(state):
-    """Returns a state without its buffers, which alone may grow."""
+    """Returns a state without its buffers, the only parts that may grow."""
     return replace(state, _KINDS, lambda past: past.step)
 
 

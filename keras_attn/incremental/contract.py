@@ -1,6 +1,6 @@
-"""The rules of `Stepper`, and an error for each that a stepper breaks.
+"""The rules of `Stepper`, and an error for each broken rule.
 
-An error that a stepper of a user raises names the method that raised it.
+If a user's stepper raises an error, the message names the method.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from keras_attn.incremental.stepper import Stepper
 
 
 def require_methods(kind) -> None:
-    """Raises `ValueError` unless a class of steppers can step."""
+    """Raises `ValueError` unless a class of steppers has a `step` method."""
     if kind.step is Stepper.step:
         raise ValueError(
             "A stepper needs a method `step(self, inputs, prepared, state, "
@@ -95,8 +95,8 @@ def refuse_failure(stepper, method, error, position=0) -> None:
     hint = ""
     if position is None and not stepper.uses_position:
         hint = (
-            " `position` is None here: to be given numbers, set "
-            "`uses_position = True`."
+            " `position` is None here: to get numbers, set `uses_position = "
+            "True`."
         )
     raise Refused(
         f"`{_name(stepper)}.{method}`, which steps the layer "

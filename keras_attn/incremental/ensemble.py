@@ -80,7 +80,7 @@ class Ensemble:
         return Ensemble(members), encoded
 
     def restrict_vocabulary(self, encoded: tuple, ids, costs) -> tuple:
-        """Leaves out the logits of all tokens but some, for each model.
+        """Restricts the logits of each model to some tokens.
 
         Each model's log-probabilities are those among a row's own tokens, so
         they do not depend on the other rows.
@@ -109,9 +109,10 @@ class Ensemble:
         per_row_position: bool = False,
         **former,
     ) -> tuple:
-        """Extends each hypothesis by one token, as `Incremental.step`.
+        """Extends each hypothesis by one token, like `Incremental.step`.
 
-        The mean of the log-probabilities, float32, takes the place of logits.
+        Instead of logits it returns the mean of the log-probabilities, float32
+        `(batch, beams, vocabulary)`.
         """
         logits, alignments, states = zip(
             *(
@@ -129,7 +130,7 @@ class Ensemble:
                 "The memories of an ensemble's models must have the same "
                 "length, because their alignments are averaged. Received: "
                 f"lengths {[x.shape[2] for x in attended]}. Use models whose "
-                "encoders shorten the source alike."
+                "encoders shorten the source by the same factor."
             )
         mean = _mean(attended) if attended else None
         return _mean(logp), mean, states
@@ -148,7 +149,7 @@ class Ensemble:
         )
 
     def source_mask(self, encoded: tuple):
-        """Returns the mask of positions that any model reads, None for all."""
+        """Returns the mask of positions that any model reads; None for all."""
         masks = [
             x.source_mask(one)
             for x, one in zip(self.members, encoded, strict=True)

@@ -1,4 +1,4 @@
-"""`HeadsAtOnce`: the weights of some heads for whole targets."""
+"""`HeadsAtOnce`: the attention weights of some heads for whole targets."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from keras_attn.incremental.steppers.heads import ProjectedHeads
 
 
 class HeadsAtOnce:
-    """Runs whole targets, and keeps the weights of some heads.
+    """Runs whole targets, and keeps the attention weights of some heads.
 
     Args:
         path: The `Path` of a model.
@@ -55,7 +55,7 @@ class HeadsAtOnce:
         return [border[id(x)] for x in self._path.border]
 
     def __call__(self, border: list, target) -> tuple:
-        """Returns logits and weights.
+        """Returns logits and attention weights.
 
         Args:
             border: Result of `encode()`.

@@ -22,8 +22,8 @@ from keras_attn.incremental.steppers.recurrent import RecurrentStepper
 from keras_attn.layers import cells
 
 # The largest alphabet with a table: characters, phonemes and bytes fit. Each
-# row costs as much arithmetic as a step of one hypothesis. But 40 rows at once
-# take the time of one product.
+# row costs as much arithmetic as a step of one hypothesis, but 40 rows at once
+# take the time of a single product.
 _ALPHABET = 256
 
 # The name of the tokens' ids in a stepper's `reads`. No argument of a call can

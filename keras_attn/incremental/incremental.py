@@ -77,9 +77,9 @@ class Incremental:
             target's token ids, shifted right by one. The other inputs are
             the source.
         recompute: The layers that read their whole past again at each step, if
-            no stepper runs them; `True` for all that depends on the target, as
-            one. This is slower, but runs any layer that does not look at later
-            positions.
+            no stepper runs them; `True` for all layers that depend on the
+            target, as one layer. This is slower, but runs any layer that does
+            not look at later positions.
 
     Raises:
         ValueError: If the model cannot be cut. The message names the layer
@@ -184,7 +184,7 @@ class Incremental:
         return cut, encoded._replace(prepared=prepared)
 
     def restrict_vocabulary(self, encoded: Encoded, ids, costs) -> tuple:
-        """Leaves out the logits of all tokens but some.
+        """Restricts the logits to some tokens.
 
         Args:
             encoded: Result of `encode()`.
@@ -258,6 +258,7 @@ class Incremental:
         Raises:
             ValueError: If the arguments are in another order, or one has its
                 name from before version 0.4.
+            TypeError: If there is no such argument.
         """
         if former:
             arguments.refuse_old_names(former, apart="per_row_position")
@@ -338,7 +339,7 @@ class Incremental:
 
     @property
     def rows_leave(self) -> bool:
-        """Whether rows may leave a batch between steps: all steppers say so."""
+        """Whether rows may leave a batch between steps, for all steppers."""
         return self._path.rows_leave
 
     @property
@@ -404,20 +405,22 @@ class Incremental:
         except WholeFails:
             if wanted == given:
                 raise
-            # The model may refuse longer targets, which no search must make.
+            # The model may refuse longer targets, which a search need not
+            # reach.
             self._compare(sources, _hypotheses(target, given, vocabulary))
 
     def forget(self) -> None:
         """Makes the next `check()` trace the model anew.
 
-        A trace keeps everything but the weights, such as attributes of layers.
+        A trace fixes everything except the weights, such as attributes of
+        layers.
         """
         self._comparison = self._compared = None
 
     def check_in_graph(self, *inputs) -> None:
         """Compares the whole model inside a graph with the model outside.
 
-        Some layers of Keras compute different numbers if sizes are unknown.
+        Some of Keras's layers compute different numbers if sizes are unknown.
 
         Args:
             *inputs: All the model's inputs, as for `check()`.
@@ -434,7 +437,7 @@ class Incremental:
                 f"which '{other.name}' ({type(other).__name__}) gives other "
                 f"numbers inside{self._path.rounding.advice}. Replace this "
                 "layer: a `Dense`, for example, needs no `TimeDistributed`. "
-                "Decoding step by step is right without a change."
+                "Decoding step by step is correct without a change."
             )
 
     def _require_runs(self, sources, target):

@@ -26,10 +26,9 @@ _HARMLESS = {
 
 
 def is_plain(operation, *kinds, methods=None):
-    """Whether an operation is of one of some classes, with their methods.
+    """Whether an operation is of one of `kinds`, with the kind's methods.
 
-    A class and its subclass may both be among `kinds`: the nearest class
-    counts.
+    If both a class and its subclass are among `kinds`, the nearest one counts.
 
     Args:
         operation: A Keras layer or operation.

@@ -29,10 +29,10 @@ class Path:
             are left out.
         follows: Whether each input depends on the target.
         recompute: The layers that read their whole past again at each step;
-            `True` for all that depends on the target, as one.
+            `True` for all layers that depend on the target, as one layer.
     """
 
-    finish = staticmethod(lambda x: x)  # is applied to each output of a step
+    finish = staticmethod(lambda x: x)  # applied to each output of a step
 
     def __init__(self, inputs, outputs, follows, recompute=()):
         self.inputs = inputs
@@ -270,7 +270,7 @@ class Path:
         return self.steppers[self._last].source_mask(prepared[self._last])
 
     def _as_one(self, calls, outputs):
-        """Returns a call of all that depends on the target, and its layer.
+        """Joins all calls that depend on the target; returns call and layer.
 
         Masks of the target stay inside it, as in a call of the model.
         """
@@ -305,7 +305,7 @@ def _steppers(calls, outputs, recompute):
     """Returns the steppers of the calls whose outputs any stepper reads.
 
     Some steppers read less than their layers, for example no mask of the
-    target. Calls that make only what is not read need no step.
+    target. Calls whose outputs are never read need no step.
     """
     found = []
     for call in calls:

@@ -1,7 +1,7 @@
 """Steps of unrelated hypotheses, such as those of several clients.
 
 Their sources may differ in length, and the hypotheses in position. Each
-function takes the structures of an `Incremental` and of an `Ensemble`.
+function takes the structures of an `Incremental` or an `Ensemble`.
 """
 
 from keras import ops

@@ -15,9 +15,9 @@ from keras_attn.layers.decoder.past import written
 
 
 def longest_target(layer: keras.Layer) -> int | None:
-    """Returns the longest target that the layers within take, if limited.
+    """Returns the longest target that the layers inside take, if limited.
 
-    A layer says so by an attribute, `longest_target`.
+    A layer has it as an attribute, `longest_target`.
     """
     lengths = [getattr(x, "longest_target", None) for x in layers_within(layer)]
     return min((x for x in lengths if x is not None), default=None)
@@ -42,18 +42,18 @@ class RecomputedStepper(Stepper):
                 self.refuse(
                     f"reads a tensor of shape {tuple(x.shape)}; one that "
                     "depends on the target needs the shape (batch, target, "
-                    "...), with known sizes behind the target"
+                    "...), with known sizes after the target"
                 )
         self.longest = longest_target(self.layer)
-        # Where shapes may change, only the places of the past are run.
+        # If shapes may change, only the places filled so far are run.
         self._runs_all_places = keras.backend.backend() != "tensorflow"
         self._variables = []
 
     def compiled(self):
         """Returns the stepper for a loop that XLA compiles.
 
-        There no shape may change. The variables are read before the loop: if
-        loops within it read them, TensorFlow 2.21 may crash.
+        In such a loop no shape may change. The variables are read before the
+        loop: if loops within it read them, TensorFlow 2.21 may crash.
         """
         stepper = copy.copy(self)
         stepper._runs_all_places = True

@@ -4,12 +4,12 @@ import re
 
 
 class Refused(ValueError):
-    """Error of a model that cannot be cut.
+    """A model cannot be cut.
 
     Attributes:
-        operation: The layer or operation in the way, if the model could read
-            its whole past instead; else `None`.
-        steps: Whether other layers could run a token at a time.
+        operation: The layer or operation that prevents it, if recomputing its
+            whole past at each step could help; else `None`.
+        steps: Whether to list the layers that run a token at a time.
     """
 
     operation = None
@@ -17,17 +17,17 @@ class Refused(ValueError):
 
 
 class NothingRemembered(Refused):
-    """Error of a model in which no token depends on the tokens before it."""
+    """No token of a model depends on the tokens before it."""
 
 
 class LooksAhead(Refused):
-    """Error of a model in which a token depends on later tokens."""
+    """A token of a model depends on later tokens."""
 
     steps = False
 
 
 class WholeFails(Refused):
-    """Error of a model that fails on a whole target."""
+    """A model fails on a whole target."""
 
     steps = False
 
@@ -96,7 +96,7 @@ def refuse_whole(operation, length, error):
         f"fails on random ids, a target of {length} tokens, with "
         f"{in_short(error):.400}; if it takes only shorter targets, search "
         "with a lower `max_length`; if it takes fewer ids, pass the `Text`s "
-        "that it was trained with; if it takes one number of rows alone "
+        "that it was trained with; if it takes only one number of rows "
         "(`stateful=True`), build it without",
         WholeFails,
     )

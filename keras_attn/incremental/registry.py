@@ -7,7 +7,7 @@ from keras_attn.incremental.contract import require_methods
 from keras_attn.incremental.kinds import is_plain
 from keras_attn.incremental.stepper import Stepper
 
-# class, the name that Keras knows it by, or its full name -> its steppers
+# class, its registered name in Keras, or its full name -> its steppers
 _STEPPERS: dict = {}
 
 
@@ -26,8 +26,8 @@ def stepper_for(*kinds):
     Args:
         *kinds: Subclasses of `keras.Layer`, or their registered names in
             Keras, such as `"my_package>MyLayer"`, or their full names, such
-            as `"my_package.layers.MyLayer"`. With a name the package of the
-            layer need not be imported.
+            as `"my_package.layers.MyLayer"`. A name avoids importing the
+            layer's package.
 
     Returns:
         A decorator of subclasses of `Stepper`.
@@ -138,7 +138,7 @@ def has_stepper(layer) -> bool:
 
 
 def unlike_parent(layer) -> str:
-    """Names the parent as which a subclass with own methods is not stepped."""
+    """Names the parent whose stepper does not run a subclass."""
     for kind in type(layer).__mro__:
         steppers = [x for x in _registered(kind) if x.relies_on != ()]
         if any(_is_for(x, kind, layer) for x in steppers):

@@ -12,9 +12,9 @@ class Stepper:
 
     A search has no whole targets: a step gets the next position of each
     hypothesis. A layer that treats each position alone needs no stepper. A
-    layer that depends on earlier positions does. The memory that it keeps of
-    them is its *state*. `stepper_for` registers a subclass of `Stepper` for a
-    layer, and shows an example. Only `step()` must be written.
+    layer that depends on earlier positions does. What it keeps of them is its
+    *state*. `stepper_for` registers a subclass of `Stepper` for a layer, and
+    shows an example. Only `step()` must be written.
 
     A stepper does not loop: searches call `step()` in their own loops. They
     treat all layers alike, so three rules hold:
@@ -22,8 +22,8 @@ class Stepper:
     - A state is a structure of tensors whose first two axes are batch and
       beams. After each step a search gathers the state of each hypothesis
       from its parent: see `reorder()`.
-    - `prepare()` returns a structure of tensors and `None`, batch first. So
-      rows can be taken from it and from a state, and decoded in another batch.
+    - `prepare()` returns a structure of tensors and `None`, batch first. So its
+      rows, and those of a state, can be moved to another batch.
     - Sizes do not change from step to step. A buffer that is filled step by
       step has room for `max_length` positions, and `time_axes()` returns its
       axis. (Searches let the buffers of the package's attentions grow.)
@@ -55,7 +55,7 @@ class Stepper:
     slow_alone = False
     # the longest target that it takes, None for any length
     longest: int | None = None
-    # What an error says if the model uses an output that `outputs` lacks.
+    # The error's text if the model uses an output that is not in `outputs`.
     only_first = "gives its first output alone"
     # Names of the layer's methods, in a tuple. A subclass that replaces one of
     # them is not stepped like the layer. None means all methods but those that
@@ -65,7 +65,7 @@ class Stepper:
 
     @classmethod
     def accepts(cls, call) -> bool:
-        """Whether this stepper can run a call, if a layer has several.
+        """Whether this stepper can run a call, if a layer has several steppers.
 
         The stepper that was registered last is asked first.
         """

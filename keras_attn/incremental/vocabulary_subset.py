@@ -1,9 +1,10 @@
 """Restricts a model's output to some columns of the vocabulary.
 
-A pass from steppers to steppers, as `hoisting`: the new path returns logits of
-some tokens only, in their order. If the logits come from a `Dense` layer or a
-`ReversibleEmbedding`, perhaps followed by a `LogitBias`, only their part of the
-kernel is multiplied. Otherwise all logits are computed and the others dropped.
+A pass from steppers to steppers, like `hoisting`: the new path returns logits
+of some tokens only, in their order. If the logits come from a `Dense` layer or
+a `ReversibleEmbedding`, perhaps followed by a `LogitBias`, only their part of
+the kernel is multiplied. Otherwise all logits are computed and the others
+dropped.
 """
 
 import keras

@@ -5,13 +5,16 @@ import keras
 
 @keras.saving.register_keras_serializable("keras_attn")
 def gelu_tanh(x):
-    """Returns GELU by its approximation with tanh.
+    """Returns the tanh approximation of GELU.
 
-    `keras.activations.gelu` without arguments is exact. Models that were
-    trained with this one, Hugging Face's `gelu_new`, need it.
+    By default `keras.activations.gelu` is exact. Models that were trained with
+    the approximation, Hugging Face's `gelu_new`, need this function.
 
     Args:
-        x: Tensor.
+        x: Tensor of any shape.
+
+    Returns:
+        Tensor of the same shape.
 
     References:
         - [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415),

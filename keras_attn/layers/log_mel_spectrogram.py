@@ -8,38 +8,43 @@ from keras import ops
 
 from keras_attn.arguments import positive
 
-_LINEAR = 200 / 3  # Hz of a mel, below _CORNER
+_LINEAR = 200 / 3  # Hz per mel, below _CORNER
 _CORNER = 1000.0  # Hz
-_OCTAVE = np.log(6.4) / 27  # what a mel adds to the logarithm, above
+_OCTAVE = np.log(6.4) / 27  # increase of log(Hz) per mel, above _CORNER
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LogMelSpectrogram(keras.layers.Layer):
     """Computes the log-mel spectrogram of sound, as Whisper does.
 
-    A sound is padded with zeros, or cut, to `seconds`. Powers within windows
-    of Hann go through triangular filters on Slaney's scale of mels. Their
-    logarithms are at most 8 (of base 10) below the greatest of the sound, and
-    are shifted and scaled.
+    A sound is padded with zeros, or cut, to `seconds`. Its power spectrogram,
+    with Hann windows, goes through triangular filters on Slaney's mel scale.
+    Base-10 logarithms of the results are clipped to at most 8 below the
+    sound's largest. Then 4 is added, and the sum is divided by 4.
 
     It runs on every backend of Keras and under XLA.
 
     Args:
         num_mels: Number of filters. Defaults to `80`.
-        seconds: Length of the sound that it describes. Defaults to `30`.
-        sampling_rate: Samples of a second. Defaults to `16000`.
-        fft_length: Samples of a window. Defaults to `400`.
+        seconds: Length to which sounds are padded or cut, a whole number of
+            seconds. Defaults to `30`.
+        sampling_rate: Samples per second. Defaults to `16000`.
+        fft_length: Samples in a window. Defaults to `400`.
         stride: Samples from one window to the next. Defaults to `160`.
+        dtype: Dtype of the computation. Defaults to `"float32"`.
 
     Call arguments:
         sound: Samples from -1 to 1, `(batch, samples)`, padded with zeros.
 
     Output:
-        Tensor `(batch, frames, num_mels)`, with a frame for each `stride` of
+        Tensor `(batch, frames, num_mels)`, with one frame per `stride`
         samples.
 
     Attributes:
         cut_at: Number of samples at which a sound is cut.
+
+    Raises:
+        ValueError: If a size is not a positive integer.
 
     References:
         - [Radford et al., 2022](https://arxiv.org/abs/2212.04356), section
@@ -62,7 +67,7 @@ class LogMelSpectrogram(keras.layers.Layer):
         dtype="float32",
         **kwargs,
     ):
-        # In 16 bits quiet sound would be lost.
+        # Half precision would lose quiet sounds.
         super().__init__(dtype=dtype, **kwargs)
         self.num_mels = positive(num_mels, "num_mels")
         self.seconds = positive(seconds, "seconds")
@@ -104,7 +109,12 @@ class LogMelSpectrogram(keras.layers.Layer):
 
 
 def mel_filters(num_mels, fft_length, sampling_rate):
-    """Returns triangular filters of equal area on Slaney's scale of mels.
+    """Returns triangular filters of equal area on Slaney's mel scale.
+
+    Args:
+        num_mels: Number of filters.
+        fft_length: Samples in a window.
+        sampling_rate: Samples per second.
 
     Returns:
         Array `(fft_length // 2 + 1, num_mels)`, float32.

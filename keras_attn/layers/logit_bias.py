@@ -1,4 +1,4 @@
-"""`LogitBias`: a number for each token, added to its logit."""
+"""`LogitBias`: a learned bias for the logit of each token."""
 
 import keras
 from keras import ops
@@ -6,13 +6,13 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("keras_attn")
 class LogitBias(keras.layers.Layer):
-    """Adds a number of its own to the logit of each token.
+    """Adds a learned bias to the logit of each token.
 
-    A matrix that is shared with the embedding, as that of
+    An output layer that shares its matrix with the embedding, such as
     `keras.layers.ReversibleEmbedding`, has no bias. Marian's models have one.
 
     Args:
-        bias_initializer: Initializer of the numbers. Defaults to `"zeros"`.
+        bias_initializer: Initializer of the bias. Defaults to `"zeros"`.
 
     Call arguments:
         inputs: Logits of shape `(batch, ..., tokens)`.

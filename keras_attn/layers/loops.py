@@ -1,8 +1,8 @@
 """One loop over time for every backend.
 
-`keras.layers.RNN` cannot carry a memory, and XLA cannot compile
-`keras.ops.scan` on TensorFlow. So TensorFlow gets a `tf.while_loop` with
-buffers of fixed size. JAX scans, and PyTorch loops in Python.
+`keras.layers.RNN` cannot pass a memory to its cell, and XLA cannot compile
+`keras.ops.scan` on TensorFlow. So TensorFlow runs a `tf.while_loop` with
+buffers of fixed size, JAX a scan, and PyTorch a loop in Python.
 """
 
 import keras
@@ -23,9 +23,9 @@ def unroll(step, inputs, state, output_dtypes, mask=None):
         state: The state for the first step, a structure of tensors whose
             first axis is the batch, possibly empty.
         output_dtypes: Dtype names in the structure of a step's outputs.
-        mask: Boolean tensor of shape `(batch, time)`, or `None`. Positions
-            where it is False do not change the state, and their outputs mean
-            nothing.
+        mask: Boolean tensor of shape `(batch, time)`, True = real, or
+            `None`. Masked positions do not change the state of real ones,
+            and their outputs are arbitrary.
 
     Returns:
         Outputs, stacked along axis 1 to `(batch, time, ...)`.
@@ -49,7 +49,7 @@ class Order:
     """Moves real positions before padding, and back.
 
     Padding at the end cannot change the state of a real position. So the loop
-    need not hold the state at padding, which would copy the state at every
+    need not keep the old state at padding, which would copy the state at every
     step. In most batches all padding is at the end already, and nothing
     moves.
 

@@ -8,11 +8,11 @@ from keras_attn import arguments
 class Part(keras.layers.Layer):
     """A part of an `Attention`: a score or an alignment.
 
-    A part is not called by itself. After its first two arguments, `call` may
-    name any of these, and `Attention` passes the named ones:
+    `Attention` calls its parts. After the first two arguments, `call` of a
+    part may name any of these, and `Attention` passes the named ones:
 
     - `history`: `History` of the alignments so far. If a part takes it, the
-      attention attends for one target position after another. Otherwise no
+      attention processes one target position after another. Otherwise no
       history is kept.
     - `position`: int32 tensor `(batch, target)`, the number of each query in
       its sequence, from 0.
@@ -32,13 +32,13 @@ class Part(keras.layers.Layer):
     example = "call(self, ...)"
 
     def writes(self, method):
-        """Whether a class of a user's own overrides this method."""
+        """Whether a user-defined class overrides this method."""
         kinds = type(self).__mro__
         owner = next(x for x in kinds if method in vars(x))
         return not arguments.is_ours(owner)
 
     def require_call(self):
-        """Raises `ValueError` unless there is a `call` that can be called."""
+        """Raises `ValueError` unless `Attention` can call `call`."""
         if type(self).call is keras.layers.Layer.call:
             raise ValueError(
                 f"`{type(self).__name__}` needs a method `{self.example}`. "
@@ -51,8 +51,8 @@ class Part(keras.layers.Layer):
             raise ValueError(
                 f"`{type(self).__name__}.call` may name {_listed(self.known)} "
                 "after its first two arguments. Received: "
-                f"{_listed(unknown)}, which nothing would pass. Make numbers "
-                "of your own arguments of the constructor."
+                f"{_listed(unknown)}, which nothing would pass. Pass values "
+                "of your own to the constructor instead."
             )
 
     def takes(self, name):

@@ -1,7 +1,7 @@
-"""Position embeddings, without which attention sees no order.
+"""Position embeddings, without which attention ignores the order of tokens.
 
 `call` takes `start_index`, the number of the first position. Decoding step by
-step passes the number of the step. KerasHub's layers take it too.
+step passes the number of the step as `start_index`, as for KerasHub's layers.
 """
 
 import keras
@@ -16,8 +16,8 @@ from keras_attn.backend import require
 class PositionEmbedding(keras.layers.Layer):
     """Adds a learned vector for each position.
 
-    KerasHub's layer of this name returns the vectors alone. This layer
-    returns the sum, so that the mask of the inputs is kept.
+    KerasHub's layer of this name returns only the vectors. This layer returns
+    the sum with the inputs, which keeps the mask of the inputs.
 
     Args:
         max_length: Number of positions that have a vector. No sequence may
@@ -101,20 +101,21 @@ class SinePositionEncoding(keras.layers.Layer):
 
     Even dimensions `2i` get `sin(position / max_wavelength^(2i / dim))`, odd
     dimensions `2i + 1` get the cosine of the same angle. KerasHub's layer of
-    this name returns them alone. This layer returns the sum, so that the mask
-    of the inputs is kept. The other options are those of pretrained models.
+    this name returns only the encoding. This layer returns the sum with the
+    inputs, which keeps the mask of the inputs. `layout`, `endpoint` and
+    `offset` reproduce the encodings of pretrained models.
 
     Args:
-        max_wavelength: Number whose powers divide the position. The last
-            dimensions' divisor is almost this number.
+        max_wavelength: Number whose powers divide the position. In the last
+            dimensions the divisor is almost this number. Defaults to `10000`.
         layout: `"interleaved"`, as above, or `"halves"`: the first half of
             the dimensions has all sines, the second all cosines, as in
             Marian. Defaults to `"interleaved"`.
         endpoint: Whether the last dimensions' divisor is `max_wavelength`
             itself, as in tensor2tensor and FairSeq: the exponent is then
             `i / (dim / 2 - 1)`. Defaults to `False`.
-        offset: Number that is added to each position, such as the 2 of
-            FairSeq. Defaults to `0`.
+        offset: Number that is added to each position; FairSeq adds 2.
+            Defaults to `0`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, dim)`.
@@ -163,7 +164,7 @@ class SinePositionEncoding(keras.layers.Layer):
         )
         number, sines = self._pairs(dim)
         pairs = max(1.0, dim / 2 - 1) if self.endpoint else dim / 2
-        # Powers in float64: at position 1,000 their error counts.
+        # Powers in float64: at position 1,000 a float32 error would matter.
         frequencies = np.power(float(self.max_wavelength), -number / pairs)
         angles = ops.expand_dims(positions, 1) * ops.convert_to_tensor(
             frequencies, "float32"
@@ -198,5 +199,5 @@ def _require_vectors(layer, shape, dtype):
             f"`{type(layer).__name__}` takes vectors (batch, length, dim) of "
             "a float dtype. Received: inputs of "
             f"shape {tuple(shape)}, {keras.backend.standardize_dtype(dtype)}. "
-            "Turn token ids into vectors by `keras.layers.Embedding`."
+            "Turn token ids into vectors with `keras.layers.Embedding`."
         )

@@ -1,4 +1,4 @@
-"""`TiedEmbedding`: one matrix for the tokens that are read and written."""
+"""`TiedEmbedding`: one matrix for the input tokens and the output logits."""
 
 import keras
 from keras import ops
@@ -8,12 +8,13 @@ from keras_attn.backend import times_transposed
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TiedEmbedding(keras.layers.ReversibleEmbedding):
-    """A `ReversibleEmbedding` that makes logits without a copy of its matrix.
+    """A `ReversibleEmbedding` that computes logits without copying its matrix.
 
-    Keras's layer transposes the matrix for that. Outside of a graph this takes
-    its memory again, and in a graph more time where TensorFlow runs without
-    oneDNN: 10 times for 128 rows of a vocabulary of 58,000. All else is as in
-    `keras.layers.ReversibleEmbedding`, such as its arguments.
+    Keras's layer multiplies by a transposed copy of the matrix. Outside a
+    graph the copy takes as much memory again. In a graph, on TensorFlow
+    without oneDNN, it takes more time: 10 times as much for 128 rows and a
+    vocabulary of 58,000. Otherwise this layer is
+    `keras.layers.ReversibleEmbedding`, with the same arguments.
 
     Call arguments:
         inputs: Ids `(batch, ...)`; with `reverse=True`, vectors
@@ -46,13 +47,13 @@ class TiedEmbedding(keras.layers.ReversibleEmbedding):
         return ops.tanh(logits / self.logit_soft_cap) * self.logit_soft_cap
 
     def quantize(self, mode=None, type_check=True, config=None):
-        """Quantizes the matrices, as `keras.layers.ReversibleEmbedding`.
+        """Quantizes the matrices, like `keras.layers.ReversibleEmbedding`.
 
         Args:
-            mode: Such as `"int8"`.
-            type_check: Whether to refuse a class that is derived from this.
+            mode: Quantization mode, such as `"int8"`.
+            type_check: Whether to refuse subclasses of this class.
             config: Keras's `QuantizationConfig`, or `None` for its default.
         """
-        # Keras's own refuses classes that are derived from it.
+        # Keras's method refuses subclasses of its own class.
         type_check = type_check and type(self) is not TiedEmbedding
         super().quantize(mode, type_check=type_check, config=config)

@@ -1,1 +1,1 @@
-"""Models from elsewhere: KerasHub, TensorFlow Addons."""
+"""Models from elsewhere: Hugging Face, KerasHub, TensorFlow Addons."""

@@ -1,4 +1,4 @@
-"""Chooses among hypotheses: by samples, or by the scores of other models."""
+"""Chooses among hypotheses by samples or by scores of other models."""
 
 from keras_attn.reranking.minimum_risk import MinimumRisk as MinimumRisk
 from keras_attn.reranking.nbest import own_score as own_score

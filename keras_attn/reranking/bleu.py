@@ -1,4 +1,4 @@
-"""`Bleu`: how many sequences of words two texts have in common."""
+"""`Bleu`: similarity of texts by their common n-grams of words."""
 
 import numpy as np
 
@@ -12,9 +12,9 @@ LONGEST = 4  # words
 class Bleu(Utility):
     """BLEU as sacreBLEU computes it, from 0 to 100, for many pairs at once.
 
-    Sentences have the smoothing and the effective order of sacreBLEU's
-    `sentence_bleu`, corpora those of its `corpus_bleu`. Texts are split by
-    its `13a`.
+    Sentences are scored with the smoothing and effective order of sacreBLEU's
+    `sentence_bleu`, corpora with those of its `corpus_bleu`. Texts are split
+    by sacreBLEU's tokenizer `13a`.
 
     Raises:
         ImportError: If sacreBLEU is not installed.
@@ -32,7 +32,7 @@ class Bleu(Utility):
                 '`metric="bleu"` splits texts with sacreBLEU, which is not '
                 "installed. Install it with `pip install sacrebleu`; it is "
                 'also part of keras-attn\'s extra `metrics`. `metric="chrf"` '
-                "needs no package."
+                "works without it."
             ) from error
         self._split = sacrebleu.BLEU().tokenizer
 
@@ -46,8 +46,11 @@ class Bleu(Utility):
         return _bleu(counts, of_sentences=True)
 
     def counts(self, hypotheses, references):
-        """Returns n-grams of hypotheses, those that any reference has, and
-        the words of the reference that is nearest in length.
+        """Returns the counts that BLEU is computed from.
+
+        For each hypothesis these are its numbers of n-grams, the numbers of
+        those that are in any reference, and the number of words of the
+        reference that is nearest in length.
         """
         ngrams, rows, columns = self._ngrams(hypotheses, references)
         said = ngrams.totals[rows]
@@ -75,11 +78,11 @@ class Bleu(Utility):
 
 
 def _bleu(counts, of_sentences):
-    """Returns BLEU by its counts `(..., 2 * LONGEST + 1)`.
+    """Returns BLEU from counts `(..., 2 * LONGEST + 1)`.
 
-    A length of n-grams without a common one gets the precision
-    `1 / (2 ** k * n-grams)`, where it is the `k`-th such length. Sentences
-    are judged by the lengths of n-grams that they have, a corpus by all.
+    The `k`-th order of n-grams with no common n-gram gets the precision
+    `1 / (2 ** k * n-grams)`. A sentence is scored by the orders of n-grams
+    that it has, a corpus by all orders.
     """
     counts = np.asarray(counts, float)
     said = counts[..., :LONGEST]

@@ -1,4 +1,4 @@
-"""Checks the arguments that callers pass to this package."""
+"""Checks arguments of the functions and classes of this package."""
 
 import numpy as np
 
@@ -28,6 +28,6 @@ def listed(name: str, given, count: int) -> list:
     ):
         raise ValueError(
             f"`{name}` must be a list with an item for each source. Received: "
-            f"{name}={given!r:.200} for {count} source(s)."
+            f"{name}={given!r:.200} for {count} source(s). Pass as many items."
         )
     return list(given)

@@ -1,4 +1,4 @@
-"""`Chrf`: how many sequences of characters two texts have in common."""
+"""`Chrf`: similarity of texts by their common n-grams of characters."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from keras_attn.reranking.ngrams import numbered
 from keras_attn.reranking.utility import Utility
 
 LONGEST = 6  # characters
-RECALL = 2**2  # weight of recall beside precision
+RECALL = 2**2  # weight of recall relative to precision
 
 
 class Chrf(Utility):
     """chrF as sacreBLEU computes it, from 0 to 100, for many pairs at once.
 
-    Precision and recall are averaged over the lengths of n-grams that both
-    texts have. Spaces do not count.
+    Precision and recall are averaged over the orders of n-grams that both
+    texts have. Spaces are ignored.
 
     Reference:
         - [Popović, 2015](https://aclanthology.org/W15-3049/)
@@ -24,9 +24,9 @@ class Chrf(Utility):
         return self.of_corpus(self._counts_of_pairs(hypotheses, references))
 
     def counts(self, hypotheses, references):
-        """Returns n-grams of hypotheses, of references, and common ones.
+        """Returns numbers of n-grams of hypotheses, references, and both.
 
-        The reference with the best chrF counts.
+        Of several references, that with the best chrF is used.
         """
         counts = self._counts_of_pairs(hypotheses, references)
         best = self.of_corpus(counts).argmax(axis=1)
@@ -51,7 +51,7 @@ class Chrf(Utility):
         common = ngrams.common(rows, columns)
         right = np.broadcast_to(ngrams.totals[columns], common.shape)
         said = ngrams.totals[rows][:, None]
-        # As in sacreBLEU, which leaves out what no reference could match.
+        # As in sacreBLEU: orders for which the reference is too short.
         said = np.where(right > 0, said, 0)
         return np.concatenate([said, right, common], axis=-1).astype(float)
 

@@ -1,4 +1,4 @@
-"""`ErrorRate`: the edits between two texts, as a share of the reference."""
+"""`ErrorRate`: the edits per unit of the reference, as a utility."""
 
 import unicodedata
 
@@ -9,16 +9,19 @@ from keras_attn.training.metrics import edit_distance
 
 
 class ErrorRate(Utility):
-    """The negative error rate of words, of characters or of whole texts.
+    """The negative error rate of words, characters or whole texts.
 
     Args:
-        split: Function that splits a text into the units that edits replace, or
-            `None` for the whole text.
+        split: Function that splits a text into the units to count edits of,
+            such as words, or `None` to compare whole texts.
+
+    Raises:
+        ImportError: If RapidFuzz is not installed.
     """
 
     def __init__(self, split=None):
         self._split = split or (lambda text: [text])
-        edit_distance("a", "b")  # fails now if RapidFuzz is missing
+        edit_distance("a", "b")  # fails early if RapidFuzz is missing
 
     def matrix(self, hypotheses, references):
         edits, lengths = self._edits(hypotheses, references)

@@ -1,21 +1,24 @@
-"""`LineSearch`: the best corpus along a line of weights, found exactly."""
+"""`LineSearch`: finds the best weights along a line, exactly."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 _EQUAL = 1e-9  # values that differ less are equal
-_BEYOND = 1.0  # how far to go past the last change
+_BEYOND = 1.0  # distance of the steps tried beyond the last change
 
 
 class LineSearch:
-    """Chooses a hypothesis for each source by weights, and tries weights.
+    """Evaluates weights of scorers by the hypotheses that they choose.
+
+    For each source, the hypothesis with the greatest weighted sum of scores is
+    chosen.
 
     Args:
         scores: For each source an array `(hypotheses, scorers)`.
         counts: For each source an array `(hypotheses, counts)`.
-        of_corpus: Function of sums of counts `(..., counts)` that returns
-            values `(...)`.
+        of_corpus: Function of sums of counts `(..., counts)` that returns the
+            metric of the corpus `(...)`.
     """
 
     def __init__(self, scores, counts, of_corpus: Callable):
@@ -24,14 +27,14 @@ class LineSearch:
         self._of_corpus = of_corpus
 
     def value(self, weights) -> float:
-        """Returns the value of the corpus that weights choose."""
+        """Returns the metric of the hypotheses that the weights choose."""
         chosen = self._best(self._scores @ weights)
         return float(self._of_corpus(self._of(chosen).sum(axis=0)))
 
     def best_on(self, weights, direction) -> np.ndarray:
-        """Returns the best of the weights `weights + step * direction`.
+        """Returns the best weights on the line `weights + step * direction`.
 
-        If no others are better, it returns the given weights.
+        If no others are better, these are the given weights.
         """
         steps, values = self._stretches(weights, direction)
         # The stretch before the first change, those between, the last one.
@@ -42,7 +45,7 @@ class LineSearch:
             [[steps[0] - 2 * _BEYOND], steps, [steps[-1] + 2 * _BEYOND]]
         )
         widths = np.diff(ends)
-        # A stretch without width is two changes at one place.
+        # An interval without width lies between two changes at one step.
         values = np.where(widths > _EQUAL, values, -np.inf)
         best = values >= values.max() - _EQUAL
         if best[here]:
@@ -51,17 +54,18 @@ class LineSearch:
         return weights + (ends[widest] + widths[widest] / 2) * direction
 
     def _stretches(self, weights, direction):
-        """Returns the steps at which choices change, and values between.
+        """Returns the steps at which choices change, and values between them.
 
-        Each hypothesis is a line, `score + step * slope`; the greatest one is
-        chosen. From the far left on, the next choice is the first line that
-        crosses the present one.
+        As a function of the step, each hypothesis is a line, `score + step *
+        slope`, and the greatest is chosen. From the far left to the right, the
+        next choice is the first line that crosses the current one.
 
         Returns:
-            Steps `(changes,)` in ascending order, and values `(changes + 1,)`.
+            Steps `(changes,)` in ascending order, and the metric of the corpus
+            before, between and after them, `(changes + 1,)`.
         """
         scores, slopes = self._scores @ weights, self._scores @ direction
-        # Far left the least slope wins, and among equal ones the score.
+        # Far left the smallest slope wins; among equal ones the best score.
         least = np.where(self._is_there, slopes, np.inf).min(axis=1)
         is_least = self._is_there & (slopes == least[:, None])
         chosen = np.where(is_least, scores, -np.inf).argmax(axis=1)
@@ -81,7 +85,7 @@ class LineSearch:
                 where=(rise > 0) & self._is_there[rows],
             )
             first = crossing.min(axis=1)
-            # Of those that cross at once the steepest is above the others.
+            # Of lines that cross at the same step, the steepest wins.
             is_first = crossing == first[:, None]
             following = np.where(is_first, rise, -np.inf).argmax(axis=1)
             goes_on = np.isfinite(first)
@@ -106,7 +110,7 @@ class LineSearch:
 
 
 def _padded(arrays):
-    """Returns arrays as one, and which of its rows are real."""
+    """Returns one padded array, and a mask of its real rows."""
     lengths = np.array([len(x) for x in arrays])
     is_there = np.arange(lengths.max()) < lengths[:, None]
     padded = np.zeros((*is_there.shape, arrays[0].shape[-1]))

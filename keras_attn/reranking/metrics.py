@@ -1,4 +1,4 @@
-"""Finds the `Utility` that a caller names."""
+"""Finds the `Utility` for an argument `metric`."""
 
 from keras_attn.reranking.bleu import Bleu
 from keras_attn.reranking.chrf import Chrf
@@ -16,7 +16,7 @@ BY_NAME = {
 
 
 def utility_of(metric) -> Utility:
-    """Returns the utility that an argument `metric` means."""
+    """Returns the utility for a name, a function or a `Utility`."""
     if isinstance(metric, Utility):
         return metric
     if isinstance(metric, str) and metric in BY_NAME:
@@ -26,6 +26,6 @@ def utility_of(metric) -> Utility:
     known = ", ".join(f'"{x}"' for x in BY_NAME)
     raise ValueError(
         f"`metric` must be one of {known}, a function of (hypothesis, "
-        "reference) that returns a number, greater for the better one, or a "
+        "reference) that returns a number, greater for better hypotheses, or a "
         f"`keras_attn.reranking.Utility`. Received: metric={metric!r:.80}"
     )

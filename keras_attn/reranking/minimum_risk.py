@@ -1,4 +1,4 @@
-"""`MinimumRisk`: the hypothesis that is most like what the model would say."""
+"""`MinimumRisk`: minimum Bayes risk decoding."""
 
 import collections
 import dataclasses
@@ -22,10 +22,10 @@ from keras_attn.reranking.requested import Requested
 from keras_attn.reranking.sampling_of import sampling_of
 from keras_attn.reranking.utility import Utility
 
-# Hypotheses that are decoded together. More are hardly faster, and their
+# Number of hypotheses to decode together. More are hardly faster, and their
 # logits take memory.
 _AT_ONCE = 512
-_DIGITS = 9  # beyond these, utilities differ by rounding alone
+_DIGITS = 9  # utilities are rounded, so rounding errors do not break ties
 
 
 class MinimumRisk:
@@ -38,43 +38,46 @@ class MinimumRisk:
 
     `argmax over candidates c: mean over samples s of metric(c, s)`
 
-    It is called as a `Translator` is. Candidates are compared by their texts;
-    of those with the same text the one with the best score stays. A sample that
-    was drawn twice counts twice. Of equally good candidates the one with the
-    better score of its search is returned, and of equal scores the first.
+    Call it like a `Translator`. Of candidates with the same text, only the one
+    with the best score is kept. A sample that is drawn twice counts twice. Of
+    candidates with equal utility, the one with the better score in its search
+    is returned, and of equal scores the first.
 
     Cost: for each source all samples are decoded, and each candidate is
-    compared with each different sample.
+    compared with each distinct sample.
 
     Samples are drawn without the translator's glossary and without `terms`,
-    which only a `BeamSearch` obeys. The candidates must then be those of beam
-    searches. A candidate `Translator` has its own glossary, or none.
+    because only a `BeamSearch` supports these. With a glossary or `terms`, the
+    candidates must come from beam searches. A `Translator` in `candidates`
+    uses its own glossary, if any.
 
     Args:
         translator: `Translator` that draws the samples. If its search draws,
-            such as `Sampling`, its options hold. Otherwise its model is
-            sampled as it is, at temperature 1, with the limits of length and
-            the rules of its search.
-        samples: Number of samples for each source. Or a `Search` of the same
+            such as `Sampling`, its options are used. Otherwise its model is
+            sampled at temperature 1, with the length limits and the rules of
+            its search.
+        samples: Number of samples for each source. Or a `Search` for the same
             model, or another `Translator`, whose hypotheses are the samples.
-        metric: `"chrf"`, `"bleu"`, or for the negative error rate `"wer"`,
+        metric: `"chrf"`, `"bleu"`, or for a negative error rate `"wer"`,
             `"cer"` or `"ser"`, as in `keras_attn.metrics`. Or a function of
-            (hypothesis, reference) that returns a number, greater for the
-            better hypothesis; or a `keras_attn.reranking.Utility`, for one
-            that compares many pairs at once.
-        candidates: A `Search` of the same model, or another `Translator`, whose
-            hypotheses are compared with the samples; or a list of these. One
-            that also draws the samples runs only once. Defaults to the samples.
+            (hypothesis, reference) that returns a number, greater for better
+            hypotheses. Or a `keras_attn.reranking.Utility`, which compares
+            many pairs at once.
+        candidates: A `Search` for the same model, or another `Translator`,
+            whose hypotheses are compared with the samples; or a list of these.
+            A search that also draws the samples runs only once. Defaults to
+            the samples.
         num_hypotheses: Number of results for each source, or `None` for all
-            candidates. Each has its alignment, so keeping all takes much
-            memory.
+            candidates. Each result has its alignment, so keeping all takes
+            much memory.
 
     Attributes:
         samples: The `Translator` that draws samples.
         candidates: Tuple of the `Translator`s whose hypotheses are compared.
 
     Raises:
-        ValueError: If an argument is none of these.
+        ValueError: If an argument is invalid, or if the translator has a
+            glossary and candidates do not come from beam searches.
         ImportError: If the metric needs a package that is not installed.
 
     References:
@@ -112,7 +115,8 @@ class MinimumRisk:
         if not isinstance(translator, Translator):
             raise ValueError(
                 "`MinimumRisk` needs a `Translator`, which draws samples. "
-                f"Received: translator={translator!r:.200}"
+                f"Received: translator={translator!r:.200}. Make one: "
+                "`Translator(model, source_text, target_text, search)`."
             )
         self.metric = metric
         self._utility = utility_of(metric)
@@ -128,7 +132,7 @@ class MinimumRisk:
         if translator.glossary is not None:
             self._require_steered("A translator with a glossary", listed)
         self.candidates = tuple(map(self._translator, listed))
-        # Each decodes once, the samples' first.
+        # Each decodes once; the one for the samples comes first.
         self._translators = list(
             dict.fromkeys([self.samples, *self.candidates])
         )
@@ -158,26 +162,27 @@ class MinimumRisk:
 
         Args:
             sources: As in a call of the translator.
-            batch_size: Most sources that are decoded together. It does not
-                change the results. Defaults to as many as have 512
-                hypotheses.
+            batch_size: Maximum number of sources that are decoded together. It
+                does not change the results. Defaults to so many that they
+                have at most 512 hypotheses together.
             prefixes: As in a call of the translator, for samples and
                 candidates.
-            seed: Integer that repeats the draws of a call. Defaults to new
-                draws in each call.
+            seed: Integer that makes the samples of a call reproducible.
+                Defaults to new samples in each call.
             options: As in a call of the translator, such as `{"top_p": 0.9}`.
-                Each search gets those that it has.
+                Each search gets the options that it has.
             terms: As in a call of the translator, for the candidates, which
-                must be those of beam searches. Candidates that lack fewer
+                must come from beam searches. Candidates with fewer missing
                 terms come first.
             avoid: As in a call of the translator, for samples and candidates.
-            verbose: Whether to draw a bar: 0, 1, or `"auto"`, which draws one
-                on a terminal.
+            verbose: Whether to show a progress bar: 0, 1, or `"auto"`, which
+                shows it on a terminal.
 
         Returns:
-            `Translations`, as of a translator, with the best candidates of
-            each source. The `score` of each is its expected utility. For that
-            of the model, call `translator.score(sources, result)`.
+            `Translations`, as from a translator, with the best candidates of
+            each source. The `score` of each is its expected utility, the mean
+            of the metric over the samples. For the model's score, call
+            `translator.score(sources, result)`.
         """
         if batch_size is None:
             most = max(x.search.num_hypotheses for x in self._translators)
@@ -199,7 +204,7 @@ class MinimumRisk:
         )
         bar = Bar(verbose, len(lengths), "source")
         found: list = [None] * len(lengths)
-        # Sources of a batch are about equally long.
+        # Sources of similar length share a batch.
         order = np.argsort(-lengths, kind="stable")
         for first in range(0, len(order), batch_size):
             batch = order[first : first + batch_size].tolist()
@@ -221,7 +226,7 @@ class MinimumRisk:
         """Returns the best candidates of a source.
 
         Args:
-            hypotheses: Hypotheses by the translators.
+            hypotheses: Dictionary from translators to lists of hypotheses.
         """
         drawn = collections.Counter(x.text for x in hypotheses[self.samples])
         candidates: dict[str, Translation] = {}
@@ -246,7 +251,7 @@ class MinimumRisk:
             ),
         )
         kept = [
-            # A copy, as the alignments of all samples are one array.
+            # A copy of the alignment, which is a view of that of all samples.
             dataclasses.replace(
                 listed[i],
                 score=float(utilities[i]),
@@ -258,7 +263,7 @@ class MinimumRisk:
         return dataclasses.replace(kept[0], alternatives=kept[1:])
 
     def _translator(self, given, keeps_glossary=True):
-        """Returns the translator of a search, the same one for equal ones."""
+        """Returns a translator with a search; equal searches share one."""
         if isinstance(given, Translator):
             return given
         for search, made in self._made:
@@ -271,13 +276,13 @@ class MinimumRisk:
         return self._made[-1][1]
 
     def _require_steered(self, what, candidates):
-        """Raises `ValueError` for candidates that cannot have terms."""
+        """Raises `ValueError` for candidates of searches without terms."""
         for one in candidates:
             search = one.search if isinstance(one, Translator) else one
             if not search.takes_steering:
                 raise ValueError(
                     f"{what} of `MinimumRisk` needs candidates of beam "
-                    "searches, as others do not keep to terms. Received: "
+                    "searches, as others do not support terms. Received: "
                     f"candidates of {search!r:.80}. Pass for example "
                     "`candidates=keras_attn.BeamSearch(5, num_hypotheses=5)`."
                 )
@@ -292,8 +297,8 @@ def _listed(candidates):
         or not all(isinstance(x, kinds) for x in listed)
     ):
         raise ValueError(
-            "`candidates` must be a `Search` of the translator's model, "
-            "another `Translator`, or a list of such. Received: candidates="
+            "`candidates` must be a `Search` for the translator's model, "
+            "another `Translator`, or a list of these. Received: candidates="
             f"{candidates!r:.200}. Pass for example `keras_attn.BeamSearch(5, "
             "num_hypotheses=5)`, or leave it out to choose among the samples."
         )
@@ -305,6 +310,6 @@ def _require_matrix(matrix, shape):
         raise ValueError(
             "`metric` must give a number for each hypothesis and reference. "
             f"Received: an array of shape {matrix.shape} for {shape[0]} "
-            f"hypotheses and {shape[1]} references, "
-            f"{np.isnan(matrix).sum()} of its numbers NaN."
+            f"hypotheses and {shape[1]} references, with "
+            f"{np.isnan(matrix).sum()} values that are NaN."
         )

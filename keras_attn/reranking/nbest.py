@@ -1,4 +1,4 @@
-"""`NBest`: all hypotheses of results, and the scores that scorers give them."""
+"""`NBest`: the hypotheses of results, and their scores by scorers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,14 +19,21 @@ Scorer = Callable[[Any, list[Translation]], Any]
 def own_score(sources: Any, hypotheses: list[Translation]) -> list[float]:
     """Returns the scores that the hypotheses already have.
 
-    It is a scorer as `rerank` and `tune` take them: `(own_score, 0.5)` gives
-    the scores of the results another weight than 1.
+    It is a scorer for `rerank` and `tune`: `(own_score, 0.5)` gives the
+    scores of the results a weight of 0.5 instead of 1.
+
+    Args:
+        sources: Not used.
+        hypotheses: List of `Translation`s.
+
+    Returns:
+        List of floats, one for each hypothesis.
     """
     return [x.score for x in hypotheses]
 
 
 def all_of(translation: Translation) -> list[Translation]:
-    """Returns a translation and its alternatives."""
+    """Returns a translation and its alternatives, best first."""
     return [translation, *translation.alternatives]
 
 
@@ -35,14 +42,14 @@ class NBest:
 
     Args:
         results: `Translations` with alternatives.
-        sources: Their sources, or `None` for scorers that need none.
+        sources: Their sources, or `None` if no scorer reads them.
 
     Attributes:
         lists: The hypotheses of each source.
 
     Raises:
-        ValueError: If the results are of another kind, or if the numbers of
-            results and sources differ.
+        ValueError: If the results are not `Translation`s, or if the numbers
+            of results and sources differ.
     """
 
     def __init__(self, results: Sequence[Translation], sources: Any = None):
@@ -61,9 +68,10 @@ class NBest:
         count = rows.count(sources) if hasattr(sources, "__len__") else None
         if isinstance(sources, (str, bytes)) or count != len(self.lists):
             raise ValueError(
-                "`sources` must have a source for each of the results, those "
-                f"that were translated. Received: sources={sources!r:.200} "
-                f"for {len(self.lists)} result(s)."
+                "`sources` must have a source for each of the results, in the "
+                f"same order. Received: sources={sources!r:.200} "
+                f"for {len(self.lists)} result(s). Pass the sources that were "
+                "translated."
             )
         self._sources = rows.take(
             sources,
@@ -79,7 +87,7 @@ class NBest:
         if isinstance(model, Translator):
             if self._sources is None:
                 raise ValueError(
-                    "A `Translator` scores hypotheses beside their sources. "
+                    "A `Translator` needs the sources to score hypotheses. "
                     "Received: sources=None. Pass `sources=`, those that were "
                     "translated."
                 )
@@ -89,10 +97,10 @@ class NBest:
         return np.split(self._checked(scorer, found), self._ends()[:-1])
 
     def sorted_by(self, values: list[np.ndarray]) -> Translations:
-        """Returns the results in the order of values, which become scores."""
+        """Returns results sorted by values, which become their scores."""
         found = []
         for hypotheses, numbers in zip(self.lists, values, strict=True):
-            # Equal ones keep their order.
+            # Hypotheses of equal values keep their order.
             order = np.argsort(-numbers, kind="stable")
             listed = [
                 dataclasses.replace(
@@ -109,7 +117,7 @@ class NBest:
         return np.cumsum([len(x) for x in self.lists])
 
     def _checked(self, scorer, found):
-        """Returns finite numbers, one for each hypothesis."""
+        """Returns a scorer's result as an array `(hypotheses,)`, or raises."""
         try:
             numbers = np.asarray(found, float)
         except (TypeError, ValueError):
@@ -117,20 +125,21 @@ class NBest:
         wrong = numbers.shape != (len(self._flat),)
         if wrong or not np.isfinite(numbers).all():
             raise ValueError(
-                "A scorer is a function of (sources, hypotheses), two lists "
-                "as long as each other, that returns a finite number for each "
+                "A scorer is a function of (sources, hypotheses), two lists of "
+                "equal length, that returns a finite number for each "
                 f"hypothesis. Received: {found!r:.200} from {scorer!r:.80} "
-                f"for {len(self._flat)} hypotheses. A `Translator` scores by "
-                "`translator.score`."
+                f"for {len(self._flat)} hypotheses. To score with a "
+                "`Translator`, pass `translator.score`."
             )
         return numbers
 
 
 def _as_read_by(translator, hypotheses):
-    """Returns hypotheses as a translator can score them.
+    """Returns hypotheses in a form that a translator can score.
 
-    Token by token, if its target text has all their tokens; otherwise as
-    strings, which it splits itself.
+    If its target text has all their tokens, the hypotheses are returned as
+    they are, and their tokens are scored. Otherwise their texts are returned,
+    which the translator splits itself.
     """
     known = set(translator.target_text.tokens)
     written = {

@@ -4,18 +4,18 @@ import numpy as np
 
 
 class Ngrams:
-    """The n-grams of several sequences, of each length up to a longest.
+    """Counts the common n-grams of sequences, for many pairs at once.
 
-    Metrics clip: an n-gram that occurs three times in one sequence and twice in
-    another is common to both twice. So the second occurrence of an n-gram is a
-    separate item, and so is the third. The clipped number of common n-grams is
-    then the number of common items, and one product of matrices of zeros and
-    ones gives it for all pairs. Most long n-grams occur in a single sequence.
-    The matrices leave them out.
+    Metrics clip counts: if an n-gram occurs three times in one sequence and
+    twice in another, it counts twice. So each occurrence of an n-gram in a
+    sequence, the first, the second and so on, is treated as a separate item.
+    The clipped number of common n-grams is then the number of common items,
+    which a product of two 0-1 matrices gives for all pairs. Most long n-grams
+    occur in a single sequence, so the matrices leave these out.
 
     Args:
         sequences: List of lists of integers from 0, such as ids of words.
-        longest: Length of the longest n-grams.
+        longest: Order of the longest n-grams.
 
     Attributes:
         totals: Number of n-grams of each sequence and length, an array of
@@ -29,10 +29,10 @@ class Ngrams:
         flat = np.concatenate([np.zeros(0, int), *map(np.asarray, sequences)])
         flat = flat.astype(int)
         owners = np.repeat(np.arange(self._count), lengths)
-        # How many integers each sequence has from here on.
+        # Number of integers from each position to the end of its sequence.
         left = np.cumsum(lengths)[owners] - np.arange(len(flat))
-        self._items = []  # for each length: the sequence of each item, the item
-        ngrams = flat  # numbers of the n-grams that begin at each place
+        self._items = []  # for each order: the sequences of items, the items
+        ngrams = flat  # numbers of the n-grams that begin at each position
         for n in range(1, longest + 1):
             places = np.flatnonzero(left >= n)
             if n > 1:
@@ -59,10 +59,10 @@ class Ngrams:
         return np.where(is_same, totals, np.stack(found, axis=-1))
 
     def common_with_all(self, rows, columns) -> np.ndarray:
-        """Returns how many n-grams of each sequence occur in some others.
+        """Returns how many n-grams of each sequence occur in any of others.
 
-        An n-gram that occurs at most three times in one of these counts up to
-        three times.
+        The count of an n-gram is clipped to the largest number of times that it
+        occurs in one of the others.
 
         Args:
             rows: Indices of sequences.
@@ -79,7 +79,7 @@ class Ngrams:
         return np.where(is_same, self.totals[rows], np.stack(found, axis=-1))
 
     def _table(self, items):
-        """Returns which sequence has which item, as zeros and ones."""
+        """Returns the 0-1 matrix `(sequences, items)` of who has which."""
         rows, found = items
         width = found.max(initial=-1) + 1
         table = np.zeros((self._count, width), "float32")  # exact to 2 ** 24
@@ -88,11 +88,11 @@ class Ngrams:
 
 
 def numbered(hypotheses, references):
-    """Returns the different texts of two lists, and the places of both.
+    """Returns the distinct texts of two lists, and the indices of both.
 
     Returns:
-        List of texts, and the index in it of each hypothesis and of each
-        reference.
+        List of distinct texts, and two integer arrays: the index of each
+        hypothesis in this list, and that of each reference.
     """
     index: dict[str, int] = {}
     places = [
@@ -103,14 +103,14 @@ def numbered(hypotheses, references):
 
 
 def _shared(rows, found):
-    """Returns the items that several sequences have, numbered anew."""
+    """Returns only items that several sequences have, numbered anew."""
     is_shared = np.bincount(found) > 1
     kept = is_shared[found]
     return rows[kept], (np.cumsum(is_shared) - 1)[found[kept]]
 
 
 def _numbers(first, second):
-    """Returns numbers from 0 of pairs of integers, equal for equal pairs."""
+    """Numbers pairs of integers from 0, equal pairs by the same number."""
     if not len(first):
         return np.zeros(0, int)
     keys = first * (second.max() + 1) + second

@@ -1,4 +1,4 @@
-"""`rerank`: puts hypotheses into the order of several scores."""
+"""`rerank`: sorts hypotheses by a weighted sum of scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,35 +16,37 @@ def rerank(
     by: Sequence[tuple[Scorer, float]],
     sources: Any = None,
 ) -> Translations:
-    """Puts the hypotheses of each source into the order of several scores.
+    """Sorts the hypotheses of each source by a weighted sum of scores.
 
-    They are sorted by `own score + weight * score + ...`. Hypotheses with equal
-    sums keep their order.
+    The sum is `own score + weight * score + ...`, and the greatest comes first.
+    Hypotheses with equal sums keep their order.
 
     A scorer is `translator.score` of another model, or a function of (sources,
-    hypotheses). It is called once, with all hypotheses in one list of
+    hypotheses). It is called once, with a list of all hypotheses, as
     `Translation`s, and a list of as many sources, each repeated for its
-    hypotheses. It returns a finite number for each, greater for the better one.
+    hypotheses. It returns a finite number for each hypothesis, greater for
+    better ones.
 
-    A model whose target text lacks some of the tokens scores the texts, which
-    it splits itself; otherwise it scores the tokens as they were written.
+    If a model's target text has all tokens of the hypotheses, the model scores
+    these tokens. Otherwise it scores the texts, which it splits itself.
 
     Args:
         results: `Translations` with alternatives, such as those of a
             `BeamSearch` with several `num_hypotheses`, or of `MinimumRisk`.
-        by: List of pairs of a scorer and its weight, as `tune` returns it.
-            The scores of the results themselves have the weight 1, unless
-            the list has another one for `keras_attn.reranking.own_score`.
+        by: List of pairs of a scorer and its weight, as returned by `tune`.
+            The own scores of the results have the weight 1, unless the list
+            has a pair with `keras_attn.reranking.own_score`.
         sources: The sources of the results, as they were translated. They may
             be left out if no scorer reads them.
 
     Returns:
-        `Translations` of the same hypotheses. The `score` of each is the
+        `Translations` with the same hypotheses. The `score` of each is its
         weighted sum.
 
     Raises:
-        ValueError: If `by` is not such a list, or if a scorer returns anything
-            other than a finite number for each hypothesis.
+        ValueError: If `by` is not such a list, if the numbers of results and
+            sources differ, or if a scorer returns anything but a finite number
+            for each hypothesis.
 
     Reference:
         - [Och et al., 2004](https://aclanthology.org/N04-1021/)
@@ -83,7 +85,7 @@ def rerank(
 
 
 def _weights(by):
-    """Returns pairs of scorers and weights, the results' own among them."""
+    """Returns pairs of scorers and weights, including `own_score`."""
     advice = (
         "`by` must be a list of pairs of a scorer and its weight, such as "
         f"`[(other.score, 0.5)]`. Received: by={by!r:.200}"

@@ -1,4 +1,4 @@
-"""`Requested`: the arguments of a call for several translators, by rows."""
+"""`Requested`: the arguments of a call, split among translators and rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +10,19 @@ from keras_attn.reranking.checks import require_integer
 
 
 class Requested:
-    """The prefixes, seeds and options of a call, for some translators.
+    """Splits the arguments of a call among several translators.
 
     Args:
-        translators: The translators. Each gets the options that its search has
-            and, if the search draws, seeds that the others do not get. Terms go
-            to those whose search obeys them.
+        translators: The translators. Each gets the options that its search has.
+            Each with a search that draws gets its own seeds, different from
+            those of the others. Terms are passed only to searches that support
+            them.
         count: Number of sources.
-        prefixes, seed, options, terms, avoid: As the caller gives them.
+        prefixes, seed, options, terms, avoid: The caller's arguments.
 
     Raises:
-        ValueError: If one is wrong, or if no search supports it.
+        ValueError: If an argument is invalid, or if no search supports an
+            option or the seed.
     """
 
     def __init__(
@@ -62,11 +64,11 @@ class Requested:
             self._of[translator] = asked
 
     def of(self, translator, rows) -> dict:
-        """Returns arguments of a translator's call for some of the sources."""
+        """Returns the arguments for a translator's call on some sources."""
         return _taken(self._of[translator], rows)
 
     def _options(self, searches, options):
-        """Returns options, each a number or a list with one for each row."""
+        """Returns options, each one value or a list with one for each row."""
         if options is None:
             return {}
         known = {name for search in searches for name in search.request_options}
@@ -74,8 +76,8 @@ class Requested:
             raise ValueError(
                 "`options` must be a dictionary from names to values; these "
                 f"searches take {sorted(known)}. Received: "
-                f"options={options!r:.200}. Set other options in a search "
-                "itself."
+                f"options={options!r:.200}. Set other options when you make a "
+                "search."
             )
         return {
             name: value
@@ -85,7 +87,7 @@ class Requested:
         }
 
     def _random(self, searches, seed):
-        """Returns a source of seeds."""
+        """Returns a random generator for the seeds of rows."""
         if seed is None:
             return np.random.default_rng()
         require_integer("seed", seed, least=0)
@@ -99,7 +101,7 @@ class Requested:
 
 
 def _taken(asked, rows):
-    """Returns a structure with some items of each of its lists."""
+    """Selects some items of each list in a structure."""
     if isinstance(asked, dict):
         return {name: _taken(x, rows) for name, x in asked.items()}
     if isinstance(asked, list):

@@ -1,4 +1,4 @@
-"""Takes some rows of sources, in all the forms that a `Translator` takes."""
+"""Selects rows of sources, in all forms that a `Translator` takes."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def listed(sources):
-    """Returns an iterable, such as a generator, as a list; others as given."""
+    """Returns a generator or the like as a list, others unchanged."""
     is_iterable = hasattr(sources, "__iter__")
     return (
         list(sources)
@@ -16,12 +16,12 @@ def listed(sources):
 
 
 def take(sources, rows):
-    """Returns the sources with these numbers, which may repeat.
+    """Returns the sources at some indices, which may repeat.
 
     Args:
-        sources: List of strings, array, tuple of these for several inputs, or
-            dictionary of them.
-        rows: List of numbers.
+        sources: List of strings or array; or for several inputs a tuple or
+            dictionary of these.
+        rows: List of indices.
     """
     if isinstance(sources, Mapping):
         return {name: take(x, rows) for name, x in sources.items()}

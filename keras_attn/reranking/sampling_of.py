@@ -11,10 +11,14 @@ def sampling_of(search: Search, count: int) -> Search:
     """Returns a search that draws `count` hypotheses.
 
     Args:
-        search: The search. If it draws, all its options but the number are
-            kept. Of any other search only the options that every search has are
-            kept: limits of length and rules.
-        count: Number of hypotheses.
+        search: A search. If it draws, all its options except `num_hypotheses`
+            are kept. Of any other search only the options that `Sampling` also
+            has are kept, such as length limits and rules.
+        count: Number of hypotheses to draw.
+
+    Raises:
+        ValueError: If the search draws another number of hypotheses, and has
+            no option `num_hypotheses`.
     """
     known = {x.name for x in dataclasses.fields(search) if x.init}
     if not search.draws:

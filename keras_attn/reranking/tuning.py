@@ -1,4 +1,4 @@
-"""`tune`: finds the weights of scores that translate best."""
+"""`tune`: finds the best weights of scorers for `rerank`."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from keras_attn.reranking.nbest import Scorer
 from keras_attn.reranking.nbest import own_score
 from keras_attn.reranking.utility import Utility
 
-_GAIN = 1e-9  # less is rounding
+_GAIN = 1e-9  # smaller gains are rounding errors
 
 
 def tune(
@@ -30,38 +30,41 @@ def tune(
     seed: int = 0,
     verbose: str | int = "auto",
 ) -> list[tuple[Scorer, float]]:
-    """Finds the weights with which `rerank` gives the best corpus.
+    """Finds the weights for `rerank` with the best metric of a corpus.
 
-    It is minimum error rate training: along a line of weights the best
-    hypotheses change at few points. These are found exactly, with the metric
-    of the corpus between them, and the best stretch is taken. Lines go along
-    each weight and in random directions, from the present order and from
-    random weights, until no line leads to a better corpus.
+    This is minimum error rate training. Along a line of weights the best
+    hypotheses change at few points. These points are found exactly, the metric
+    of the corpus is computed between them, and the best interval is taken.
+    The search starts from the present order and from random weights. It
+    follows lines along each weight and in random directions, until no line
+    improves the metric.
 
-    Use a development set: weights overfit the sentences that they were found
-    on, especially if these are few.
+    Use a development set: weights overfit the sentences that they are tuned
+    on, especially if there are few.
 
     Args:
         results: `Translations` with alternatives, as for `rerank`.
         references: For each result a string, or a list of several.
         metric: `"bleu"` or `"chrf"` of the corpus, or an error rate, `"wer"`,
             `"cer"` or `"ser"`, which is minimized. Or a function of
-            (hypothesis, reference), whose mean is maximized; or a
-            `keras_attn.reranking.Utility`.
+            (hypothesis, reference) that returns a number, whose mean is
+            maximized. Or a `keras_attn.reranking.Utility`.
         by: List of scorers, as for `rerank`, without weights.
         sources: The sources of the results, as for `rerank`.
         restarts: Number of random weights from which the search starts again.
-        seed: Seed of these and of the directions.
-        verbose: Whether to draw a bar, with the best value so far: 0, 1, or
-            `"auto"`, which draws one on a terminal.
+        seed: Seed of the random weights and directions.
+        verbose: Whether to show a progress bar with the best value so far: 0,
+            1, or `"auto"`, which shows it on a terminal.
 
     Returns:
         List of pairs of a scorer and its weight for `rerank`. The first is
-        `own_score`, whose weight is 1 if it is positive. If no weights are
-        better than the present order, the others are 0.
+        `own_score`. If its weight is positive, all weights are scaled to make
+        it 1. If no weights are better than the present order, the other
+        weights are 0.
 
     Raises:
-        ValueError: If an argument is none of these.
+        ValueError: If an argument is invalid, or if a scorer does not return a
+            finite number for each hypothesis.
         ImportError: If the metric needs a package that is not installed.
 
     Reference:
@@ -91,8 +94,8 @@ def tune(
     if not isinstance(by, Sequence) or not by or not all(map(callable, by)):
         raise ValueError(
             "`by` must be a list of scorers, at least one, such as "
-            f"`[other.score]`. Received: by={by!r:.200}. Weights are what "
-            "`tune` finds."
+            f"`[other.score]`. Received: by={by!r:.200}. Leave weights out: "
+            "`tune` finds them."
         )
     require_integer("restarts", restarts, least=0)
     require_integer("seed", seed, least=0)
@@ -122,14 +125,14 @@ def tune(
             best, value = weights, found
         bar.add(1, **{_name(metric): value})
     weights = best / scales
-    # The order depends on the ratios alone.
+    # The order depends only on the ratios of the weights.
     largest = np.abs(weights).max()
     weights /= weights[0] if weights[0] > 1e-6 * largest else largest
     return list(zip(scorers, weights.tolist(), strict=True))
 
 
 def _climb(search, weights, random):
-    """Follows lines while the corpus becomes better; returns the weights."""
+    """Follows lines while the metric improves; returns the weights."""
     value = search.value(weights)
     while True:
         axes = np.eye(len(weights))
@@ -147,7 +150,8 @@ def _counts(utility, nbest, references):
     lists = listed("references", references, len(nbest.lists))
     if not lists:
         raise ValueError(
-            "`tune` needs results, with a reference for each. Received: none."
+            "`tune` needs results, with a reference for each. Received: none. "
+            "Pass the `Translations` of at least one source."
         )
     found = []
     for i, (hypotheses, right) in enumerate(
@@ -158,7 +162,8 @@ def _counts(utility, nbest, references):
         if not several or not all(isinstance(x, str) for x in several):
             raise ValueError(
                 "Each result needs at least one reference, a string or a "
-                f"list of strings. Received: references[{i}]={right!r:.80}"
+                f"list of strings. Received: references[{i}]={right!r:.80}. "
+                "Leave out results without a reference."
             )
         counts = utility.counts([x.text for x in hypotheses], several)
         found.append(np.asarray(counts, float))
@@ -166,7 +171,7 @@ def _counts(utility, nbest, references):
 
 
 def _scale(scores):
-    """Returns how far scores are from each other within sources, or 1."""
+    """Returns the standard deviation of scores within sources, or 1."""
     squares = np.concatenate([np.square(x - x.mean()) for x in scores])
     scale = np.sqrt(squares.mean())
     return scale if scale > 0 else 1.0

@@ -1,4 +1,4 @@
-"""`Utility`: how good a hypothesis is if a reference is right."""
+"""`Utility`: how good a hypothesis is, given a reference."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -9,13 +9,14 @@ from keras_attn import arguments
 
 
 class Utility:
-    """Base class of similarities between hypotheses and references.
+    """Base class of metrics that compare hypotheses with references.
 
-    A function of `(hypothesis, reference)` is enough for most metrics. A
-    subclass compares many pairs at once, as a learned metric does. It writes
-    `matrix`. Greater is better.
+    A function of `(hypothesis, reference)` is enough for most metrics. Write a
+    subclass to compare many pairs at once, for example with a learned metric.
+    It implements `matrix`; greater values are better. For a metric of a corpus
+    other than the mean it also overrides `counts` and `of_corpus`.
 
-    This interface is provisional.
+    This interface is provisional: it may change in later versions.
 
     Example:
         >>> from keras_attn.reranking import Utility
@@ -55,17 +56,17 @@ class Utility:
             references: List of all its references, at least one.
 
         Returns:
-            Array of shape `(hypotheses, counts)`. By default these are the
-            utility for the best reference, and 1.
+            Array of shape `(hypotheses, counts)`. By default the two counts
+            are the utility for the best reference, and 1.
         """
         best = self.matrix(hypotheses, references).max(axis=1)
         return np.stack([best, np.ones(len(best))], axis=-1)
 
     def of_corpus(self, counts: np.ndarray) -> np.ndarray:
-        """Returns values of corpora by their counts; by default the mean.
+        """Returns the values of corpora from their counts; by default the mean.
 
         Args:
-            counts: Sums of counts of sources, an array `(..., counts)`.
+            counts: Counts summed over sources, an array `(..., counts)`.
 
         Returns:
             Array of shape `(...)`.
@@ -74,7 +75,7 @@ class Utility:
 
 
 class FunctionUtility(Utility):
-    """Compares each pair by a function, which is slow for many pairs."""
+    """Calls a function for each pair, which is slow for many pairs."""
 
     def __init__(self, function: Callable[[str, str], float]):
         self._function = function
@@ -96,7 +97,7 @@ class FunctionUtility(Utility):
             raise ValueError(
                 "`metric` must be a function of two strings, a hypothesis and "
                 f"a reference, that returns a number. Received: {found!r:.80} "
-                f"for {hypothesis!r:.40} and {reference!r:.40}. One of lists, "
-                "such as `keras_attn.metrics.chrf`, is needed for whole "
-                'corpora; here pass its name, "chrf".'
+                f"for {hypothesis!r:.40} and {reference!r:.40}. For a metric "
+                "of lists, such as `keras_attn.metrics.chrf`, pass its "
+                'name, "chrf".'
             ) from error

@@ -6,7 +6,7 @@ import tensorflow_text
 
 from keras_attn.text.splitter import Splitter
 
-# White space of more than one byte, by Unicode's property of this name.
+# Characters of Unicode's property White_Space with more than one byte.
 _WIDE_SPACE = (
     r"[\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
     r"\x{205F}\x{3000}]"
@@ -49,13 +49,13 @@ def get(split) -> Splitter:
     if isinstance(split, type) and issubclass(split, Splitter):
         advice = f" Pass an instance, `split={split.__name__}(...)`."
     raise ValueError(
-        '`split` must be "characters" or "whitespace", or a `Splitter` of '
-        f"your own. Received: split={split!r}.{advice}"
+        '`split` must be "characters" or "whitespace", or an instance of '
+        f"`Splitter`. Received: split={split!r}.{advice}"
     )
 
 
 def name_of(splitter) -> str | None:
-    """Returns the short name of a `Splitter`, or `None` without one."""
+    """Returns the short name of a `Splitter`, or `None` if it has none."""
     for name, kind in _BY_NAME.items():
         if type(splitter) is kind:
             return name

@@ -1,4 +1,4 @@
-"""`BytePair`: byte-level byte-pair encoding, as of GPT-2 and BART."""
+"""`BytePair`: byte-level byte-pair encoding, as in GPT-2 and BART."""
 
 import dataclasses
 import itertools
@@ -18,35 +18,43 @@ from keras_attn.text.special_tokens import UNKNOWN
 from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 
-_FIRST = len(SPECIAL_TOKENS)  # the first id that is no special token's
-_SPACE = r"\s\v\x{85}\pZ"  # white space of Unicode, within brackets of RE2
-_MARK = "▁"  # a space, in the tokens of a `Text`
+_FIRST = len(SPECIAL_TOKENS)  # the first id after the special tokens
+_SPACE = r"\s\v\x{85}\pZ"  # Unicode white space, for a bracket of RE2
+_MARK = "▁"  # stands for a space in the tokens of a `Text`
 _CHUNKS = rf"[{_SPACE}]?[^{_SPACE}]+|[{_SPACE}]"
 _WORDS = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\pL+| ?\pN+|"
     rf" ?[^{_SPACE}\pL\pN]+|[{_SPACE}]+"
 )
 
+# An export splits strings at many places. Each is one operation that calls
+# this graph, which is traced, stored and optimized once.
+_one_graph = tf.function(
+    input_signature=[tf.TensorSpec([None], tf.string)],
+    autograph=False,
+    experimental_attributes={"_noinline": True},
+)
+
 
 @keras.saving.register_keras_serializable("keras_attn")
 class BytePair(Splitter):
-    """Splits text into words, and these into pieces that merge bytes.
+    """Splits text into subwords by byte-level byte-pair encoding (BPE).
 
-    The pieces begin as the bytes of a word's UTF-8. Of all pairs of
-    neighbours the one that comes first in the list of merges is joined, until
-    none is in the list. GPT-2, RoBERTa, BART and Whisper do so; the files
-    `vocab.json` and `merges.txt` of such a network fit.
+    Each word is first split into its UTF-8 bytes. Then the pair of adjacent
+    pieces that comes first in the list of merges is joined, again and again,
+    until no pair is in the list. GPT-2, RoBERTa, BART and Whisper do the same;
+    pass the files `vocab.json` and `merges.txt` of such a network.
 
-    These files write a letter for each byte. The tokens of a `Text` are
-    readable: `▁be` for their `Ġbe`, `été` for their `Ã©tÃ©`, and `<0xC3>` for
-    a byte that is no text by itself.
+    In these files a letter stands for each byte. The tokens of the `Text` are
+    readable instead: `▁be` for `Ġbe` in the file, `été` for `Ã©tÃ©`, and
+    `<0xC3>` for a byte that is not a character by itself.
 
-    A special token that stands in a text, such as `"</s>"`, is split like any
-    text.
+    A special token that is spelled in a text, such as `"</s>"`, is split like
+    any other text.
 
     Args:
         vocabulary: Path of a JSON file with the ids of all tokens, or a
-            dictionary. Tokens are written as in these files.
+            dictionary from tokens, written as in such a file, to ids.
         merges: Path of a file with a pair on each line, or a list of strings
             such as `"Ġ t"`.
         special: `SpecialTokens` of a pretrained network, ids of the
@@ -54,8 +62,8 @@ class BytePair(Splitter):
             and tokens that no merge makes are left out.
 
     Raises:
-        ValueError: If the vocabulary lacks a token of the merges, or a byte
-            while there is no unknown token.
+        ValueError: If a token of the merges is not in the vocabulary, or if
+            a byte is not and there is no unknown token.
 
     References:
         - [Sennrich et al., 2016](https://arxiv.org/abs/1508.07909), section
@@ -73,7 +81,7 @@ class BytePair(Splitter):
     """
 
     splits_alone = False
-    keeps_text = False  # a letter of a token may stand for a sign
+    keeps_text = False  # letters in tokens may stand for other characters
 
     def __init__(
         self,
@@ -95,13 +103,13 @@ class BytePair(Splitter):
             raise ValueError(
                 "Without an unknown token, a vocabulary must have all 256 "
                 f"bytes. Received: {self.special} and a vocabulary without "
-                f"{[x for x in _BYTE_OF if x not in self._ids_of][:5]}. Name "
-                "its unknown token in `special`, or add the bytes."
+                f"{[x for x in _BYTE_OF if x not in self._ids_of][:5]}. Set "
+                "`unknown` in `special`, or add the bytes."
             )
         # A byte that the vocabulary lacks has an id below 0.
         self._bytes = [x if x >= 0 else -1 - i for i, x in enumerate(letters)]
         self._size = max(self._ids_of.values(), default=0) + 1
-        ranks: dict[int, int] = {-2: 0}  # no pair's; a table has an entry
+        ranks: dict[int, int] = {-2: 0}  # no pair; a table needs an entry
         for rank, (left, right) in enumerate(pairs):
             key = self._key(self._ids_of[left], self._ids_of[right])
             ranks.setdefault(key, rank)
@@ -113,7 +121,7 @@ class BytePair(Splitter):
                 len(pairs),
             )
         merged = {*made}
-        # Bytes, or the string of a special token.
+        # The bytes of each token, or the string of a special token.
         contents: list = [f"<{i}>" for i in range(self._size)]
         for token, i in self._ids_of.items():
             known = i in merged or token in _BYTE_OF
@@ -132,7 +140,7 @@ class BytePair(Splitter):
             self.tokens = self._tokens = _readable(contents)
             self._contents = contents
         self._contents = [tf.compat.as_bytes(x) for x in self._contents]
-        # `split()` also writes the bytes that the vocabulary lacks.
+        # `split()` also returns bytes that are not in the vocabulary.
         written = dict(zip(_readable(_SINGLE), _SINGLE, strict=True))
         written |= dict(zip(self._tokens, self._contents, strict=True))
         with tf.init_scope():
@@ -145,10 +153,18 @@ class BytePair(Splitter):
 
     @property
     def contents(self) -> list[bytes]:
-        """The bytes that each token stands for, by its own id."""
+        """The bytes that each token stands for, in the order of ids."""
         return list(self._contents)
 
+    # The graphs hold a splitter weakly; these methods hold it while they run.
     def split(self, strings):
+        return self._split(strings)
+
+    def ids(self, strings):
+        return self._ids(strings)
+
+    @_one_graph
+    def _split(self, strings):
         found = self._merged(strings)
         flat = found.flat_values
         pieces = tf.gather(tf.constant(self._tokens), self._own(flat))
@@ -159,13 +175,14 @@ class BytePair(Splitter):
     def join(self, pieces):
         flat = pieces.flat_values
         found = self._content_of.lookup(flat)
-        # What is no token may be a word of the source.
+        # A piece that is not a token may be a word copied from the source.
         other = tf.strings.regex_replace(flat, _MARK, " ")
         return _joined(
             pieces.with_flat_values(tf.where(found == "", other, found))
         )
 
-    def ids(self, strings):
+    @_one_graph
+    def _ids(self, strings):
         found = self._merged(strings)
         own, lacking = self._own(found.flat_values), found.flat_values < 0
         return found.with_flat_values(tf.where(lacking, self._unknown, own))
@@ -186,7 +203,7 @@ class BytePair(Splitter):
     def _merged(self, strings) -> tf.RaggedTensor:
         """Returns the vocabulary's ids `(batch, ragged)`.
 
-        A byte `x` that it lacks has the id `-1 - x`.
+        A byte `x` that is not in the vocabulary gets the id `-1 - x`.
         """
         words = _words(strings)
         different, places = tf.unique(words.flat_values)
@@ -206,12 +223,15 @@ class BytePair(Splitter):
         )
 
     def _merge(self, ids, rows, count):
-        """Merges neighbours, word by word.
+        """Merges adjacent pieces within each word.
 
         Args:
-            ids: int32 `(pieces,)` of all words.
-            rows: int32 `(pieces,)`, the number of each piece's word.
+            ids: int32 `(pieces,)`, the ids of the bytes of all words.
+            rows: int32 `(pieces,)`, the index of each piece's word.
             count: Number of words.
+
+        Returns:
+            The ids and rows of the merged pieces.
         """
         made, none = tf.constant(self._made), len(self._merges)
 
@@ -237,7 +257,7 @@ class BytePair(Splitter):
                 tf.reduce_any(here),
             )
 
-        # One piece more, of no word, so that there is always one.
+        # One more piece, outside all words, so there is always at least one.
         ids, rows, _ = tf.while_loop(
             lambda ids, rows, merged: merged,
             step,
@@ -255,7 +275,7 @@ class BytePair(Splitter):
         return ids[:-1], rows[:-1]
 
     def _own(self, ids):
-        """Returns the splitter's own ids of those of the vocabulary."""
+        """Turns ids of the vocabulary file into those of the splitter."""
         return tf.gather(tf.constant(self._own_ids), tf.maximum(ids, 0))
 
     def _key(self, left, right):
@@ -268,19 +288,20 @@ class BytePair(Splitter):
         needed = {*pair, "".join(pair)}
         if len(pair) != 2 or not needed <= self._ids_of.keys():
             raise ValueError(
-                "A merge must name two tokens of the vocabulary, which also "
-                f"has them joined. Received: {merge!r}, of which the "
-                f"vocabulary lacks {sorted(needed - self._ids_of.keys())}. "
-                "Pass the vocabulary and the merges of one network."
+                "A merge must name two tokens of the vocabulary, which must "
+                f"also have them joined. Received: {merge!r}; missing in the "
+                f"vocabulary: {sorted(needed - self._ids_of.keys())}. Pass "
+                "the vocabulary and the merges of the same network."
             )
         return pair
 
 
 def _words(strings) -> tf.RaggedTensor:
-    """Splits as GPT-2 does, but without the look-ahead that RE2 lacks.
+    """Splits strings into words as GPT-2 does.
 
-    Of several spaces before a word the last one is the word's, and the others
-    are one word.
+    Of several spaces before a word, the last belongs to that word, and the
+    others form a word. GPT-2 uses look-ahead for this, which RE2 does not
+    support.
     """
     chunks = tensorflow_text.regex_split(strings, _CHUNKS, _CHUNKS)
     flat, rows = chunks.flat_values, chunks.value_rowids()
@@ -301,9 +322,9 @@ def _words(strings) -> tf.RaggedTensor:
 
 
 def _apart(here) -> tf.Tensor:
-    """Returns a mask of places, without those that overlap a chosen one.
+    """Returns a mask of pairs that do not overlap.
 
-    Of a run, these are the first place, the third and so on.
+    In a run of adjacent places it keeps the first, the third and so on.
     """
     number = tf.range(tf.size(here))
     begins = here & ~tf.concat([[False], here], axis=0)[:-1]
@@ -329,7 +350,7 @@ def _are_in_order(pairs) -> bool:
 
 
 def _joined(contents) -> tf.Tensor:
-    """Joins bytes `(batch, ragged)` to strings of valid UTF-8."""
+    """Joins bytes `(batch, ragged)` into strings of valid UTF-8."""
     joined = tf.strings.reduce_join(contents, axis=-1)
     return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8")
 
@@ -366,15 +387,15 @@ def _content(token: str) -> bytes:
         raise ValueError(
             "`BytePair` reads byte-level vocabularies, as of GPT-2, BART and "
             "Whisper: each letter stands for a byte, and `Ġ` for a space. "
-            f"Received: the token {token!r}, which has another alphabet or "
-            "marks the ends of words. Is it a model of SentencePiece? "
+            f"Received: the token {token!r}, which has other letters or "
+            "marks the ends of words. Is it a SentencePiece model? "
             "`SentencePiece` reads these."
         )
     return bytes(_BYTE_OF[letter] for letter in token)
 
 
 def _readable(contents: list) -> list[str]:
-    """Returns tokens for contents, which are bytes, or strings as they are."""
+    """Returns a distinct token for each content, bytes or a string."""
     known = {x for x in contents if isinstance(x, str)}
     tokens = []
     for content in contents:
@@ -407,10 +428,10 @@ def _as_bytes(content: bytes) -> str:
 
 
 def _bytes_of_letters() -> dict[str, int]:
-    """Returns the bytes 0 to 255 by the letters that stand for them in files.
+    """Returns a dictionary from letters in vocabulary files to bytes.
 
-    Printable bytes of Latin-1 stand for themselves, the others are the
-    letters from U+0100 on.
+    A printable Latin-1 character stands for its own byte. The letters from
+    U+0100 on stand for the other bytes.
     """
     found, other = {}, 256
     for byte in range(256):
@@ -421,6 +442,6 @@ def _bytes_of_letters() -> dict[str, int]:
 
 
 _BYTE_OF = _bytes_of_letters()
-# How the files of such a network write the bytes 0 to 255
+# The letters that stand for the bytes 0 to 255 in vocabulary files
 BYTES = sorted(_BYTE_OF, key=_BYTE_OF.__getitem__)
 _SINGLE = [bytes([i]) for i in range(256)]

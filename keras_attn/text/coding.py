@@ -1,7 +1,7 @@
-"""Two codings from strings to ids and back: by vocabulary, by splitter.
+"""Two ways to turn strings into ids: by a vocabulary or by the splitter.
 
-Both first read strings as pieces or ids, which a `Text` may then cut. Then
-they turn the remaining ones into ids.
+Both first split strings into pieces or ids, which a `Text` may then cut. Then
+they turn what remains into ids.
 """
 
 import functools
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_attn.text.whole import WholeTokens
 
-_FEW = 8  # ids, for which an operation each is the fastest
+_FEW = 8  # up to this many ids, comparing with one after another is faster
 
 
 class ByVocabulary:
@@ -39,7 +39,7 @@ class ByVocabulary:
         return self._splitter.split(strings)
 
     def strings(self, ids, tokens=None) -> tf.Tensor:
-        """Returns the text of ids `(..., time)`, or of their `tokens`."""
+        """Returns the text of ids `(..., time)`, or of `tokens` if given."""
         if tokens is None:
             tokens = self._vocabulary.lookup(ids)
         special = self._vocabulary.special
@@ -66,8 +66,9 @@ class ByOwnIds:
     def read(self, strings) -> tf.RaggedTensor:
         """Returns the ids of strings `(batch,)`.
 
-        Special tokens are unknown in a text, or left out, but for those that
-        a prefix writes or a text may spell.
+        Special tokens spelled in a text become unknown, or are left out if
+        there is no unknown token. `prompt_tokens` and `spelled_tokens` keep
+        their ids.
         """
         special = self._vocabulary.special
         ids = self._whole.split(strings, self._splitter.ids, self._whole_ids)
@@ -89,7 +90,8 @@ class ByOwnIds:
     def pieces(self, strings) -> tf.RaggedTensor:
         """Returns the tokens of strings `(batch,)`, as they are written.
 
-        If the splitter has no `split()`, unknown ones read `<unk>`.
+        If the splitter has no `split()`, an unknown token is returned as
+        `<unk>`.
         """
         if self._splitter.writes("split"):
             return self._whole.split(strings, self._splitter.split, self._names)
@@ -103,9 +105,9 @@ class ByOwnIds:
         return by_rows(known, known, self._splitter.strings, special)
 
     def _known(self, ids):
-        """Returns ids, with those that have no token replaced by unknown.
+        """Replaces ids outside the vocabulary by the unknown token.
 
-        Without an unknown token they become padding, which has no text.
+        If there is no unknown token, they become padding, which has no text.
         """
         special = self._vocabulary.special
         ids = tf.cast(ids, tf.int32)
@@ -115,7 +117,7 @@ class ByOwnIds:
 
 
 def is_one_of(ids, these) -> tf.Tensor:
-    """Returns whether each id is one of these, at least one."""
+    """Returns whether each id is in `these`, which must not be empty."""
     if len(these) > _FEW:
         same = ids[..., None] == tf.constant(list(these), ids.dtype)
         return tf.reduce_any(same, axis=-1)
@@ -131,7 +133,7 @@ def by_rows(values, ids, join, special) -> tf.Tensor:
         join: Function of ragged values `(rows, ragged)`.
         special: `SpecialTokens`.
     """
-    # Not -1: with a time of zero the number of rows could not be inferred.
+    # Not -1: if time is 0, the number of rows cannot be inferred.
     rows = tf.reduce_prod(tf.shape(ids)[:-1])
     size = tf.stack([rows, tf.shape(ids)[-1]])
     flat, values = tf.reshape(ids, size), tf.reshape(values, size)

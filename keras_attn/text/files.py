@@ -1,4 +1,4 @@
-"""Writes and reads a `Text`: vocabulary, options, files of its splitter."""
+"""Writes and reads a `Text`: vocabulary, options and splitter files."""
 
 import json
 import pathlib
@@ -21,7 +21,12 @@ _LINES = ("", "to be or not to be", "Hello, world!", "été 日本語 12")
 
 
 def write(text, path: pathlib.Path) -> None:
-    """Writes a text's vocabulary, options and splitter files to a folder."""
+    """Writes a text's vocabulary, and its options and files beside it.
+
+    Args:
+        text: `Text`.
+        path: Path of the vocabulary file.
+    """
     options = {
         "split": text.split,
         "lowercase": text.lowercase,
@@ -59,8 +64,9 @@ def write_vocabulary(text, path: pathlib.Path) -> None:
 def lines(text) -> list[str]:
     """Returns the lines of a text's vocabulary file.
 
-    Tokens of a splitter may have line breaks, which are then escaped. The
-    text that is loaded takes such tokens from the splitter.
+    If a token has a line break or a tab, all tokens are escaped as JSON. Only
+    a splitter with its own tokens has such tokens; loading takes its tokens
+    from the splitter.
     """
     tokens = text.tokens
     if not fits_lines(tokens):
@@ -70,7 +76,7 @@ def lines(text) -> list[str]:
 
 
 def counts(lines) -> dict[str, int]:
-    """Returns the tokens of a vocabulary's lines, without special ones."""
+    """Returns the counts of a vocabulary's tokens, but the special ones."""
     pairs = [line.rsplit("\t", 1) for line in lines]
     found = {token: int(count) for token, count in pairs}
     for token in SPECIAL_TOKENS:
@@ -83,8 +89,8 @@ def read(path: pathlib.Path, custom_objects) -> tuple[list[str], dict]:
     if not path.exists() or not _options_path(path).exists():
         raise FileNotFoundError(
             f"`Text.load` needs the vocabulary {path} and its options "
-            f"{_options_path(path)}. Received: a path where one of these is "
-            "missing. `Text.save(path)` writes both."
+            f"{_options_path(path)}. Received: a path for which one of these "
+            "is missing. `Text.save(path)` writes both."
         )
     with open(path, encoding="utf-8", newline="\n") as file:
         found = file.read().split("\n")[:-1]
@@ -105,34 +111,35 @@ def read(path: pathlib.Path, custom_objects) -> tuple[list[str], dict]:
 
 
 def beside(path: pathlib.Path, name, source: pathlib.Path) -> pathlib.Path:
-    """Returns the path of a file beside another.
+    """Returns the path of a file in the same directory as another.
 
-    What is saved may come from a stranger, and must not read files of other
-    directories. Links are followed: a cache may consist of them.
+    A saved text may come from a stranger, so loading it must not read files
+    of other directories. Symbolic links are followed, since caches use them.
 
     Args:
-        path: The other file.
+        path: Path of the other file.
         name: Name of the file.
-        source: File in which the name stands.
+        source: File that contains the name, for messages.
 
     Raises:
-        ValueError: If the name is that of a file elsewhere.
+        ValueError: If the name is not a plain file name.
     """
     is_name = isinstance(name, str) and name not in ("", ".", "..")
     if not is_name or pathlib.PurePath(name).name != name:
         raise ValueError(
             f"{source} may name only files that lie beside it, without a "
-            f"directory. Received: {name!r}. What wrote this file is not "
-            "`save()`; do not load it unless you know where it is from."
+            f"directory. Received: {name!r}. `save()` did not write this "
+            "file; do not load it unless you know where it is from."
         )
     return path.with_name(name)
 
 
 def _require_no_paths(stored, custom_objects, source):
-    """Raises if a serialised splitter holds the path of a file.
+    """Raises if a serialised splitter contains the path of a file.
 
-    The files of a splitter lie beside, and their paths are not saved. What
-    else the splitters of this package save is no string, but for `words`.
+    The files of a splitter are saved beside the vocabulary, without their
+    paths. So no config of this package's splitters contains a string, except
+    for the arguments in `words`.
     """
     parts = stored if isinstance(stored, list) else ()
     if isinstance(stored, dict):
@@ -140,8 +147,8 @@ def _require_no_paths(stored, custom_objects, source):
         for argument, value in _paths_in(stored, custom_objects or {}):
             raise ValueError(
                 f"{source} may name files in `split_files` alone. Received: "
-                f"{argument}={value!r:.100} of {stored['class_name']!r}. What "
-                "wrote this file is not `save()`; do not load it unless you "
+                f"{argument}={value!r:.100} of {stored['class_name']!r}. "
+                "`save()` did not write this file; do not load it unless you "
                 "know where it is from."
             )
     for part in parts:
@@ -169,7 +176,7 @@ def _paths_in(stored, custom_objects):
 
 
 def _part(stored, files, custom_objects, whose) -> Splitter:
-    """Returns the serialised splitter, with the present paths of its files."""
+    """Makes a splitter from its config and the paths of its files."""
     paths = {argument: str(file) for argument, file in files.items()}
     name = stored["class_name"]
     found = stored | {"config": stored["config"] | paths}
@@ -179,8 +186,8 @@ def _part(stored, files, custom_objects, whose) -> Splitter:
         if "Could not locate class" not in str(error):
             raise
         raise ValueError(
-            f"{whose} needs the class that splits it. Received: a class of "
-            f"your own, {name!r}, which Keras does not know here. Pass it, "
+            f"{whose} needs the class of its splitter. Received: "
+            f"{name!r}, which Keras does not know here. Pass the class, "
             f"`load(path, custom_objects={{{name!r}: {name}}})`, or register "
             "it, `@keras.saving.register_keras_serializable()`, in a module "
             "that is imported first."
@@ -213,7 +220,7 @@ def _require_readable(text, part, files):
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"The text could be saved, but not loaded again, so nothing was "
-            f"written. Received, on a trial: {error!s:.500} Does "
+            f"written. Received, when loading it on trial: {error!s:.500} Does "
             f"`{kind.__name__}.get_config()` return all arguments of the "
             "constructor, as values that JSON can hold?"
         ) from error
@@ -230,7 +237,7 @@ def _require_readable(text, part, files):
 
 
 def files_of_sources(texts) -> dict:
-    """Returns the texts of a translator's sources by the names of files.
+    """Returns a translator's source texts by the names of their files.
 
     Args:
         texts: A `Text`, several by the names of inputs, or `None`.

@@ -10,8 +10,9 @@ class IncrementalDetokenizer:
 
     Args:
         text: `Text` of the tokens.
-        by_tokens: Whether a token may differ from that of its id. Then tokens
-            are joined, even if the splitter has its own ids.
+        by_tokens: Whether a token's spelling may differ from that of its id,
+            as a copied word does. Then the spellings are joined, even if the
+            splitter has its own ids.
     """
 
     def __init__(self, text, by_tokens: bool):
@@ -29,9 +30,9 @@ class IncrementalDetokenizer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, token_id: int, token: str, last: bool) -> str:
-        """Returns the addition of a token to the text.
+        """Returns the text that a token adds.
 
-        An incomplete character is held back until its other bytes follow.
+        An incomplete character is held back until its remaining bytes follow.
 
         Args:
             token_id: The token's id.
@@ -50,7 +51,7 @@ class IncrementalDetokenizer:
         return self._rest(last)
 
     def end(self) -> str:
-        """Returns the text that is held back when the end token follows."""
+        """Returns the text still held back, when the end token arrives."""
         return "" if self._separator is not None else self._rest(last=True)
 
     def _rest(self, last):
@@ -62,17 +63,17 @@ class IncrementalDetokenizer:
             found = self._text.strings([self._ids])
         (whole,) = found.numpy()
         if not last:
-            # A splitter may write this for an incomplete character.
+            # A splitter may return U+FFFD for an incomplete character.
             while whole.endswith(_REPLACED):
                 whole = whole.removesuffix(_REPLACED)
         if not whole.startswith(self._told):
             raise ValueError(
-                "A stream yields what each token adds to the text, so a token "
+                "A stream yields the text that each token adds, so a token "
                 "may not change the text before it. Received: "
                 f"{self._told.decode('utf-8', 'replace')!r:.200}, which the "
                 f"token {self._tokens[-1]!r} changed to "
                 f"{whole.decode('utf-8', 'replace')!r:.200}. Call the "
-                "translator instead, which joins whole texts."
+                "translator instead of its `stream`: it joins whole texts."
             )
         new, self._told = whole[len(self._told) :], whole
         return self._decoder.decode(new, final=last)

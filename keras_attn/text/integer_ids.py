@@ -1,4 +1,4 @@
-"""`IntegerIds`: texts of ids, for models whose text is split elsewhere."""
+"""`IntegerIds`: texts of ids, for models with a tokenizer elsewhere."""
 
 import dataclasses
 
@@ -10,19 +10,22 @@ from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 
 
-# Saved under its name of version 0.3.
+# Registered under its name in version 0.3, which saved files have.
 @keras.saving.register_keras_serializable("keras_attn", name="Ids")
 class IntegerIds(Splitter):
     """Reads and writes ids as decimal numbers with spaces between them.
 
-    It is for a model whose text a client splits itself: `"17 4 230"`. What is
-    no id of the vocabulary is unknown, and so are padding, start and end,
-    which a `Text` adds.
+    It is for a model whose clients turn text into ids themselves:
+    `"17 4 230"`. Anything else than an id of the vocabulary is unknown, and so
+    are the ids of padding, start and end, since the `Text` adds these.
 
     Args:
         size: Number of ids.
         special: `SpecialTokens` of the model, with an unknown token. If the
-            model has none, name any id that it does not use.
+            model has none, set `unknown` to any id that it does not use.
+
+    Raises:
+        ValueError: If `special` has no unknown token.
 
     Example:
         >>> special = keras_attn.SpecialTokens(0, start=(0,), end=1, unknown=2)
@@ -42,9 +45,10 @@ class IntegerIds(Splitter):
         self.special = SpecialTokens.of(special)
         if self.special is None or self.special.unknown < 0:
             raise ValueError(
-                "`IntegerIds` needs special tokens with an unknown one, for "
-                f"what is no id. Received: special={special!r}. If a model has "
-                "no unknown token, name an id that it does not use."
+                "`IntegerIds` needs special tokens with an unknown one, which "
+                "stands for anything that is not an id. Received: "
+                f"special={special!r}. If the model has no unknown token, set "
+                "`unknown` to an id that it does not use."
             )
         self._size = size
         self.tokens = [str(i) for i in range(size)]
@@ -52,7 +56,7 @@ class IntegerIds(Splitter):
     def ids(self, strings):
         pieces = tf.strings.split(strings)
         flat = pieces.flat_values
-        # More digits than any id has would not fit an integer.
+        # A number of more digits may not fit int32, and no id is so large.
         number = tf.strings.regex_full_match(flat, "0*[0-9]{1,9}")
         ids = tf.strings.to_number(tf.where(number, flat, "-1"), tf.int32)
         known = (ids >= 0) & (ids < self._size)

@@ -1,7 +1,7 @@
 """`KerasVocabulary`: the ids and the splitting of Keras's own text layers.
 
 A model that was trained with a `TextVectorization`, a `StringLookup` or the
-`Tokenizer` of Keras 2 needs the same ids. The text is split in the graph.
+`Tokenizer` of Keras 2 needs the same ids. Text is split inside the graph.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from keras_attn.text.special_tokens import SPECIAL_TOKENS
 from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 
-# Of Keras's `TextVectorization`, which lower-cases A to Z alone.
+# As in Keras's `TextVectorization`, which lower-cases only A to Z.
 _PUNCTUATION = r'[!"#$%&()\*\+,-\./:;<=>?@\[\\\]^_`{|}~\']'
 _STANDARDIZE = (
     None,
@@ -31,8 +31,8 @@ _STANDARDIZE = (
 class KerasVocabulary(Splitter):
     """Splits text and looks up ids as Keras's text layers do.
 
-    `Text.from_text_vectorization`, `Text.from_string_lookup` and
-    `Text.from_tokenizer` make it.
+    It is made by `Text.from_text_vectorization`, `Text.from_string_lookup`
+    and `Text.from_tokenizer`.
 
     Args:
         tokens: All tokens in the order of their ids.
@@ -48,7 +48,7 @@ class KerasVocabulary(Splitter):
     splits_alone = False
     keeps_text = False
     normalizes = True
-    words = "standardize", "split"  # arguments that are strings, but no paths
+    words = "standardize", "split"  # arguments that may be strings, not paths
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class KerasVocabulary(Splitter):
         return ids
 
     def _pieces_and_ids(self, strings):
-        """Returns pieces and their ids, without those that have no id."""
+        """Returns pieces and their ids, without pieces that have no id."""
         pieces = self._pieces(strings)
         to_id, _ = self._tables()
         ids = tf.cast(to_id.lookup(pieces.flat_values), tf.int32)
@@ -157,11 +157,11 @@ class KerasVocabulary(Splitter):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TokenizerRules:
-    """Prepares text as the `Tokenizer` of Keras 2 does: a `standardize`.
+    """Standardizes text as the `Tokenizer` of Keras 2 does.
 
     Args:
-        filters: Characters that become the separator.
-        lower: Whether text is lower-cased, all letters of Unicode.
+        filters: Characters to replace by the separator.
+        lower: Whether text is lower-cased, including letters beyond A to Z.
         separator: The separator.
     """
 
@@ -210,7 +210,7 @@ class SplitAt:
 
 
 def _function(stored):
-    """Returns a function that was saved, if Keras knows it here."""
+    """Returns a saved function, which must be registered with Keras."""
     if not isinstance(stored, dict):
         return stored
     name = stored.get("registered_name")
@@ -220,8 +220,8 @@ def _function(stored):
         name = str(stored.get("class_name"))
     if keras.saving.get_registered_object(name) is None:
         raise ValueError(
-            "The text was saved with a function of its own, which this "
-            f"process must know. Received: {name!r}, which Keras does not "
+            "The text was saved with a custom function, which this process "
+            f"must know. Received: {name!r}, which Keras does not "
             "know here. Decorate it with "
             "`@keras.saving.register_keras_serializable()` before saving and "
             "import its module before loading, or pass it in "
@@ -235,7 +235,8 @@ def of_text_vectorization(layer, start, end, wrap_source) -> KerasVocabulary:
     if not isinstance(layer, keras.layers.TextVectorization):
         raise ValueError(
             "`Text.from_text_vectorization` needs a "
-            f"`keras.layers.TextVectorization`. Received: {layer!r:.80}"
+            f"`keras.layers.TextVectorization`. Received: {layer!r:.80}. Pass "
+            "the layer with its vocabulary."
         )
     config = layer.get_config()
     if config["output_mode"] != "int" or config["ngrams"] is not None:
@@ -260,22 +261,22 @@ def of_string_lookup(layer, split, start, end, wrap_source) -> KerasVocabulary:
     if not isinstance(layer, keras.layers.StringLookup):
         raise ValueError(
             "`Text.from_string_lookup` needs a `keras.layers.StringLookup`. "
-            f"Received: {layer!r:.80}"
+            f"Received: {layer!r:.80}. Pass the layer with its vocabulary."
         )
     config = layer.get_config()
     many = config["num_oov_indices"]
     if config["output_mode"] != "int" or many > 1:
         raise ValueError(
-            "A `Text` has an id for each token, and one for unknown ones. "
+            "A `Text` has one id for each token, and one for all unknown ones. "
             f"Received: output_mode={config['output_mode']!r}, "
             f"num_oov_indices={many}. Make the `StringLookup` with "
-            'output_mode="int" and at most one of these.'
+            'output_mode="int" and num_oov_indices of 0 or 1.'
         )
     if config["mask_token"] is None:
         raise ValueError(
             "A `Text` needs an id for padding, the `mask_token` of a "
             "`StringLookup`. Received: mask_token=None. Make the layer with "
-            '`mask_token=""`, for which the model needs one id more.'
+            '`mask_token=""`; the model then needs one more id.'
         )
     tokens = [str(x) for x in layer.get_vocabulary()]
     special = _special(tokens, 0, 1 if many else -1, start, end, wrap_source)
@@ -289,10 +290,10 @@ def of_tokenizer(content, start, end, wrap_source) -> KerasVocabulary:
         index = json.loads(config["word_index"])
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(
-            "`Text.from_tokenizer` reads what `tokenizer.to_json()` returned. "
+            "`Text.from_tokenizer` reads the JSON of `tokenizer.to_json()`. "
             f"Received: {content!r:.80}. A pickled `Tokenizer` is not opened, "
-            "as a pickle may run any code: load it where Keras 2 is, and call "
-            "`to_json()` there."
+            "as a pickle can run any code: load it with Keras 2 installed, and "
+            "call `to_json()` there."
         ) from error
     unknown = index.get(config.get("oov_token"), -1)
     size = max(index.values(), default=0) + 1
@@ -312,14 +313,14 @@ def of_tokenizer(content, start, end, wrap_source) -> KerasVocabulary:
 
 
 def _special(tokens, pad, unknown, start, end, wrap_source):
-    """Returns `SpecialTokens`, with start and end by their tokens."""
+    """Returns `SpecialTokens`, looking up the ids of start and end."""
     ids = []
     for name, token in (("start", start), ("end", end)):
         if token is not None and token not in tokens:
             raise ValueError(
                 f"`{name}` must be a token of the vocabulary. Received: "
-                f"{name}={token!r}, which it lacks. Does the standardization "
-                "change it, as that which strips `[` and `]`?"
+                f"{name}={token!r}, which is not. Does the standardization "
+                "change it, as one that strips `[` and `]` does?"
             )
         ids.append(-1 if token is None else tokens.index(token))
     first, last = ids
@@ -339,7 +340,7 @@ def _special(tokens, pad, unknown, start, end, wrap_source):
 
 
 def _named(tokens, special):
-    """Returns tokens in which the special ones have their usual names."""
+    """Returns the tokens, the special ones renamed to `<pad>` and so on."""
     tokens = list(tokens)
     ids = special.pad, special.start[0], special.end, special.unknown
     for i, name in reversed(list(zip(ids, SPECIAL_TOKENS, strict=True))):

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def encode_lines(lines, name: str) -> list[bytes]:
-    """Returns lines as bytes; lone surrogates stay, for `Text` to replace.
+    """Encodes lines as UTF-8; lone surrogates stay for `Text` to replace.
 
     Args:
         lines: Strings, or bytes.

@@ -35,8 +35,8 @@ class Normalization:
         strings = self._normalized(strings)
         if self._lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
-            # A small letter with an accent may have one code point where the
-            # capital has two, as J with a caron. Not for NFKC: stored
+            # An accented lower-case letter may be one code point although
+            # the capital is two, as for J with a caron. Not for NFKC: saved
             # vocabularies were made without this second pass.
             if self._form == "NFC":
                 strings = self._normalized(strings)
@@ -54,5 +54,5 @@ class Normalization:
             return ""
         return (
             f" Normalize tokens first, `unicodedata.normalize({form!r}, "
-            "token)`, or pass `normalization=None`, which lets them through."
+            "token)`, or pass `normalization=None`."
         )

@@ -1,4 +1,4 @@
-"""The special tokens: their strings, and the ids that they have.
+"""The special tokens: their strings and their ids.
 
 Losses and checks use them on every backend, so this module imports no
 framework.
@@ -20,30 +20,33 @@ _NEW_NAMES = {"by_prefix": "prompt_tokens"}
 class SpecialTokens:
     """The ids of a vocabulary's special tokens.
 
-    A `Text` that counts its tokens has the ids below as defaults. A
-    pretrained vocabulary has others, which a `Splitter` tells:
+    The defaults are the ids of a `Text` without a pretrained vocabulary. If a
+    pretrained vocabulary has other ids, pass them to its `Splitter`:
     `SentencePiece(file, special=SpecialTokens(...))`.
 
     Args:
         pad: Id of padding.
-        start: Ids with which a decoder begins, in this order. They may be
-            padding or the end token, as in T5 and BART.
-        end: Id with which a text ends. -1 is for texts that only sources
-            have, and that end without a token.
-        unknown: Id of unknown tokens, or -1 if there are none.
-        source_start: Ids with which an encoder's input begins. In most
-            models there are none.
+        start: Ids with which a decoder's input begins, in this order. They
+            may be padding or the end token, as in T5 and BART.
+        end: Id with which a text ends. -1 if texts end without a token, which
+            is possible for sources only.
+        unknown: Id of unknown tokens, or -1 if there is none.
+        source_start: Ids with which an encoder's input begins. Most models
+            have none.
         source_end: Ids with which an encoder's input ends. Defaults to
             `None`: the end token.
-        prompt_tokens: Ids that stand for no text and that only a prefix writes,
+        prompt_tokens: Ids that stand for no text and occur only in prefixes,
             such as those of Whisper for a language and a task. A text is
             split around their tokens.
         spelled_tokens: Ids of tokens that a text may spell: `"<mask>"` in a
-            text is then this token, and not split like any text.
+            text is then this token instead of being split.
 
     Raises:
-        ValueError: If an id is negative, two of padding, end and unknown
-            are the same, or a text may spell padding.
+        ValueError: If an id is negative, other than an `end` or `unknown` of
+            -1, or not an integer; if `start` is empty; if two of padding, end
+            and unknown are the same; if unknown also begins or ends texts; if
+            `prompt_tokens` has padding, start or end; or if `spelled_tokens`
+            has padding.
 
     Example:
         >>> t5 = keras_attn.SpecialTokens(pad=0, start=(0,), end=1, unknown=2)
@@ -95,37 +98,38 @@ class SpecialTokens:
             raise ValueError(
                 "`pad`, `start`, `end`, `source_start`, `source_end`, "
                 "`prompt_tokens` and `spelled_tokens` must be ids, integers "
-                "of at least 0, with one `start` at least; `unknown` and "
-                f"`end` may be -1. Received: {self}"
+                "of at least 0; `unknown` and `end` may also be -1, and "
+                f"`start` needs at least one id. Received: {self}"
             )
         apart = [x for x in apart if x >= 0]
         if len(set(apart)) < len(apart) or self.unknown in ids:
             raise ValueError(
-                "Padding, end and unknown must be different tokens, and no "
-                f"text begins with unknown. Received: {self}"
+                "Padding, end and unknown must be different tokens, and the "
+                "unknown token must not begin or end texts. Received: "
+                f"{self}"
             )
         if {*self.prompt_tokens} & {*self.non_text_ids}:
             raise ValueError(
-                "`prompt_tokens` has tokens that only a prefix writes, so none "
-                "of them may be padding, start, end or around a source. "
+                "`prompt_tokens` occur only in prefixes, so none of them may "
+                "be padding, start, end, or a token put around sources. "
                 f"Received: {self}"
             )
         if self.pad in self.spelled_tokens:
             raise ValueError(
-                "`spelled_tokens` must be without padding, which is no part "
-                f"of a text. Received: {self}"
+                "`spelled_tokens` must not contain padding, which is never "
+                f"part of a text. Received: {self}"
             )
 
     @classmethod
     def of(cls, given) -> "SpecialTokens | None":
-        """Returns an argument, which may be a dictionary of a config."""
+        """Returns `SpecialTokens` from an argument or a config's dictionary."""
         if given is None or isinstance(given, cls):
             return given
         if isinstance(given, Mapping):
             return cls(**arguments.with_new_names(cls, given, **_NEW_NAMES))
         raise ValueError(
             "`special` must be a `SpecialTokens`, or None. Received: "
-            f"special={given!r:.80}"
+            f"special={given!r:.80}. Pass `keras_attn.SpecialTokens(...)`."
         )
 
     @property
@@ -145,7 +149,10 @@ class SpecialTokens:
 
     @property
     def non_text_ids(self) -> tuple[int, ...]:
-        """The ids that no text is split into, in ascending order."""
+        """The ids of padding, start, end and tokens around sources, sorted.
+
+        They never result from splitting a text, except for `spelled_tokens`.
+        """
         ids = {self.pad, self.end, *self.framing}
         return tuple(sorted(ids - {-1}))
 
@@ -156,7 +163,7 @@ class SpecialTokens:
 
     @property
     def never_written(self) -> tuple[int, ...]:
-        """The ids that no output writes by itself, in ascending order."""
+        """The ids that a search must never generate, in ascending order."""
         return tuple(x for x in self.without_text if x != self.end)
 
     def of_text(self, size: int) -> list[int]:
@@ -172,6 +179,6 @@ def _as_tuple(ids):
 
 
 def _as_integer(given):
-    """Returns a number of numpy as Python's, anything else as it is."""
+    """Returns a NumPy integer as an `int`, anything else as it is."""
     is_bool = isinstance(given, bool)
     return int(given) if isinstance(given, Integral) and not is_bool else given

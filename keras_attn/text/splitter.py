@@ -1,4 +1,4 @@
-"""`Splitter`: the base class of ways to split text."""
+"""`Splitter`: the base class of objects that split and join text."""
 
 import tensorflow as tf
 
@@ -6,41 +6,42 @@ from keras_attn.text.special_tokens import SpecialTokens
 
 
 class Splitter(tf.Module):
-    """Base class of ways to split text into tokens, and to join them again.
+    """Base class of splitters, which split text into tokens and join them.
 
     Pass an instance to a `Text`, `Text(vocabulary, split=MySplitter())`. The
     `Text` normalizes, looks up, cuts and pads. There are two kinds of
     splitters:
 
-    - Its pieces are tokens of the `Text`'s vocabulary. It writes `split()`,
-      and sets `separator` or writes `join()`.
-    - It has ids of its own, as subword models do. It sets `tokens` and writes
-      `ids()` and `strings()`, and the `Text` is made without a vocabulary. It
-      may write `split()` and `join()` too: a `Translator` with
-      `replace_unknown` needs `split()` of its source text and `join()` of its
-      target text.
+    - A splitter whose pieces are looked up in the `Text`'s vocabulary. It
+      implements `split()`, and sets `separator` or implements `join()`.
+    - A splitter with its own ids, such as a subword model. It sets `tokens`
+      and implements `ids()` and `strings()`, and the `Text` is made without a
+      vocabulary. It may implement `split()` and `join()` too: a `Translator`
+      with `replace_unknown` needs `split()` of its source text and `join()` of
+      its target text.
 
     The methods run in graphs that go into a SavedModel, so they use only
     operations of TensorFlow or tensorflow-text. A new `Text` tries its
     splitter on a few lines and refuses one that breaks a rule. Make tables
-    and tokenizers in the constructor and keep them as attributes: an export
-    finds them, and the files that they read, through these.
+    and tokenizers in the constructor and keep them as attributes: through
+    these an export finds them, and the files that they read.
 
     To be saved with a `Text` or a `Translator`, a splitter returns the
     arguments of its constructor from `get_config()`. To load it, register its
     class, `@keras.saving.register_keras_serializable()`, or pass it to
     `load()` in `custom_objects`.
 
-    The name is that of `tensorflow_text.Splitter`, which does the same work.
-    What Keras and others call a tokenizer is the whole `Text`. This class is
-    provisional: it may change until more splitters have used it.
+    The class is named after `tensorflow_text.Splitter`, which does the same
+    work. A tokenizer of Keras and other libraries corresponds to the whole
+    `Text`. This class is provisional: it may change in later versions.
 
     Attributes:
-        separator: String between two pieces, if joining means no more than
-            that. `None` if the splitter writes `join()`.
-        tokens: For a splitter with ids of its own, the list of its tokens
-            without the special ones; they have the ids 4, 5 and so on.
-            Otherwise `None`. With `special`, the list of all tokens.
+        separator: String to put between pieces, if this is all that joining
+            does. `None` if the splitter implements `join()`.
+        tokens: For a splitter with its own ids, the list of its tokens
+            without the special ones; they have the ids 4, 5 and so on. If
+            `special` is set, the list of all tokens. `None` if the splitter
+            has no ids.
         special: For the ids of a pretrained vocabulary, its `SpecialTokens`.
             `None` if padding, start, end and unknown have the ids 0 to 3.
         splits_alone: Whether splitting a token of the vocabulary returns it
@@ -50,10 +51,10 @@ class Splitter(tf.Module):
         keeps_text: Whether splitting and joining keep all letters and digits.
             A `Text` then warns if they do not. Set it to `False` for a
             splitter that leaves some out or replaces them on purpose.
-        normalizes: Whether it normalizes text itself. The `Text` then does
-            not.
-        draws: Whether it draws among several ways to split a string. Such a
-            splitter is for training; see `Text.sampled`.
+        normalizes: Whether the splitter normalizes text itself. If so, the
+            `Text` does not.
+        draws: Whether the splitter samples among several ways to split a
+            string. Such a splitter is for training; see `Text.sampled`.
         assets: Names of the constructor's arguments that are paths of files.
             Saving copies these files, and loading passes the paths of the
             copies.
@@ -86,8 +87,8 @@ class Splitter(tf.Module):
 
     def __setattr__(self, name, value):
         if _is_plain(value):
-            # TensorFlow would wrap it, to track what it holds. For a large
-            # vocabulary this takes seconds.
+            # TensorFlow would wrap it to track its items, which takes
+            # seconds for a large vocabulary.
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
@@ -106,11 +107,11 @@ class Splitter(tf.Module):
         raise NotImplementedError
 
     def join(self, pieces) -> tf.Tensor:
-        """Joins pieces into strings that `split()` splits into these pieces.
+        """Joins pieces into strings; the inverse of `split()`.
 
         Args:
-            pieces: Strings `(batch, ragged)`, `<unk>` among them if a model
-                wrote it.
+            pieces: Strings `(batch, ragged)`. A model may also have generated
+                `<unk>`.
 
         Returns:
             Strings `(batch,)`.
@@ -120,23 +121,23 @@ class Splitter(tf.Module):
         return tf.strings.reduce_join(pieces, axis=-1, separator=self.separator)
 
     def ids(self, strings) -> tf.RaggedTensor:
-        """Turns strings into ids, for a splitter with ids of its own.
+        """Turns strings into ids, for a splitter with its own ids.
 
         Args:
             strings: As for `split()`.
 
         Returns:
             Integers `(batch, ragged)`: 4 and more for `tokens`, 3 for unknown
-            pieces, no start and no end token. With `special`, the ids of
-            `tokens` as they are.
+            pieces, without start and end tokens. If `special` is set, indices
+            of `tokens`.
         """
         raise NotImplementedError
 
     def strings(self, ids) -> tf.Tensor:
-        """Turns ids into strings, for a splitter with ids of its own.
+        """Turns ids into strings, for a splitter with its own ids.
 
         Args:
-            ids: int32 `(batch, ragged)`, such as `ids()` returns.
+            ids: int32 `(batch, ragged)`, as returned by `ids()`.
 
         Returns:
             Strings `(batch,)`.
@@ -149,11 +150,11 @@ class Splitter(tf.Module):
 
     @classmethod
     def from_config(cls, config: dict) -> "Splitter":
-        """Returns a splitter made from the result of `get_config()`."""
+        """Makes a splitter from the result of `get_config()`."""
         return cls(**config)
 
     def __repr__(self) -> str:
-        # Not the arguments: among them are whole vocabularies.
+        # Without the arguments, which may be whole vocabularies.
         return f"<{type(self).__name__}>"
 
     def writes(self, method: str) -> bool:
@@ -167,7 +168,7 @@ class Splitter(tf.Module):
 
 
 def _is_plain(value):
-    """Returns whether a value holds strings and numbers, nothing to track."""
+    """Returns whether a value holds only strings and numbers."""
     if isinstance(value, dict):
         return _is_plain([*value]) and _is_plain([*value.values()])
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Tries a `Splitter` before anything depends on it."""
+"""`Trial`: checks that a `Splitter` keeps the rules of its base class."""
 
 import inspect
 import os
@@ -22,8 +22,8 @@ _LINES = (
     "été",
     "日本語",
 )
-_TOKENS = 1000  # tokens of a splitter's own that are written one by one
-# Operations that call back into the Python that made them.
+_TOKENS = 1000  # number of a splitter's own tokens that are tried one by one
+# Operations that call Python functions of the process that made them.
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
@@ -56,7 +56,7 @@ class Trial:
         if own:
             self._require_ids(lines, rows)
         self._require_inverse(forth, back, lines, rows)
-        # A splitter may well leave out letters of another script.
+        # A splitter may leave out letters of other scripts on purpose.
         plain = [i for i, line in enumerate(_LINES) if line.isascii()]
         self._warn_of_losses(
             back, tf.gather(lines, plain), [rows[i] for i in plain]
@@ -67,12 +67,15 @@ class Trial:
             self._require_pieces_of_ids(lines, rows, back)
 
     def read(self, lines) -> None:
-        """Raises `ValueError` if joined pieces are split into other pieces.
+        """Tries a splitter without its own ids on lines of the data.
 
-        It warns if the pieces lack letters or digits of the lines.
+        Warns if splitting and joining a line changes its letters or digits.
 
         Args:
-            lines: Strings of the data, for a splitter without its own ids.
+            lines: Strings of the data.
+
+        Raises:
+            ValueError: If joined pieces are not split into the same pieces.
         """
         forth = "split", self._splitter.split
         back = "join", self._splitter.join
@@ -105,8 +108,8 @@ class Trial:
             raise ValueError(
                 f"A splitter {'with `tokens` ' if own else ''}writes "
                 f"{' and '.join(missing)}. Received: {self._name}, which does "
-                "not. See `keras_attn.Splitter` for their arguments and "
-                "results."
+                "not. See `keras_attn.Splitter` for the arguments and results "
+                "of these methods."
             )
 
     def _require_own_tokens(self):
@@ -134,7 +137,7 @@ class Trial:
             )
 
     def _function(self, name):
-        """Returns a splitter's method as a graph for any number of rows."""
+        """Traces a splitter's method as a graph for any number of rows."""
         spec = {
             "join": tf.RaggedTensorSpec([None, None], tf.string),
             "strings": tf.RaggedTensorSpec([None, None], tf.int32),
@@ -149,7 +152,7 @@ class Trial:
         except Exception as error:
             raise ValueError(
                 f"`{self._name}.{name}` must run in a graph, by operations of "
-                "TensorFlow or tensorflow-text. Received, when it was traced: "
+                "TensorFlow or tensorflow-text. Received, while tracing it: "
                 f"{type(error).__name__}: {error!s:.500}"
             ) from error
         self._require_attributes(name, traced.captured_inputs)
@@ -159,9 +162,9 @@ class Trial:
             found |= {node.op for node in other.node_def}
         if found & _PYTHON:
             raise ValueError(
-                f"`{self._name}.{name}` must run without Python, "
-                "`tf.py_function` or `tf.numpy_function`, since servers have "
-                f"no Python. Received: a graph with {sorted(found & _PYTHON)}. "
+                f"`{self._name}.{name}` must run without Python, so without "
+                "`tf.py_function` and `tf.numpy_function`: servers have no "
+                f"Python. Received: a graph with {sorted(found & _PYTHON)}. "
                 "Write it with operations of TensorFlow or tensorflow-text."
             )
         return function
@@ -179,9 +182,9 @@ class Trial:
                 raise ValueError(
                     f"The tables, variables and tokenizers of "
                     f"`{self._name}.{name}` must be attributes of the "
-                    "splitter, made in its constructor, since an export finds "
-                    f"them through these. Received: {tensor!s:.100}, which is "
-                    "no attribute. Keep it, `self.table = ...`."
+                    "splitter, made in its constructor, so an export can find "
+                    f"them. Received: {tensor!s:.100}, which is not an "
+                    "attribute. Assign it in `__init__`, `self.table = ...`."
                 )
 
     def _run(self, name, function, given):
@@ -189,8 +192,8 @@ class Trial:
             return function(given)
         except tf.errors.OpError as error:
             raise ValueError(
-                f"`{self._name}.{name}` must take any strings or ids, and an "
-                f"empty batch too. Received, on a trial with {given!r:.200}: "
+                f"`{self._name}.{name}` must accept any strings or ids, and an "
+                f"empty batch too. Received, in a trial with {given!r:.200}: "
                 f"{type(error).__name__}: {_said(error):.300}"
             ) from error
 
@@ -231,7 +234,7 @@ class Trial:
                 raise ValueError(
                     f"`{self._name}.{name}` may return no empty piece. "
                     f"Received, for {_shown(line)}: {_shown(row)}. Remove "
-                    'them, `tf.ragged.boolean_mask(pieces, pieces != "")`.'
+                    'them: `tf.ragged.boolean_mask(pieces, pieces != "")`.'
                 )
         return rows
 
@@ -244,7 +247,7 @@ class Trial:
                     f"`{self._name}.{forth[0]}` must split a string the same "
                     "way in any batch. Received, for "
                     f"{_shown(line.numpy())}: {_shown(alone)} alone, "
-                    f"{_shown(row)} in a batch. Let no operation mix rows."
+                    f"{_shown(row)} in a batch. No operation may mix rows."
                 )
 
     def _require_ids(self, lines, rows):
@@ -285,7 +288,7 @@ class Trial:
         return first + len(self._splitter.tokens)
 
     def _joined(self, name, join, rows):
-        """Returns the strings of rows, normalized as the `Text` does it."""
+        """Returns the joined strings of rows, normalized by the `Text`."""
         dtype = tf.int32 if name == "strings" else tf.string
         given = tf.ragged.constant(rows, dtype, ragged_rank=1)
         found = self._run(name, join, given)
@@ -317,14 +320,14 @@ class Trial:
             if found != row:
                 raise ValueError(
                     f"`{self._name}.{back[0]}` must be the inverse of "
-                    f"`{forth[0]}`: a string that it makes must be split into "
-                    "the same pieces. Received, for "
+                    f"`{forth[0]}`: joined pieces must be split into the same "
+                    "pieces again. Received, for "
                     f"{_shown(lines[i].numpy())}: {_shown(row)}, joined to "
                     f"{_shown(string)}, which is split into {_shown(found)}."
                 )
 
     def _warn_of_losses(self, back, lines, rows):
-        """Warns if a line that was split and joined lacks letters or digits.
+        """Warns if splitting and joining a line changes letters or digits.
 
         Rows with unknown ids cannot be restored, so they are skipped.
         """
@@ -339,12 +342,12 @@ class Trial:
             if _signs(found) != _signs(line):
                 self._warn(
                     f"{_shown(line)} comes back as {_shown(found)}, with "
-                    "other letters or digits"
+                    "different letters or digits"
                 )
                 return
 
     def _warn_of_lost_tokens(self, back):
-        """Warns if `strings()` writes nothing for a token with letters."""
+        """Warns if `strings()` loses all letters and digits of a token."""
         if not self._splitter.keeps_text:
             return
         first = 0 if self._splitter.special else len(SPECIAL_TOKENS)
@@ -354,18 +357,18 @@ class Trial:
         written = self._joined(*back, [[i] for i in ids])
         for token, found in zip(tokens, written.numpy(), strict=True):
             named = token.startswith("<") and token.endswith(">")
-            # One byte of a letter is no text yet.
+            # A token may be one byte of a character.
             named |= "\ufffd" in found.decode()
             if _signs(token.encode()) and not named and not _signs(found):
                 self._warn(
-                    f"`strings()` writes {_shown(found)} for the token "
+                    f"`strings()` returns {_shown(found)} for the token "
                     f"{token!r}"
                 )
                 return
 
     def _warn(self, what):
         warn(
-            f"`{self._name}` loses text: {what}. If this is meant, set "
+            f"`{self._name}` loses text: {what}. If this is intended, set "
             f"`keeps_text = False` in `{self._name}`.",
         )
 
@@ -393,8 +396,8 @@ class Trial:
         ):
             if one != other:
                 raise ValueError(
-                    f"`{self._name}.join` must return for pieces the string "
-                    "that `strings()` returns for their ids. Received, for "
+                    f"`{self._name}.join` must return the same string for "
+                    "pieces as `strings()` for their ids. Received, for "
                     f"{_shown(pieces[i])}: {_shown(one)} and {_shown(other)}."
                 )
 
@@ -402,8 +405,8 @@ class Trial:
 def require_config(splitter: Splitter) -> None:
     """Raises `ValueError` if a splitter's config does not fit its class.
 
-    Only names of arguments are checked here. Saving also compares the
-    splitter that the config makes.
+    Only the names of arguments and the paths of assets are checked here.
+    Saving also makes a splitter from the config and compares it.
     """
     name, config = type(splitter).__name__, splitter.get_config()
     made_by = inspect.getattr_static(type(splitter), "from_config")
@@ -414,14 +417,14 @@ def require_config(splitter: Splitter) -> None:
             raise ValueError(
                 f"`{name}.get_config` must return the arguments of the "
                 "constructor, since loading passes them to it. Received: "
-                f"{list(config)}, where {error}. Write `get_config()`, or "
+                f"{list(config)}: {error}. Override `get_config()`, or "
                 "`from_config()` too."
             ) from error
     for argument in splitter.assets:
         if argument not in config:
             raise ValueError(
                 f"`{name}.assets` must name arguments that `get_config()` "
-                f"returns. Received: {argument!r}, which is none of "
+                f"returns. Received: {argument!r}, which is not among "
                 f"{list(config)}."
             )
         path = config[argument]
@@ -441,7 +444,7 @@ def _said(error: tf.errors.OpError) -> str:
 
 
 def _signs(line: bytes) -> str:
-    """Returns the letters and digits of a line, in one case."""
+    """Returns the letters and digits of a line, case-folded."""
     return "".join(filter(str.isalnum, line.decode().casefold()))
 
 

@@ -1,4 +1,4 @@
-"""Subwords and bytes: splitters with ids of their own."""
+"""Splitters into subwords and bytes, which have their own ids."""
 
 import dataclasses
 import io
@@ -23,44 +23,45 @@ _PIECES = tf.RaggedTensorSpec([None, None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
 _AS_IT_IS = "identity"  # SentencePiece's name for no normalization
 _UNKNOWN_WORD = "[UNK]"
-_FIRST = len(SPECIAL_TOKENS)  # the first id that is no special token's
+_FIRST = len(SPECIAL_TOKENS)  # the first id after the special tokens
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SentencePiece(Splitter):
-    """Splits text into subwords by a model of SentencePiece.
+    """Splits text into subwords by a SentencePiece model.
 
     The model may be of any kind: unigram, BPE, words or characters. Its own
     special pieces (`<s>`, `</s>` and the like) are left out: the `Text` adds
     its own. `Text.train` trains a model and returns a `Text` with it.
 
     For a pretrained network pass its special tokens. Then all ids are those
-    of the model of SentencePiece.
+    of the SentencePiece model.
 
-    A model whose normalization is not `identity` normalizes text itself, so
-    the `Text` leaves it alone. SentencePiece writes spaces as `▁`, U+2581, so
+    If the model's normalization is not `identity`, the model normalizes text,
+    and the `Text` does not. SentencePiece writes spaces as `▁`, U+2581, so
     this character in a text comes back as a space.
 
     Args:
-        model: Path of a model file, or its content, bytes.
-        nbest: Number of the likeliest segmentations from which one is drawn
-            for each text, or -1 for all. Defaults to `None`: the likeliest
-            is taken. Draws make training more robust; see `Text.sampled`.
-        alpha: How much likelier segmentations are preferred, from 0, not at
-            all, upwards. Of a BPE model, the probability with which a merge
-            is dropped, at most 1. Has an effect with `nbest` only.
-        special: `SpecialTokens` of a pretrained network, ids of the model.
+        model: Path of a model file, or its content as bytes.
+        nbest: Number of likeliest segmentations to sample from for each text,
+            or -1 for all. Defaults to `None`: the likeliest segmentation is
+            used. Sampling makes training more robust; see `Text.sampled`.
+        alpha: How strongly likelier segmentations are preferred, at least 0;
+            0 samples uniformly. For a BPE model, the probability of dropping
+            a merge, from 0 to 1. Used only with `nbest`.
+        special: `SpecialTokens` of a pretrained network, with the model's ids.
             Defaults to `None`: ids 0 to 3 are those of a `Text`.
-        vocabulary: Tokens of a pretrained network whose ids are not those of
-            the model, in their order. It needs `special`. A subword that is
-            not among them is unknown; what the model does not know has an id
-            if it is among them, as the target's letters in a source of
-            Marian.
+        vocabulary: Tokens of a pretrained network whose ids differ from those
+            of the model, in the order of the network's ids. It needs
+            `special`. A subword that is not in this list is unknown. A piece
+            that the model does not know has an id if it is in the list; in
+            Marian's source texts these are letters of the target language.
 
     Raises:
         ImportError: If the package `sentencepiece` is not installed.
-        ValueError: If the model cannot draw as asked, or for a `vocabulary`
-            without `special`.
+        FileNotFoundError: If there is no file at the path `model`.
+        ValueError: If `model` is not a SentencePiece model, if it cannot
+            sample with this `alpha`, or for a `vocabulary` without `special`.
 
     References:
         - [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
@@ -131,12 +132,12 @@ class SentencePiece(Splitter):
         self.tokens = [processor.id_to_piece(i) for i in kept]
 
     def drawing(self, nbest: int, alpha: float) -> "SentencePiece":
-        """Returns a splitter that draws segmentations of this model."""
+        """Returns a splitter that samples segmentations of this model."""
         return SentencePiece(
             self._content, nbest, alpha, self.special, self.vocabulary
         )
 
-    # The graphs hold a splitter weakly, these methods hold it while they run.
+    # The graphs hold a splitter weakly; these methods hold it while they run.
     def split(self, strings):
         return self._split(strings)
 
@@ -158,7 +159,7 @@ class SentencePiece(Splitter):
         joined = self._tokenizer(tf.string).detokenize(pieces)
         if self.vocabulary is None:
             return joined
-        # Pieces that the model lacks are joined as they are written.
+        # The model leaves pieces that it does not know as they are.
         return tf.strings.strip(tf.strings.regex_replace(joined, "▁", " "))
 
     @tf.function(input_signature=[_STRINGS], autograph=False)
@@ -198,8 +199,8 @@ class SentencePiece(Splitter):
         return config
 
     def _tokenizer(self, out_type):
-        # Made in each graph anew: a tokenizer made outside of one is gone
-        # after `tf.random.set_seed`, with the kernel that owns it.
+        # Made anew in each graph: `tf.random.set_seed` deletes the kernel
+        # that owns a tokenizer made outside of a graph.
         drawn = {}
         if self.draws:
             drawn = {"nbest_size": self.nbest, "alpha": self.alpha}
@@ -210,23 +211,28 @@ class SentencePiece(Splitter):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class WordPiece(Splitter):
-    """Splits text into words and marks, and these into pieces of a list.
+    """Splits text into words and punctuation, and words into listed pieces.
 
-    A word is split into the longest pieces of the list from left to right, as
-    BERT does. A piece within a word begins with `##`. A word with a part that
-    no piece covers is unknown. The list's own special tokens, such as `[CLS]`
-    and `[UNK]`, are left out: the `Text` adds its own.
+    Each word is split from left to right, always into the longest piece that
+    fits, as in BERT. A piece within a word begins with `##`. If some part of
+    a word matches no piece, the whole word is unknown. The list's own special
+    tokens, such as `[CLS]` and `[UNK]`, are left out: the `Text` adds its own.
 
     For a pretrained network pass its special tokens. Then the ids are the
-    places in the list.
+    indices of the list.
 
-    Joined text has a space between two words, and between words and marks.
+    Joined text has a space between two words, and between words and
+    punctuation.
 
     Args:
         vocabulary: Path of a file with a piece on each line, or a list of
             pieces.
         special: `SpecialTokens` of a pretrained network, with an unknown
             token. Defaults to `None`: ids 0 to 3 are those of a `Text`.
+
+    Raises:
+        ValueError: If `special` has no unknown token, or its id is not an
+            index of the list.
 
     References:
         - [Schuster and Nakajima, 2012](https://research.google/pubs/pub37842/)
@@ -257,10 +263,11 @@ class WordPiece(Splitter):
             if not 0 <= self._unknown < len(pieces):
                 raise ValueError(
                     "`WordPiece` needs an unknown token in its list. "
-                    f"Received: {self.special} and {len(pieces)} pieces."
+                    f"Received: {self.special} and {len(pieces)} pieces. Pass "
+                    "`SpecialTokens(..., unknown=pieces.index('[UNK]'))`."
                 )
             self.tokens = listed = self._written = pieces
-        with tf.init_scope():  # in a graph it takes half a minute
+        with tf.init_scope():  # inside a graph this takes half a minute
             self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
                 listed,
                 token_out_type=tf.int32,
@@ -297,11 +304,10 @@ class WordPiece(Splitter):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Bytes(Splitter):
-    """Splits text into the bytes of its UTF-8, so that nothing is unknown.
+    """Splits text into its UTF-8 bytes; no token is ever unknown.
 
     Ids 4 to 259 are the bytes 0 to 255, named `<0x00>` to `<0xFF>` as in
-    SentencePiece. Bytes that are no UTF-8, as a model may write them, become
-    U+FFFD.
+    SentencePiece. Invalid UTF-8, which a model may generate, becomes U+FFFD.
 
     References:
         - [Xue et al., 2022](https://arxiv.org/abs/2105.13626)
@@ -328,12 +334,13 @@ class Bytes(Splitter):
 
 
 def _unknown_of(special, vocabulary) -> int:
-    """Returns the unknown token of a network's vocabulary."""
+    """Returns the id of the unknown token of a network's vocabulary."""
     if special is None or not 0 <= special.unknown < len(vocabulary):
         raise ValueError(
             "`SentencePiece` with a `vocabulary` needs `special`, with an "
-            f"unknown token among the {len(vocabulary)}. Received: "
-            f"special={special!r}"
+            f"unknown token among its {len(vocabulary)} tokens. Received: "
+            f"special={special!r}. Pass `special=SpecialTokens(..., "
+            "unknown=...)`."
         )
     return special.unknown
 
@@ -344,7 +351,7 @@ def _is_named(piece):
 
 
 class _TemporaryFile:
-    """A file with some content, removed with the object."""
+    """A file with given content, deleted together with the object."""
 
     def __init__(self, content: bytes):
         handle, self.path = tempfile.mkstemp(suffix=".model")
@@ -360,11 +367,11 @@ def train(
     byte_fallback: bool,
     options: dict,
 ) -> bytes:
-    """Trains a model of SentencePiece and returns its content.
+    """Trains a SentencePiece model and returns its content.
 
     Args:
         lines: The data, UTF-8.
-        size: Largest number of ids of the `Text`.
+        size: Maximum number of ids of the `Text`.
         kind: `"unigram"` or `"bpe"`.
         byte_fallback: Whether characters without a piece become bytes.
         options: Further options of SentencePiece's trainer.
@@ -378,15 +385,16 @@ def train(
         "byte_fallback": byte_fallback,
         "character_coverage": 1.0 if not byte_fallback else 0.9995,
         "normalization_rule_name": _AS_IT_IS,
-        # The result depends on the number of threads, but not on cores.
+        # The result depends on the number of threads, so it is fixed. The
+        # number of cores does not matter.
         "num_threads": 16,
-        # Longer lines would be left out. It must be at least 10.
+        # SentencePiece skips longer lines. The least allowed value is 10.
         "max_sentence_length": max(10, *map(len, lines)) + 1,
         "minloglevel": 2,
     }
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
-        # Without any rule, each tokenizer would print that it has none. A
-        # `Text` has no tab, so this rule changes nothing.
+        # Without any rule, each tokenizer would print a message. A `Text`
+        # never contains tabs, so this rule changes nothing.
         rules.write("9\t20\n")
         rules.flush()
         if not any(x.startswith("normalization_rule") for x in options):
@@ -400,7 +408,7 @@ def train(
         except (RuntimeError, OSError, TypeError) as error:
             raise ValueError(
                 "SentencePiece could not train a model. Received: "
-                f"{len(lines)} lines, size={size}, kind={kind!r}: "
+                f"{len(lines)} lines, size={size}, kind={kind!r}. Its error: "
                 f"{error!s:.300}"
             ) from error
     model = _proto(content.getvalue())
@@ -418,16 +426,17 @@ def made_of(
     never_read: Iterable[int],
     rules: bytes = b"",
 ) -> bytes:
-    """Returns the content of a model that was not trained here.
+    """Returns the content of a model made of given pieces.
 
     Args:
         pieces: Pieces with their scores, in the order of their ids.
         kind: `"unigram"` or `"bpe"`.
         unknown: Id of the unknown piece.
-        without_text: Ids of pieces that no text is split into, and that are
-            not written.
-        never_read: Ids of those that no text is split into.
-        rules: SentencePiece's precompiled rules of normalization.
+        without_text: Ids of pieces that never result from splitting, and that
+            joining leaves out.
+        never_read: Ids of pieces that never result from splitting, but are
+            joined like any others.
+        rules: SentencePiece's precompiled normalization rules.
     """
     model, types = _proto(b""), dict.fromkeys(without_text, "CONTROL")
     types |= dict.fromkeys(never_read, "UNUSED") | {unknown: "UNKNOWN"}
@@ -451,7 +460,7 @@ def pieces_of(content: bytes) -> list[str]:
 
 
 def _count_special(options):
-    """Returns the number of special pieces of a model: unknown and others."""
+    """Returns the number of special pieces of a model, with unknown."""
     ids = {"bos_id": 1, "eos_id": 2, "pad_id": -1}
     return 1 + sum(options.get(x, own) >= 0 for x, own in ids.items())
 
@@ -461,9 +470,9 @@ def _sentencepiece():
         import sentencepiece
     except ImportError as error:
         raise ImportError(
-            "Subwords of SentencePiece need the package `sentencepiece`. "
-            'Install it with `pip install "keras-attn[subwords]"`. Exports '
-            "are served without it."
+            "SentencePiece subwords need the package `sentencepiece`, which is "
+            'not installed. Run `pip install "keras-attn[subwords]"`. Exports '
+            "are served without the package."
         ) from error
     return sentencepiece
 
@@ -480,17 +489,18 @@ def _processor(content):
 
 
 def _require_draws(spec, alpha):
-    """Raises `ValueError` unless a model can draw with this `alpha`."""
+    """Raises `ValueError` unless a model can sample with this `alpha`."""
     kind = spec.ModelType.Name(spec.model_type).lower()
     if kind not in ("unigram", "bpe"):
         raise ValueError(
-            "Only models of the kinds unigram and BPE can draw how a text is "
-            f'split. Received: a model of the kind "{kind}".'
+            "Only models of the kinds unigram and BPE can sample how a text "
+            f'is split. Received: a model of the kind "{kind}". Leave `nbest` '
+            "out."
         )
     if kind == "bpe" and not 0 <= alpha <= 1:
         raise ValueError(
-            "Of a BPE model `alpha` is the probability with which a merge is "
-            f"dropped, from 0 to 1. Received: alpha={alpha!r}"
+            "For a BPE model `alpha` is the probability of dropping a merge, "
+            f"from 0 to 1. Received: alpha={alpha!r}"
         )
 
 

@@ -1,4 +1,4 @@
-"""`Text`: a vocabulary, and how text is turned into its ids."""
+"""`Text`: a vocabulary, and the conversion between text and its ids."""
 
 import collections
 import copy
@@ -32,40 +32,41 @@ _BATCH = 10_000  # lines per batch when a vocabulary is counted
 _TRIED = 1_000  # lines of the data on which a user's own splitter is tried
 
 
-# How Whisper spells a token that is no text
+# Spelling of Whisper's tokens that stand for no text
 MARK = re.compile(r"<\|[^|<>]*\|>")
 
 
 class Text:
-    """A vocabulary, and how text is turned into its ids.
+    """Turns text into the ids of a vocabulary, and ids back into text.
 
-    Ids 0 to 3 are padding, start, end and unknown. The rest are the tokens,
-    the most frequent first. Only a splitter of a pretrained vocabulary uses
-    other ids; see `special`.
+    Ids 0 to 3 are padding, start, end and unknown. The others are the tokens
+    in the order of the vocabulary. A splitter of a pretrained vocabulary may
+    use other ids; see `special`.
 
     Args:
         vocabulary: Tokens without the special ones, in the order of ids, or
             a mapping of tokens to their counts in the data. Leave it out if
-            `split` is a `Splitter` with ids of its own.
+            `split` is a `Splitter` with its own ids.
         split: `"characters"`, `"whitespace"`, or a `Splitter`:
-            `SentencePiece`, `WordPiece`, `Bytes` or one of your own.
+            `SentencePiece`, `WordPiece`, `BytePair`, `Bytes`, or an instance
+            of your own subclass.
         lowercase: Whether text is lower-cased.
-        max_length: Most tokens of a row, the end token not counted.
+        max_length: Maximum number of tokens in a row, without the end token.
         too_long: How to treat a longer row. `"truncate"` cuts it; then
             `is_truncated()` and the results of a `Translator` report it.
             `"error"` refuses the row's whole batch; an export refuses only
             the row.
         normalization: Unicode normal form of the text. `"NFC"` keeps every
-            letter and sign as written and only makes equal accented letters
-            equal code points. It is the default, unless the splitter
-            normalizes text itself. `"NFKC"` also replaces signs by plain ones:
-            `kʰ` by `kh`, `½` by `1⁄2`, full-width and half-width letters by
-            the usual ones. That loses the original spelling. `None` leaves
-            code points alone.
+            letter and symbol as written, but gives an accented letter the
+            same code points however it was typed. It is the default, unless
+            the splitter normalizes text itself. `"NFKC"` also replaces
+            compatibility characters by plain ones: `kʰ` by `kh`, `½` by
+            `1⁄2`, full-width and half-width letters by the usual ones. That
+            loses the original spelling. `None` leaves code points alone.
 
     Raises:
-        ValueError: If the split can never produce one of the tokens, or if a
-            trial on a few lines shows that a `Splitter` breaks a rule.
+        ValueError: If splitting text can never produce one of the tokens, or
+            if a trial on a few lines shows that a `Splitter` breaks a rule.
 
     Example:
         >>> text = keras_attn.Text.from_lines(["ab", "b"], split="characters")
@@ -93,7 +94,7 @@ class Text:
             raise ValueError(
                 f"`{type(self.splitter).__name__}` normalizes text itself, "
                 "and text is normalized once. Received: "
-                f"normalization={normalization!r}. Leave it out."
+                f"normalization={normalization!r}. Leave this argument out."
             )
         if too_long not in ("truncate", "error"):
             raise ValueError(
@@ -129,7 +130,7 @@ class Text:
 
     @property
     def split(self) -> str | Splitter:
-        """The short name of the way of splitting, or the `Splitter`."""
+        """The argument `split`: a short name, or a `Splitter`."""
         return built_in.name_of(self.splitter) or self.splitter
 
     @property
@@ -137,7 +138,7 @@ class Text:
         return isinstance(self.split, Splitter)
 
     def _tokens_of(self, vocabulary):
-        """Returns the tokens, and their counts where these are known."""
+        """Returns the tokens, and a dictionary of counts, empty if unknown."""
         own = self.splitter.tokens
         if own is not None and vocabulary is not None:
             raise ValueError(
@@ -149,8 +150,8 @@ class Text:
             raise ValueError(
                 "`vocabulary` must be a list of tokens. Received: "
                 f"vocabulary=None with split={self.split!r}, which has no "
-                "tokens of its own. `Text.from_lines(lines, split=...)` "
-                "counts the tokens of the data."
+                "tokens of its own. Call `Text.from_lines(lines, split=...)` "
+                "to count the tokens of your data."
             )
         counts = dict(vocabulary) if hasattr(vocabulary, "keys") else {}
         return list(vocabulary if own is None else own), counts
@@ -181,16 +182,24 @@ class Text:
         min_count: int = 1,
         **kwargs,
     ) -> "Text":
-        """Counts the tokens of lines and keeps the frequent ones.
+        """Makes a `Text` of the most frequent tokens in lines of text.
 
         Args:
-            lines: The data, strings.
+            lines: The data, an iterable of strings.
             split: As for `Text`.
             lowercase: As for `Text`.
-            max_size: Largest `size`, the special tokens counted.
-            min_count: Fewest occurrences of a token that is kept.
+            max_size: Maximum `size`, including the special tokens.
+            min_count: Minimum number of occurrences of a token to keep.
             **kwargs: `max_length`, `too_long` and `normalization`, as for
-                `Text`. Lines are counted whole, beyond `max_length` too.
+                `Text`. All tokens of a line are counted, even those beyond
+                `max_length`.
+
+        Returns:
+            A `Text` whose tokens are sorted by frequency.
+
+        Raises:
+            ValueError: If `lines` is a single string or holds anything but
+                strings, or if the splitter has its own tokens.
         """
         if isinstance(lines, (str, bytes)):
             raise ValueError(
@@ -210,8 +219,8 @@ class Text:
         own = getattr(split, "tokens", None)
         if own is not None:
             raise ValueError(
-                "`Text.from_lines` needs a `split` without tokens of its own, "
-                f"since it counts tokens. Received: `{type(split).__name__}`, "
+                "`Text.from_lines` counts tokens, so `split` must not bring "
+                f"its own tokens. Received: `{type(split).__name__}`, "
                 f"which has {len(own)} tokens of its own. Call "
                 "`Text(split=...)`, without lines."
             )
@@ -228,8 +237,8 @@ class Text:
             for token, count in counter.items()
             if count >= min_count and token.decode() not in SPECIAL_TOKENS
         ]
-        # Frequent tokens first; equally frequent ones by code point, so that
-        # the order of the data does not matter.
+        # Frequent tokens first; equally frequent ones by code point, so the
+        # order of the data does not matter.
         counts.sort(key=lambda pair: (-pair[1], pair[0]))
         if max_size is not None:
             counts = counts[: max_size - len(SPECIAL_TOKENS)]
@@ -246,24 +255,25 @@ class Text:
         trainer: dict | None = None,
         **kwargs,
     ) -> "Text":
-        """Trains subwords on lines, by SentencePiece.
+        """Trains a SentencePiece subword model on lines of text.
 
-        The same lines give the same subwords. A source and a target may share
-        a text that was trained on the lines of both.
+        The same lines give the same subwords. Source and target may share a
+        `Text` that was trained on the lines of both.
 
         Args:
-            lines: The data, strings.
-            size: Largest `size`, the special tokens counted.
+            lines: The data, an iterable of strings.
+            size: Maximum `size`, including the special tokens.
             kind: `"unigram"` or `"bpe"`.
-            byte_fallback: Whether a character without a subword of its own is
-                written in bytes. If `False` it is unknown.
+            byte_fallback: Whether a character that is not in the vocabulary
+                is split into bytes. If `False` it is unknown.
             trainer: Further options of SentencePiece's trainer, by name.
             **kwargs: `lowercase`, `max_length`, `too_long` and
                 `normalization`, as for `Text`.
 
         Raises:
             ImportError: If the package `sentencepiece` is not installed.
-            ValueError: If the lines are too few for the options.
+            ValueError: If an argument is invalid, or if SentencePiece cannot
+                train on these lines with these options.
 
         References:
             - [Kudo and Richardson, 2018](https://arxiv.org/abs/1808.06226)
@@ -294,8 +304,8 @@ class Text:
         ruled = any(x.startswith("normalization_rule") for x in trainer or {})
         if ruled and kwargs.get("normalization", "auto") not in ("auto", None):
             raise ValueError(
-                "Text is normalized once. Received: a rule in `trainer`, by "
-                "which SentencePiece normalizes, and "
+                "Text is normalized once. Received: a normalization rule for "
+                "SentencePiece in `trainer`, and also "
                 f"normalization={kwargs['normalization']!r}. Leave out one."
             )
         plain = cls([], "characters", **kwargs)
@@ -327,18 +337,21 @@ class Text:
         is not kept.
 
         Args:
-            layer: `keras.layers.TextVectorization` with its vocabulary, of
-                integer ids.
-            start: Token with which targets begin, such as `"[start]"`. A
-                target needs it and `end`; a source may have none.
+            layer: A `keras.layers.TextVectorization` that has a vocabulary and
+                returns integer ids.
+            start: Token with which targets begin, such as `"[start]"`. The
+                text of the targets needs `start` and `end`; that of the
+                sources may have neither.
             end: Token with which targets end.
-            wrap_source: Whether sources, too, begin and end with these.
-            **kwargs: `max_length` and `too_long`, as for `Text`. Rows are as
-                long as the layer's `output_sequence_length`, if it has one.
+            wrap_source: Whether sources also begin with `start` and end with
+                `end`.
+            **kwargs: `max_length` and `too_long`, as for `Text`. If the layer
+                has an `output_sequence_length`, `max_length` defaults to it,
+                less the tokens put around sources.
 
         Raises:
-            ValueError: If the layer has other outputs than ids, or not these
-                tokens.
+            ValueError: If the layer does not return ids or does not split, or
+                if `start` or `end` is not in its vocabulary.
 
         Example:
             >>> layer = keras.layers.TextVectorization(standardize="lower")
@@ -371,15 +384,16 @@ class Text:
         """Makes the text of a model trained with Keras's `StringLookup`.
 
         Args:
-            layer: `keras.layers.StringLookup` with its vocabulary, and with a
+            layer: A `keras.layers.StringLookup` that has a vocabulary and a
                 `mask_token`, which is the padding.
-            split: `"whitespace"` or `"character"`: how the pieces were made.
+            split: `"whitespace"` or `"character"`: how text was split before
+                the layer looked up the pieces.
             start, end, wrap_source: As for `from_text_vectorization`.
             **kwargs: `max_length` and `too_long`, as for `Text`.
 
         Raises:
-            ValueError: If the layer has other outputs than ids, no padding,
-                or not these tokens.
+            ValueError: If the layer does not return ids or has no padding, or
+                if `start` or `end` is not in its vocabulary.
 
         Example:
             >>> layer = keras.layers.StringLookup(
@@ -406,13 +420,14 @@ class Text:
         """Makes the text of a model trained with the `Tokenizer` of Keras 2.
 
         Args:
-            content: What the tokenizer's `to_json()` returned. A pickled
-                tokenizer is not opened, as a pickle may run any code.
+            content: The JSON that the tokenizer's `to_json()` returned. A
+                pickled tokenizer is not opened, as a pickle can run any code.
             start, end, wrap_source: As for `from_text_vectorization`.
             **kwargs: `max_length` and `too_long`, as for `Text`.
 
         Raises:
-            ValueError: If this is not such JSON, or lacks these tokens.
+            ValueError: If `content` is not such JSON, or if `start` or `end`
+                is not in its vocabulary.
 
         Example:
             >>> import json
@@ -432,21 +447,25 @@ class Text:
         return cls(split=splitter, **kwargs)
 
     def sampled(self, nbest: int = -1, alpha: float = 0.1) -> "Text":
-        """Returns a text for training that draws how a string is split.
+        """Returns a text for training that samples how strings are split.
 
-        The ids are those of this text, so a model trained on draws is used
-        with this text. `keras_attn.pairs` draws anew in each epoch. No seed
-        repeats the draws. If a draw has more than `max_length` tokens, the
-        likeliest split is used.
+        It has the same ids as this text. Decode with this text after training
+        on the sampled one. `keras_attn.pairs` samples anew in each epoch. The
+        samples cannot be seeded. If a sampled split has more than `max_length`
+        tokens, the likeliest split is used.
 
         Args:
-            nbest: Number of the likeliest ways to split from which one is
-                drawn; -1 for all.
-            alpha: How much likelier ways are preferred, at least 0. For BPE
-                the probability with which a merge is dropped.
+            nbest: Number of likeliest splits to sample from, at least 2, or
+                -1 for all.
+            alpha: How strongly likelier splits are preferred, at least 0. For
+                BPE, the probability of dropping a merge, from 0 to 1.
+
+        Returns:
+            A `Text` for `keras_attn.pairs`. It cannot be saved.
 
         Raises:
-            ValueError: If the splitter cannot draw.
+            ValueError: If the splitter is not a `SentencePiece` model of the
+                kind unigram or BPE, or if an argument is out of range.
 
         References:
             - [Kudo, 2018](https://arxiv.org/abs/1804.10959), section 3.3
@@ -455,8 +474,9 @@ class Text:
         """
         if not isinstance(self.splitter, subwords.SentencePiece):
             raise ValueError(
-                "Only subwords of SentencePiece are drawn. Received: a text "
-                f"with split={self.split!r}. `Text.train(lines)` trains them."
+                "Only subwords of SentencePiece can be sampled. Received: a "
+                f"text with split={self.split!r}. `Text.train(lines)` trains "
+                "subwords."
             )
         whole = isinstance(nbest, int) and not isinstance(nbest, bool)
         if not whole or not (nbest == -1 or nbest >= 2) or not alpha >= 0:
@@ -478,7 +498,7 @@ class Text:
         return self._without_sampling or self
 
     def _require_splittable(self, tokens):
-        """Raises if a token can never be a piece of a text."""
+        """Raises if splitting a token does not return it unchanged."""
         for i in range(0, len(tokens), _BATCH):
             batch = tokens[i : i + _BATCH]
             pieces = self.pieces(tf.constant(batch)).to_list()
@@ -510,12 +530,12 @@ class Text:
 
     @property
     def size(self) -> int:
-        """Number of ids, the special ones counted."""
+        """Number of ids, including the special ones."""
         return len(self.tokens)
 
     @property
     def longest_source(self) -> int:
-        """Most ids of `source_ids()`, the special ones counted."""
+        """Maximum length of `source_ids()`, including special tokens."""
         special = self.special
         more = len(special.source_start) + len(special.ends_source)
         return self.max_length + more
@@ -523,7 +543,8 @@ class Text:
     def pieces(self, strings) -> tf.RaggedTensor:
         """Splits strings `(batch,)` into tokens `(batch, ragged)`.
 
-        The vocabulary plays no role, and rows are not cut to `max_length`.
+        Tokens need not be in the vocabulary, and rows are not cut to
+        `max_length`.
         """
         return self._coding.pieces(self._normalize(batch_of(strings)))
 
@@ -535,11 +556,11 @@ class Text:
         return self._coding.ids(self._read(strings))
 
     def lengths(self, strings) -> tf.Tensor:
-        """Counts the tokens of strings `(batch,)` before any cut, int64."""
+        """Counts the tokens of strings before any cut, int64 `(batch,)`."""
         return self._read(strings).row_lengths()
 
     def _read(self, strings):
-        """Returns pieces or ids, ragged, as `_coding.ids` takes them."""
+        """Returns ragged pieces or ids, the input of `_coding.ids`."""
         strings = self._normalize(batch_of(strings))
         read = self._coding.read(strings)
         if self._without_sampling is None:
@@ -562,7 +583,12 @@ class Text:
 
         Returns:
             int32 tensor of shape `(batch, longest)`, padded with
-            `special.pad`, which is 0 unless the splitter tells otherwise.
+            `special.pad`, which is 0 unless the splitter has other ids.
+
+        Raises:
+            ValueError: For a row of more than `max_length` tokens, if
+                `too_long="error"`. In a graph, an `InvalidArgumentError` of
+                TensorFlow.
         """
         return self._padded(self.ragged_ids(strings, start, end))
 
@@ -575,10 +601,10 @@ class Text:
         return self._between(first, strings, last)
 
     def source_ids(self, strings) -> tf.Tensor:
-        """Turns strings into ids as an encoder reads them.
+        """Turns strings `(batch,)` into ids as an encoder reads them.
 
-        They are those of `ids()`, between the tokens with which the inputs
-        of a pretrained encoder begin and end.
+        Like `ids()`, but each row begins with `special.source_start` and ends
+        with `special.ends_source`, by default the end token.
         """
         return self._padded(self.ragged_source_ids(strings))
 
@@ -588,7 +614,7 @@ class Text:
         return self._between(special.source_start, strings, special.ends_source)
 
     def _between(self, first, strings, last):
-        """Returns the ragged ids of strings between some special ones."""
+        """Returns ragged ids, with special ids before and after each row."""
         ids = self._coding.ids(self._cut(self._read(strings)))
         parts = [ids]
         if first:
@@ -607,34 +633,42 @@ class Text:
     def token_ids(self, tokens) -> tf.Tensor:
         """Looks up tokens of any shape; returns int32 ids of that shape.
 
-        Nothing is normalized or split. A token spelled like a special one is
-        unknown. Without an unknown token, unknown ones have the id -1.
+        Tokens are not normalized or split. A token spelled like padding, start
+        or end is unknown. If the vocabulary has no unknown token, unknown
+        tokens get the id -1.
         """
         return self._vocabulary.ids(tokens)
 
     def is_truncated(self, strings) -> tf.Tensor:
-        """Returns which strings `(batch,)` have more than `max_length` tokens.
+        """Returns which strings have more than `max_length` tokens.
 
-        `ids()` and `tokens_of()` keep their first `max_length` tokens.
+        `ids()` and `tokens_of()` keep only the first `max_length` of these.
+
+        Args:
+            strings: Tensor or list of strings, of shape `(batch,)`.
+
+        Returns:
+            Boolean tensor of shape `(batch,)`.
         """
         return self.lengths(tf.convert_to_tensor(strings)) > self.max_length
 
     def tokens_of(self, strings) -> tf.RaggedTensor:
-        """Returns the tokens behind `ids()`, unknown ones as written.
+        """Returns the tokens of `ids()`, with unknown ones as written.
 
-        Each row ends with the end token, `</s>`.
+        Each row ends with the end token, `</s>` unless a pretrained vocabulary
+        names it otherwise. The result is a ragged tensor `(batch, ragged)`.
         """
         last = (self.special.end,) if self.special.end >= 0 else ()
         return self._named_between((), strings, last)
 
     def source_tokens(self, strings) -> tf.RaggedTensor:
-        """Returns the tokens behind `source_ids()`, unknown ones as written."""
+        """Returns the tokens of `source_ids()`, unknown ones as written."""
         special = self.special
         first, last = special.source_start, special.ends_source
         return self._named_between(first, strings, last)
 
     def _named_between(self, first, strings, last):
-        """Returns the ragged tokens of strings between some special ones."""
+        """Returns ragged tokens, with special ones around each row."""
         pieces = self._cut(self.pieces(strings))
         parts = [pieces]
         if first:
@@ -644,7 +678,7 @@ class Text:
         return tf.concat(parts, axis=1)
 
     def _repeated(self, ids, pieces):
-        """Returns the tokens of some ids for each row of pieces."""
+        """Returns the tokens of some ids, repeated for each row of pieces."""
         names = [self.tokens[i] for i in ids]
         return tf.tile([names], [pieces.nrows(), 1])
 
@@ -680,7 +714,8 @@ class Text:
     def strings(self, ids, tokens=None) -> tf.Tensor:
         """Turns ids `(..., time)` into strings `(...)`.
 
-        Padding, start and end are left out; unknown reads `<unk>`.
+        Padding, start and end are left out; an unknown token is written as
+        `<unk>`.
 
         Args:
             ids: Integers.
@@ -696,16 +731,16 @@ class Text:
         return self._coding.strings(ids, tokens)
 
     def join(self, tokens, ids) -> tf.Tensor:
-        """Joins tokens `(..., time)` to strings `(...)`.
+        """Joins tokens `(..., time)` into strings `(...)`.
 
-        Tokens whose ids are padding, start or end are left out. The other
-        ids play no role.
+        Tokens whose ids are padding, start or end are left out. The ids have
+        no other effect, so a token may differ from that of its id.
         """
         return by_rows(tokens, ids, self.splitter.join, self.special)
 
     @property
     def separator(self) -> str | None:
-        """The string that joins tokens, `None` if joining takes more."""
+        """The string put between joined tokens, `None` if `join()` differs."""
         return self.splitter.separator
 
     def lookup(self, ids) -> tf.Tensor:
@@ -713,19 +748,22 @@ class Text:
         return self._vocabulary.lookup(ids)
 
     def tables(self):
-        """Returns the two lookup tables, made once, outside any graph."""
+        """Returns the tables from tokens to ids and from ids to tokens.
+
+        They are made once, outside any graph.
+        """
         return self._vocabulary.tables()
 
     @property
     def prompt_marks(self) -> list[str]:
-        """The tokens `<|...|>` that a prefix may write, such as Whisper's."""
+        """The tokens `<|...|>` that a prefix may contain, as of Whisper."""
         special = self.special
         ids = (*special.prompt_tokens, *special.spelled_tokens)
         names = [self.tokens[i] for i in ids]
         return [x for x in names if MARK.fullmatch(x)]
 
     def resources(self) -> list:
-        """Returns the objects that an export must track: tables, splitter."""
+        """Returns the objects an export must track: tables and splitter."""
         return [*self.tables(), self.splitter]
 
     def reading(self, path) -> "Text":
@@ -747,13 +785,14 @@ class Text:
         appended.
 
         Raises:
-            ValueError: If the `Splitter` could not be loaded again.
+            ValueError: If this text is `sampled()`, or if the `Splitter` could
+                not be loaded again.
         """
         if self.splitter.draws:
             raise ValueError(
                 "A text of `Text.sampled()` is for training and not saved. "
-                "Received: such a text. Save `text.without_sampling`, the text "
-                "that it was made from."
+                "Received: such a text. Save the text it was made from, "
+                "`text.without_sampling`."
             )
         files.write(self, pathlib.Path(path))
 
@@ -765,6 +804,11 @@ class Text:
             path: Path of the vocabulary.
             custom_objects: Dictionary from names to classes. A `Splitter`
                 that is not registered with Keras must be in it.
+
+        Raises:
+            FileNotFoundError: If the vocabulary or a file beside it is missing.
+            ValueError: If the splitter's class is unknown, or its tokens
+                differ from those that were saved.
         """
         path = pathlib.Path(path)
         lines, options = files.read(path, custom_objects)
@@ -776,8 +820,8 @@ class Text:
                 f"The tokens in {path} must be those of its splitter, "
                 f"`{type(options['split']).__name__}`. Received: "
                 f"{len(lines)} tokens in the file and {text.size} in the "
-                "splitter. Load it with the class and the files that it was "
-                "saved with."
+                "splitter. Load the text with the same class and files as "
+                "when it was saved."
             )
         text._use(Vocabulary(text.tokens, text.special, path))
         return text

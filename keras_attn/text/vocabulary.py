@@ -15,10 +15,10 @@ _NOT_IN_A_LINE = "\0\t\n\v\f\r"
 
 
 class Vocabulary:
-    """A text's tokens in the order of their ids, the special ones among them.
+    """Maps the tokens of a text to ids and back.
 
     Args:
-        tokens: All tokens.
+        tokens: All tokens in the order of their ids, including special ones.
         special: `SpecialTokens`.
         path: File with a line for each id, `token<TAB>count`. The lookup
             tables read it, and an export copies it as an asset. If None, the
@@ -39,9 +39,11 @@ class Vocabulary:
             self._tables = self._tables_from_file(path)
 
     def ids(self, tokens) -> tf.Tensor:
-        """Looks up tokens of any shape; a special one is unknown.
+        """Looks up tokens of any shape; returns int32 ids of that shape.
 
-        Without an unknown token its id is -1.
+        A token that is not in the vocabulary, or that no text is split into,
+        such as padding, is unknown. If there is no unknown token, its id is
+        -1.
         """
         to_id, _ = self.tables()
         found = tf.cast(to_id.lookup(tf.convert_to_tensor(tokens)), tf.int32)
@@ -49,12 +51,12 @@ class Vocabulary:
         return tf.where(silent, self._unknown, found)
 
     def lookup(self, ids) -> tf.Tensor:
-        """Looks up ids of any shape."""
+        """Looks up ids of any shape; returns tokens of that shape."""
         _, to_token = self.tables()
         return to_token.lookup(tf.cast(ids, tf.int64))
 
     def tables(self):
-        """Returns the two lookup tables, made once, outside any graph."""
+        """Returns the tables `(to_id, to_token)`, made outside any graph."""
         if self._tables is None:
             with tf.init_scope():
                 self._tables = self._tables_in_memory()
@@ -97,9 +99,9 @@ def require_tokens(tokens, splitter: Splitter) -> None:
     """Raises `ValueError` for tokens that no vocabulary may have.
 
     Args:
-        tokens: Tokens, without the four special ones unless the splitter
-            has its own.
-        splitter: `Splitter`. If the tokens are its own they may have line
+        tokens: The tokens, without the four special ones unless the splitter
+            sets `special`.
+        splitter: `Splitter`. If it has its own tokens, these may contain line
             breaks.
     """
     own = splitter.tokens is not None
@@ -109,13 +111,14 @@ def require_tokens(tokens, splitter: Splitter) -> None:
         elif token in SPECIAL_TOKENS and splitter.special is None:
             reason = "is the name of a special token"
         elif not own and any(c in _NOT_IN_A_LINE for c in token):
-            reason = "has a NUL, tab or line break, which text never keeps"
+            reason = "has a NUL, tab or line break, which a `Text` replaces"
         elif any("\ud800" <= c <= "\udfff" for c in token):
             reason = "has a lone surrogate, which is no text"
         else:
             continue
         raise ValueError(
-            "The tokens of a vocabulary must be strings that text can hold. "
+            "The tokens of a vocabulary must be strings that can occur in "
+            "text. "
             f"Received: {token!r}, which {reason}. Leave it out."
         )
     if len(set(tokens)) < len(tokens):

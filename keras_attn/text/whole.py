@@ -22,13 +22,17 @@ class WholeTokens:
         self._pattern = "|".join(map(re.escape, longest_first))
 
     def split(self, strings, split: Callable, values) -> tf.RaggedTensor:
-        """Splits strings at these tokens, and what is between them by `split`.
+        """Finds the tokens in strings, and splits the text between by `split`.
 
         Args:
             strings: Strings `(batch,)`.
             split: Function from strings `(batch,)` to pieces or ids `(batch,
                 ragged)`, none for an empty string.
-            values: What stands for each of the tokens among these.
+            values: The piece or id of each token, of the dtype that `split`
+                returns.
+
+        Returns:
+            Pieces or ids `(batch, ragged)`.
         """
         if not self._tokens:
             return split(strings)

@@ -1,4 +1,4 @@
-"""`WordGroups`: the words that tokens make."""
+"""`WordGroups`: groups tokens into words."""
 
 import re
 import unicodedata
@@ -18,25 +18,26 @@ WITHOUT_SPACES = (
     (0xF900, 0xFAFF),
     (0x20000, 0x3FFFF),
 )
-# First bytes of characters of the last four, where no whole one is in a token
+# First bytes of characters of the last four ranges, for tokens of single bytes
 _FIRST_BYTES = range(0xE3, 0xEA)
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Words(NamedTuple):
-    """Words, `(words,)` each."""
+    """The words of a row, tensors of shape `(words,)`."""
 
-    text: tf.Tensor  # strings without space around
-    first: tf.Tensor  # number of the first token that is no mark
-    after: tf.Tensor  # number of the token after the last one that is none
+    text: tf.Tensor  # strings without surrounding spaces
+    first: tf.Tensor  # index of the first token, punctuation not counted
+    after: tf.Tensor  # index after the last token, punctuation not counted
 
 
 class WordGroups:
-    """Groups tokens to words.
+    """Groups tokens into words.
 
-    A word begins with a space, and where a script has none with each token of
-    its own. Marks such as commas belong to the word beside them, but do not
-    count where it begins or ends.
+    A token begins a word if it begins with a space, or with a character of a
+    script that is written without spaces. Punctuation such as a comma belongs
+    to the text of the word that it follows, but `first` and `after` leave it
+    out at the ends of the word.
 
     Args:
         text: The `Text` of the tokens.
@@ -77,9 +78,9 @@ class WordGroups:
 
 
 def pieces_of(text: Text) -> list[bytes]:
-    """Returns the bytes that each token adds to a text that it does not begin.
+    """Returns the bytes that each token adds after another token.
 
-    Special tokens add nothing. A token of bytes may be a part of a character.
+    Special tokens add nothing. A token may be a part of a character.
     """
     usual = [x for x in text.special.of_text(text.size) if x >= 0]
     known = getattr(text.splitter, "contents", None)
@@ -92,7 +93,7 @@ def pieces_of(text: Text) -> list[bytes]:
 
 
 def _added(text, usual):
-    """Returns the bytes that tokens add after another one."""
+    """Returns these bytes by joining each token with a usual one."""
     alone = text.strings([[x] for x in usual]).numpy()
     before = next(
         (i for i, x in zip(usual, alone, strict=True) if x.isalpha()), usual[0]
@@ -129,7 +130,7 @@ def _has_no_spaces(code):
 
 
 def _is_mark(piece):
-    """Returns whether a piece has no letter, number or part of one."""
+    """Returns whether a piece is punctuation or space only."""
     try:
         text = piece.decode("utf-8")
     except UnicodeDecodeError:

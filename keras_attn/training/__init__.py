@@ -1,1 +1,1 @@
-"""Training and its measures: batches, losses, metrics, callbacks."""
+"""Training: batches, losses, metrics, schedules and callbacks."""

@@ -1,7 +1,7 @@
 """`average()`: the mean of several checkpoints of one training.
 
-Late in a training the weights move around an optimum. Their mean is nearer to
-it than any of them, and decodes at the cost of one model.
+Late in training the weights move around an optimum. Their mean is often nearer
+to it than any single checkpoint, and decodes at the cost of one model.
 """
 
 import gc
@@ -21,32 +21,33 @@ from keras_attn.keras_internals import is_seed
 
 
 def average(models: Iterable[keras.Model | str | os.PathLike]) -> keras.Model:
-    """Returns a model whose weights are the mean of those of several.
+    """Returns a model with the mean of the weights of several models.
 
-    The models are checkpoints of one training, such as the last five, which
-    `LastCheckpoints` keeps. The mean of models that were trained separately is
-    useless: decode with these as an ensemble, `Translator([first, second],
-    ...)`.
+    The models must be checkpoints of one training, such as the last five,
+    which `LastCheckpoints` keeps. The mean of models that were trained
+    separately is useless: decode with them as an ensemble, `Translator([first,
+    second], ...)`.
 
-    The mean is computed in float64 and rounded once. It takes all variables
-    of floating-point numbers, the moving mean and variance of
-    `BatchNormalization` too. Others, such as counters, are those of the last
-    model. Files are read one at a time, so the memory is that of one model
-    and the sums.
+    The mean is computed in float64 and rounded once. All floating-point
+    variables are averaged, including the moving mean and variance of
+    `BatchNormalization`. Other variables, such as counters, are taken from
+    the last model. Files are read one at a time, so memory holds only one
+    model and the sums.
 
     Args:
         models: List of paths of `.keras` files, of models, or of both, from
-            the first to the last. For models with layers of your own, whose
-            classes are not registered, call it in a
+            the oldest to the newest. If the models have custom layers whose
+            classes are not registered, call `average` within a
             `keras.saving.custom_object_scope`.
 
     Returns:
         A new model like the last, not compiled.
 
     Raises:
-        ValueError: If a path is not that of a model, if the models are not of
-            one architecture (the message names the first variable that
-            differs), or if a variable holds NaN.
+        ValueError: If there are no models, if a path is not that of a model,
+            if the models differ in architecture (the message names the first
+            variable that differs) or in integer arrays such as quantised
+            weights, or if a variable holds NaN.
 
     Reference:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section
@@ -82,7 +83,7 @@ def average(models: Iterable[keras.Model | str | os.PathLike]) -> keras.Model:
 
 
 class _Variable(NamedTuple):
-    """A variable as messages show it."""
+    """The path, shape and dtype of a variable."""
 
     path: str
     shape: tuple
@@ -99,15 +100,15 @@ class _Variable(NamedTuple):
     def is_like(self, other):
         """Whether both have the same name, shape and dtype.
 
-        Only the last part of a path counts. The layers of a model that is
-        built again are `dense_1` where they were `dense`, and those within a
-        `Bidirectional` have another path in a model that was loaded.
+        Only the last part of a path is compared, without its number. If a
+        model is built again, Keras names a layer `dense_1` instead of `dense`,
+        and layers within a `Bidirectional` have another path after loading.
         """
         return _name(self.path) == _name(other.path) and self[1:] == other[1:]
 
 
 class _Mean:
-    """Sums of the variables of models, which are added one by one."""
+    """Sums the variables of models, which are added one by one."""
 
     def __init__(self):
         self._name = None  # of the first model
@@ -120,14 +121,14 @@ class _Mean:
 
         Args:
             model: The model.
-            name: What messages call it.
+            name: Name of the model in messages.
         """
         variables = [_Variable.of(x) for x in model.variables]
         if not variables:
             raise ValueError(
                 "`average` needs models that have weights. Received: "
                 f"{name}, {model!r:.80}, which has none. Build the model "
-                "first, by a call on some inputs."
+                "first by calling it on some inputs."
             )
         if not self._count:
             self._name, self._variables = name, variables
@@ -148,7 +149,7 @@ class _Mean:
         self._count += 1
 
     def assign(self, model):
-        """Assigns the means, and from the last model the values without one."""
+        """Assigns the means, or the last model's value if there is no mean."""
         variables = [_Variable.of(x) for x in model.variables]
         self._require_like(variables, "a copy of the last model")
         for variable, known, value in zip(
@@ -164,15 +165,15 @@ class _Mean:
                 continue
             raise ValueError(
                 "`average` needs models of one architecture, checkpoints of "
-                "one training. Received: models whose first variable that "
-                f"differs is {one or 'missing'} in {self._name}, and "
+                "one training. Received: models that differ; the first "
+                f"difference is {one or 'missing'} in {self._name}, and "
                 f"{other or 'missing'} in {name}. Decode with models of "
                 "different architectures as an ensemble: `Translator([first, "
                 "second], ...)`."
             )
 
     def _require_counter(self, i, value, name):
-        """Refuses integers that matter, such as quantised weights."""
+        """Refuses integer arrays that differ, such as quantised weights."""
         if value.ndim and not np.array_equal(value, self._values[i]):
             raise ValueError(
                 "`average` needs weights of floating-point numbers. Received: "
@@ -189,7 +190,7 @@ def _listed(models):
     ):
         raise ValueError(
             "`average` needs a list of models or of paths. Received: "
-            f"models={str(models)!r:.80}. Of a directory's files pass "
+            f"models={str(models)!r:.80}. For the files in a directory pass "
             '`sorted(pathlib.Path(directory).glob("*.keras"))`.'
         )
     found = list(models)
@@ -198,7 +199,7 @@ def _listed(models):
             raise ValueError(
                 "`average` needs Keras models, or paths of `.keras` files. "
                 f"Received: models[{number}]={each!r:.80} (of type "
-                f"{type(each).__name__}). Of a `Translator` pass its `model`."
+                f"{type(each).__name__}). For a `Translator` pass its `model`."
             )
     if not found:
         raise ValueError(
@@ -209,13 +210,13 @@ def _listed(models):
 
 
 def _read(path):
-    """Returns the model of a file."""
+    """Reads a model from a file."""
     path = pathlib.Path(path)
     if not path.exists():
         raise ValueError(f"{_NEEDED} Received: {path}, which does not exist.")
     if path.name.endswith((".h5", ".weights.json")):
         raise ValueError(
-            f"{_NEEDED} Received: {path}. A file of weights says nothing of "
+            f"{_NEEDED} Received: {path}. A file of weights does not contain "
             "the architecture. For each file make the model, call "
             "`model.load_weights(path)`, and pass the models; or let "
             "`LastCheckpoints` save whole models."
@@ -228,7 +229,7 @@ def _read(path):
     if not zipfile.is_zipfile(path):
         raise ValueError(
             f"{_NEEDED} Received: {path}, which is no such file, or only a "
-            "part of one. Write models by `model.save(path)`."
+            "part of one. Save models by `model.save(path)`."
         )
     try:
         return keras.saving.load_model(path, compile=False)
@@ -243,7 +244,7 @@ _NEEDED = "`average` needs paths of models that Keras saved, `.keras` files."
 def _copy(model):
     """Returns a new model of the same architecture."""
     if type(model) in (Functional, keras.Sequential):
-        # Keras would compile the copy too, with a loss that it may not know.
+        # Keras would also compile the copy, and may not know the loss.
         compiled, model.compiled = model.compiled, False
         try:
             return keras.models.clone_model(model, recursive=True)

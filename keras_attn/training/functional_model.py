@@ -4,17 +4,17 @@ import keras
 
 
 def computes_its_graph(call):
-    """Marks a `call` that outside of training computes the model's graph."""
+    """Marks a `call` that equals the model's graph outside of training."""
     call.computes_its_graph = True
     return call
 
 
 class FunctionalModel(keras.Model):
-    """A functional model whose subclass is saved with its graph.
+    """Base class of functional models, which are saved with their graph.
 
-    A subclass takes `inputs`, `outputs`, the arguments in its configuration,
-    and `name`. If it has a `call` that differs from its graph in training
-    alone, it marks that with `computes_its_graph`.
+    The constructor of a subclass takes `inputs`, `outputs`, the arguments in
+    its configuration, and `name`. If a subclass has a `call` that differs from
+    its graph only in training, decorate it with `computes_its_graph`.
     """
 
     @property

@@ -1,8 +1,8 @@
 """The loss of a sequence model: the cross-entropy of the next token.
 
-The loss finds padding in the targets, not in a Keras mask. A mask can get lost
-on its way through a model (most `keras.ops` drop it), and padding would then
-count without a warning. A mask that does arrive is ignored.
+The loss finds padding in the targets, not in a Keras mask. A model can lose
+its mask (most `keras.ops` drop it), and padding would then count without a
+warning. If the model's output has a mask, it is ignored.
 """
 
 import keras
@@ -19,39 +19,39 @@ from keras_attn.training import padded
 class SequenceCrossentropy(keras.losses.Loss):
     """Cross-entropy between token ids and logits, with padding left out.
 
-    The loss of a batch is the mean over its real tokens, whose target is not
-    `padding_id`. So a token weighs the same in a short row and in a long
-    row of a batch. A batch that is all padding has the loss 0. The loss is
-    computed in float32 for logits of every dtype.
+    The loss of a batch is the mean over its real tokens, those whose target is
+    not `padding_id`. So a token has the same weight in a short row and in a
+    long row of a batch. The loss of a batch that is all padding is 0. Logits
+    of any dtype are cast to float32.
 
-    With `per="row"` the sum over the tokens is divided by the number of rows.
-    Then a token also weighs the same in a batch of short rows and in one of
-    long rows, which `pairs()` makes. The loss is larger, and with it the
-    norm that `clipnorm` looks at.
+    With `per="row"` the sum over the tokens is divided by the number of rows
+    that have tokens. Then a token also has the same weight in a batch of short
+    rows and in a batch of long rows, as `pairs()` makes them. The loss is
+    larger, and so is the norm of the gradient, which `clipnorm` limits.
 
     With `label_smoothing` ε the target of a token is Keras's mixture
-    `(1 - ε) · one_hot(y) + ε / V`. The vocabulary has `V` ids, with the
-    padding id and the other special ids.
+    `(1 - ε) · one_hot(y) + ε / V`. `V` is the size of the vocabulary,
+    including padding and the other special ids.
 
     Args:
         label_smoothing: Float in `[0, 1)`, the ε above. Defaults to `0.0`.
         name: Optional name of the loss.
         padding_id: Id of padding. Defaults to `0`; a pretrained vocabulary
             may have another, `text.special.pad`.
-        per: `"token"` or `"row"`: by what the sum of a batch is divided, the
-            number of its real tokens or of its rows that have any. Defaults
-            to `"token"`.
-        from_logits: Whether the model returns logits. Pass `False` for one
-            that ends in a softmax. Defaults to `True`.
+        per: `"token"` or `"row"`: whether the sum over a batch is divided by
+            the number of real tokens, or by that of the rows that have any.
+            Defaults to `"token"`.
+        from_logits: Whether the model returns logits. Pass `False` for a
+            model that ends in a softmax. Defaults to `True`.
 
     Call arguments:
         y_true: Integer ids of shape `(batch, target)`, padded.
         y_pred: Logits of shape `(batch, target, vocabulary)`; probabilities
             with `from_logits=False`.
         sample_weight: Optional weights of shape `(batch,)` for rows or
-            `(batch, target)` for tokens. They multiply the loss of the tokens.
-            The divisor stays the number of real tokens or rows, as in
-            Keras's own losses.
+            `(batch, target)` for tokens, which multiply the losses of the
+            tokens. The divisor is still the number of real tokens or rows,
+            as in Keras's own losses.
 
     Output shape:
         A float32 scalar, in nats per token or row. `loss.call(y_true, y_pred)`
@@ -116,7 +116,7 @@ class SequenceCrossentropy(keras.losses.Loss):
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.cast(y_pred, "float32")
         padded.check_shapes(self, y_true, y_pred)
-        if not self.from_logits:  # their logarithms are logits, too
+        if not self.from_logits:  # logarithms of probabilities are logits
             y_pred = ops.log(ops.maximum(y_pred, 1e-37))
         if None in (y_true.shape[1], y_pred.shape[1]):
             y_pred = required(

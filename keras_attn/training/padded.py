@@ -9,7 +9,7 @@ ADVICE = (
 
 
 def compares(owner) -> str:
-    """Returns the first sentence of errors: what an object compares."""
+    """Returns the first sentence of errors about shapes."""
     return (
         f"{type(owner).__name__} compares ids of shape (batch, target) with "
         "logits of shape (batch, target, vocabulary)."
@@ -37,7 +37,7 @@ def real_tokens(y_true, padding_id):
 
 
 def per_token(sample_weight, tokens):
-    """Returns weights of rows or of tokens as `(batch, target or 1)`, float32.
+    """Returns float32 weights of shape `(batch, target)` or `(batch, 1)`.
 
     Args:
         sample_weight: Weights of shape `(batch,)` or `(batch, target)`.

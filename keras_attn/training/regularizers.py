@@ -1,7 +1,7 @@
-"""Losses on alignments: where a model should attend.
+"""Losses on alignments, which influence where a model attends.
 
-An `Attention` with a `regularizer` adds its loss to the model's loss, alone or
-inside an `AttentionDecoder`.
+An `Attention` with a `regularizer` adds this loss to the model's loss, both
+as a layer by itself and inside an `AttentionDecoder`.
 """
 
 import keras
@@ -9,7 +9,7 @@ from keras import ops
 
 
 class _Regularizer:
-    """The base of both regularizers, with their weight."""
+    """Base class of the regularizers; holds their weight."""
 
     def __init__(self, weight):
         is_number = isinstance(weight, (int, float)) and weight is not True
@@ -31,11 +31,11 @@ class _Regularizer:
 
 @keras.saving.register_keras_serializable("keras_attn")
 class DoublyStochastic(_Regularizer):
-    """Penalises source positions whose total weight is not one.
+    """Penalises source positions whose total attention weight is not 1.
 
     The loss of a sentence is `Σ_s (1 - Σ_t a[t, s])²` over its real
-    positions. The loss of a batch is the mean over its sentences, times the
-    weight.
+    positions. The loss of a batch is the mean over its sentences, times
+    `weight`.
 
     Args:
         weight: The paper's `λ`, above 0.
@@ -71,16 +71,16 @@ class DoublyStochastic(_Regularizer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class CoverageLoss(_Regularizer):
-    """Penalises queries that look where earlier queries have looked.
+    """Penalises queries that attend where earlier queries have attended.
 
     The loss of a query is `Σ_s min(a[t, s], c[t, s])`, where `c` is the sum
-    of the weights of the queries before it. The loss of a batch is the mean
-    over its real queries, times the weight. The loss of a query is at most 1,
+    of the alignments of all earlier queries. The loss of a batch is the mean
+    over its real queries, times `weight`. The loss of a query is at most 1,
     and that of a sentence's first query is 0.
 
     Args:
-        weight: The paper's `λ`, above 0. The paper takes `1.0`, and adds the
-            loss only after a first training without it.
+        weight: The paper's `λ`, above 0. The paper uses `1.0`, and adds the
+            loss only after training without it.
 
     Call arguments:
         alignments: Tensor of shape `(batch, target, source)`.
@@ -109,7 +109,7 @@ class CoverageLoss(_Regularizer):
                 ops.expand_dims(value_mask, 1), alignments, 0.0
             )
         coverage = ops.cumsum(alignments, axis=1) - alignments
-        # A masked query has no weight, so it adds nothing.
+        # A masked query has zero alignments, so it adds nothing.
         total = ops.sum(ops.minimum(alignments, coverage))
         if query_mask is None:
             queries = ops.ones_like(alignments[:, :, 0])

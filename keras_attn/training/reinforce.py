@@ -1,13 +1,13 @@
-"""Training hard attention by REINFORCE: a model that rewards good draws.
+"""Training hard attention by REINFORCE: a model that rewards good samples.
 
-A drawn position has no gradient, but a draw that helped can be made more
-likely. The gradient of the expected `log p(y | s)` over draws `s` is the mean
-over draws of the gradient of
+A sampled position has no gradient, but a sample that helped can be made more
+likely. The gradient of the expectation of `log p(y | s)` over samples `s` is
+the mean over samples of the gradient of
 
     log p(y | s) + (log p(y | s) - b) · log p(s)
 
-where the factor in brackets is held fixed. This holds for any baseline `b`
-that does not depend on the draws.
+where the factor in brackets is treated as a constant. This holds for any
+baseline `b` that does not depend on the samples.
 """
 
 import keras
@@ -21,23 +21,27 @@ from keras_attn.training.functional_model import FunctionalModel
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ReinforceModel(FunctionalModel):
-    """A functional model that teaches a `ReinforceAlignment` what to draw.
+    """A functional model that trains the samples of a `ReinforceAlignment`.
 
     In training it adds Xu et al.'s estimator to its compiled loss. For the
     sentences `n` of a batch with `N` real target tokens the estimator is
 
-        -1 / N · Σ_n λ_r · (log p(y_n | s_n) - b) · log p(s_n) + λ_e · H_n
+        -1 / N · Σ_n [λ_r · (log p(y_n | s_n) - b) · log p(s_n) + λ_e · H_n]
 
     The baseline `b` is a moving average of `log p(y | s)`, and `H` is the
-    entropy of the distribution of the draws. Together with the loss
-    `SequenceCrossentropy`, which is `-1 / N · Σ_n log p(y_n | s_n)`, the mean
-    gradient is that of the expected log-likelihood. The estimator's value
-    means nothing, but it is part of the loss that `fit` shows. So watch a
-    metric, or the validation loss, which leaves the estimator out.
+    entropy of the distribution that is sampled from. The loss
+    `SequenceCrossentropy` is `-1 / N · Σ_n log p(y_n | s_n)`. Without the
+    entropy term, the expected gradient of both is that of the negative
+    expected log-likelihood per token. The estimator's value has no meaning,
+    but it is part of the loss that `fit` shows. So watch a metric, or the
+    validation loss, which leaves the estimator out.
 
-    Compile the model with one loss and metrics of the logits. They do not see
-    the other outputs. To decode, use a model of the logits alone:
+    Compile the model with one loss and with metrics of the logits. The other
+    outputs are not passed to them. To decode, make a model of the logits only:
     `keras.Model(model.inputs, model.outputs[0])` shares all weights.
+
+    Targets are integer ids of shape `(batch, target)`, padded, as long as the
+    logits.
 
     Args:
         inputs: The model's inputs, as for `keras.Model`.
@@ -45,16 +49,17 @@ class ReinforceModel(FunctionalModel):
             target, vocabulary)`, and the log-probabilities and entropies of
             an attention with `return_samples=True`, each of shape `(batch,
             target)`.
-        reward_weight: The paper's `λ_r`. Defaults to `1.0`, with which the
-            estimator is unbiased.
-        entropy_weight: The paper's `λ_e`, which rewards uncertain draws.
-            Defaults to `0.01`.
-        decay: Share of the old baseline in the new one, from 0 to below 1.
-            Defaults to `0.9`.
+        reward_weight: The paper's `λ_r`, at least 0. Defaults to `1.0`, the
+            value of the formula above.
+        entropy_weight: The paper's `λ_e`, at least 0, which rewards uncertain
+            samples. Defaults to `0.01`.
+        decay: Share of the old baseline in the new one, at least 0 and below
+            1. Defaults to `0.9`.
         padding_id: Id of padding, as in the loss. Defaults to `0`.
 
-    Targets are integer ids of shape `(batch, target)`, padded, as long as the
-    logits.
+    Raises:
+        ValueError: If the outputs have other shapes, if an argument is out of
+            range, or for sample weights in `fit` or `evaluate`.
 
     Reference:
         - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
@@ -88,7 +93,7 @@ class ReinforceModel(FunctionalModel):
         if [len(shape) for shape in shapes] != [3, 2, 2]:
             raise ValueError(
                 "`outputs` must be the logits (batch, target, vocabulary) "
-                "and the log-probabilities and entropies of the draws, each "
+                "and the log-probabilities and entropies of the samples, each "
                 f"(batch, target). Received: outputs of shape {shapes}. Get "
                 "the last two from an attention with a `ReinforceAlignment`, "
                 "called with `return_samples=True`."
@@ -125,7 +130,8 @@ class ReinforceModel(FunctionalModel):
             raise ValueError(
                 "A `ReinforceModel` rewards whole sentences and takes no "
                 "sample weights. Received: `sample_weight` or `class_weight` "
-                "in `fit` or `evaluate`. Remove rows from the data instead."
+                "in `fit` or `evaluate`. Leave them out; to ignore rows, "
+                "remove them from the data."
             )
         logits, log_probability, entropy = y_pred
         loss = super().compute_loss(x, y, logits, training=training)
@@ -147,7 +153,7 @@ class ReinforceModel(FunctionalModel):
                 y, ops.cast(ops.stop_gradient(logits), "float32"), True
             )
         )
-        # Uses the old baseline, because it must not depend on these draws.
+        # The old baseline, because it must not depend on these samples.
         reward = likelihood - self.baseline
         self.baseline.assign(
             self.decay * self.baseline + (1 - self.decay) * ops.mean(likelihood)

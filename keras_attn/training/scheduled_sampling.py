@@ -1,8 +1,8 @@
-"""Training on the model's own tokens: a model that draws some of its inputs.
+"""Training on the model's own tokens: a model that samples some inputs.
 
-A token that is drawn has no gradient. So the tokens of a batch are drawn
-first, step by step, and the batch is then trained on as any other, with the
-drawn tokens in the place of the right ones.
+A sampled token has no gradient. So the tokens of a batch are sampled first,
+step by step. Then the model is trained on the batch as usual, with the sampled
+tokens in place of the correct ones.
 """
 
 from typing import NamedTuple
@@ -21,52 +21,51 @@ from keras_attn.training.functional_model import computes_its_graph
 class _Chances(NamedTuple):
     """The inputs of a step, `(batch,)` each."""
 
-    right: object  # id of the right token
+    right: object  # id of the correct token
     keeps: object  # whether to keep it
-    number: object  # between 0 and 1, chooses the token that is drawn
+    number: object  # in [0, 1), selects the sampled token
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ScheduledSamplingModel(FunctionalModel):
     """A functional model that reads some of its own tokens in training.
 
-    A model that is trained sees the right tokens before each prediction, but
-    a model that decodes sees its own, with their errors. In training this
-    model replaces each token of its target input, but the start token and
-    padding, with probability `1 - probability` by one that it has drawn
-    itself. Each is drawn from its prediction after the tokens before, which
-    may have been drawn too. Then it trains with them as with any others; the
-    right outputs stay as they are. Otherwise, as in `evaluate` and when
-    decoding, it is the plain model, and with the probability 1 in training
-    too.
+    In usual training a model sees the correct tokens before each prediction,
+    but in decoding it sees its own tokens, with their errors. In training this
+    model replaces tokens of its target input by tokens that it samples itself,
+    each with probability `1 - probability`. The start token and padding are
+    never replaced. A token is sampled from the model's prediction after the
+    preceding tokens, which may themselves be sampled. The targets of the loss
+    stay the correct tokens. Outside of training, as in `evaluate` and when
+    decoding, and with a probability of 1, it behaves like the plain model.
 
-    Drawing runs the model step by step like a greedy search, without dropout
+    Sampling runs the model step by step like a greedy search, without dropout
     and without a gradient, so a training step takes longer. It works for
-    every model that `Incremental` can cut: with `AttentionDecoder`, recurrent
-    layers or a Transformer.
+    every model that `Incremental` can run step by step: with an
+    `AttentionDecoder`, recurrent layers or a Transformer.
 
     Args:
-        inputs: The model's inputs, the target's ids last, as for
-            `keras.Model`.
+        inputs: The model's inputs, as for `keras.Model`. The last is the
+            target's ids, of shape `(batch, target)`.
         outputs: The logits, of shape `(batch, target, vocabulary)`.
-        probability: Of the right token, from 0 to 1: a number, or a function
-            of the number of training steps so far, such as a
-            `keras.optimizers.schedules.LearningRateSchedule`. The paper's
-            linear decay is `PolynomialDecay(1.0, steps, end)`, its
+        probability: Probability of keeping the correct token, from 0 to 1: a
+            number, or a function of the number of training steps so far, such
+            as a `keras.optimizers.schedules.LearningRateSchedule`. The
+            paper's linear decay is `PolynomialDecay(1.0, steps, end)`, its
             exponential decay `ExponentialDecay(1.0, 1, k)`, and its inverse
             sigmoid decay `keras_attn.InverseSigmoidDecay(k)`.
-        draw: `"sample"` draws a token by its probability, `"argmax"` takes
+        draw: `"sample"` samples a token by its probability, `"argmax"` takes
             the likeliest.
-        padding_id: Id of padding, which is neither replaced nor drawn.
+        padding_id: Id of padding, which is neither replaced nor sampled.
             Defaults to `0`.
         start_tokens: Number of first tokens that are never replaced.
-            Defaults to `1`, the start token; a pretrained vocabulary may
-            begin with several, `len(text.special.start)`.
-        seed: Seed of the draws, an integer.
+            Defaults to `1`, the start token; for a pretrained vocabulary with
+            several, pass `len(text.special.start)`.
+        seed: Integer seed of the samples, or `None` for a random one.
 
     Raises:
-        ValueError: If the model cannot be run step by step. The message
-            names the layer that prevents it.
+        ValueError: If the model cannot be run step by step; the message names
+            the layer that prevents it. Or if an argument is out of range.
 
     Reference:
         - [Bengio et al., 2015](https://arxiv.org/abs/1506.03099), section 2.4
@@ -102,8 +101,8 @@ class ScheduledSamplingModel(FunctionalModel):
             isinstance(probability, (int, float)) and 0 <= probability <= 1
         ):
             raise ValueError(
-                "`probability` is that of the right token: a number from 0 to "
-                "1, or a function of the number of training steps. Received: "
+                "`probability` is that of the right token and must be a number "
+                "from 0 to 1, or a function of the number of steps. Received: "
                 f"probability={probability!r}. Pass for example 0.9, or "
                 "`keras_attn.InverseSigmoidDecay(1000)`."
             )
@@ -137,10 +136,13 @@ class ScheduledSamplingModel(FunctionalModel):
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
     def mixed(self, *inputs):
-        """Returns the target's ids, some of them drawn from the model.
+        """Returns the target's ids, some of them sampled from the model.
 
         Args:
             *inputs: All the model's inputs, the target's ids last.
+
+        Returns:
+            Ids of shape `(batch, target)`, of the dtype of the target.
         """
         *sources, target = map(ops.convert_to_tensor, inputs)
         batch, time = ops.shape(target)
@@ -174,14 +176,14 @@ class ScheduledSamplingModel(FunctionalModel):
         return self.probability
 
     def _drawn(self, logits, number):
-        """Returns the tokens that the numbers choose, `(batch,)`."""
+        """Returns the tokens that the random numbers select, `(batch,)`."""
         logits = ops.cast(logits, "float32")
         ids = ops.arange(logits.shape[-1], dtype="int32")
         logits = ops.where(ids == self.padding_id, -float("inf"), logits)
         if self.draw == "argmax":
             return ops.cast(ops.argmax(logits, axis=-1), "int32")
         below = ops.cumsum(ops.softmax(logits, axis=-1), axis=-1)
-        # Rounding must not lead beyond the last token that may be drawn.
+        # Rounding must not lead beyond the last token that has a probability.
         number = number[:, None] * below[:, -1:] * (1 - 1e-6)
         return ops.sum(ops.cast(below <= number, "int32"), axis=-1)
 

@@ -10,23 +10,23 @@ from keras_attn import arguments
 
 @keras.saving.register_keras_serializable("keras_attn")
 class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Warms up in a straight line, then decays by the inverse square root.
+    """Warms up linearly, then decays by the inverse square root.
 
-    The rate of update `t`, which counts from 1, is
+    The learning rate of update `t`, which counts from 1, is
 
     `warmup_target * min(t / warmup_steps, sqrt(warmup_steps / t))`
 
     It rises to `warmup_target` in `warmup_steps` updates and is half of that
-    after four times as many. It needs no number of updates in all, unlike
-    Keras's `CosineDecay`, which has a warm-up too. The paper's rate for a
-    model of width `units` is that with
+    after four times as many. Unlike Keras's `CosineDecay`, which also has a
+    warm-up, it does not need the total number of updates. For the paper's
+    rate of a model of width `units`, pass
     `warmup_target=(units * warmup_steps) ** -0.5`.
 
     Args:
-        warmup_target: Float, the highest rate.
-        warmup_steps: Number of updates until then. Defaults to `4000`, as in
-            the paper.
-        name: Name of the operations.
+        warmup_target: Float, the highest learning rate.
+        warmup_steps: Number of updates until the highest rate. Defaults to
+            `4000`, as in the paper.
+        name: Name scope of the operations.
 
     Reference:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), equation 3
@@ -59,7 +59,7 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
             step: Number of updates before it, `optimizer.iterations`.
         """
         with keras.name_scope(self.name):
-            # Share of the warm-up, at the end of this update.
+            # Share of the warm-up that is done at the end of this update.
             done = (ops.cast(step, "float32") + 1.0) / self.warmup_steps
             return self.warmup_target * ops.minimum(done, ops.rsqrt(done))
 
@@ -73,15 +73,15 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class InverseSigmoidDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Falls from near 1 to 0 along an inverse sigmoid.
+    """Falls from `k / (k + 1)` to 0 along an inverse sigmoid.
 
     The value at step `i`, which counts from 0, is `k / (k + exp(i / k))`. It
-    falls below one half after `k * log(k)` steps. It is a schedule of
-    `ScheduledSamplingModel`.
+    falls below one half after `k * log(k)` steps. Use it as the `probability`
+    of a `ScheduledSamplingModel`.
 
     Args:
-        k: Number of at least 1; the larger, the later and slower the fall.
-        name: Name of the operations.
+        k: Number of at least 1. A larger `k` makes the fall later and slower.
+        name: Name scope of the operations.
 
     Reference:
         - [Bengio et al., 2015](https://arxiv.org/abs/1506.03099), section 2.4
@@ -97,8 +97,8 @@ class InverseSigmoidDecay(keras.optimizers.schedules.LearningRateSchedule):
         if not isinstance(k, (int, float)) or not 1 <= k < float("inf"):
             raise ValueError(
                 "`k` must be a number of at least 1. Received: "
-                f"k={k!r}. Pass for example `1000`: half of the fall is over "
-                "after 6,908 steps."
+                f"k={k!r}. Pass for example `1000`, with which the value is "
+                "0.5 after 6,908 steps."
             )
         self.k = k
         self.name = name

@@ -1,1 +1,1 @@
-"""Attention can be seen: pictures, pages, saliency."""
+"""Shows attention: plots, HTML pages, and saliency for comparison."""

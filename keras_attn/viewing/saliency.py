@@ -1,7 +1,7 @@
-"""Saliency: how much each source token bears on each target token.
+"""Saliency: how much each source token influences each target token.
 
-Attention tells where a decoder looked. Gradients tell which tokens change
-its output, through every path in the model, which complements attention.
+Attention shows where a decoder looked. Gradients complement it: they show which
+tokens change the output, through every path in the model.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from keras_attn.decoding.translator import Translator
 from keras_attn.decoding.translator.targets import read as targets_of
 from keras_attn.graph.flat_graph import Graph
 
-_ROWS = 64  # target tokens that are differentiated together: bounds memory
+_ROWS = 64  # target tokens that are differentiated at once, to limit memory
 
 
 def saliency(
@@ -27,37 +27,39 @@ def saliency(
     """Returns the saliency of source tokens for each target token.
 
     The saliency of source token `s` for target token `t` is gradient times
-    input: the derivative of `t`'s log-probability by the embedding of `s`,
-    times that embedding, summed over its axis. It is how fast the
-    log-probability changes when the embedding of `s` shrinks. Its absolute
-    value is divided by the sum over the source, so a row sums to 1 as
-    attention does. A row without any gradient is 0.
+    input: the derivative of `t`'s log-probability with respect to the
+    embedding of `s`, times that embedding, summed over its axis. It is the
+    rate at which the log-probability changes when this embedding is scaled.
+    Absolute values are divided by their sum over the source, so a row sums
+    to 1, as attention does. A row without any gradient is 0.
 
-    It runs the whole model as often as there are target tokens, with the
-    target tokens before given.
+    The model scores the whole target once per target token, 64 at a time. Each
+    token's probability is given the target tokens before it.
 
     Args:
         translator: `Translator` of a model that reads text.
         source: A string, or several inputs as `Translator.stream` takes them.
-            Of several texts the saliency is that of the one whose tokens are
-            the columns of the alignments, or of the first.
+            If several inputs are texts, the saliency is that of the text
+            whose tokens are the columns of the alignments, or else of the
+            first text.
         target: A string, or a result of the translator, whose tokens are
-            kept as they are. Defaults to what the translator writes.
+            kept as they are. Defaults to the translator's output for
+            `source`.
 
     Returns:
         Array of shape `(target, source)`, float32, with a row for each token
-        of a `Translation`, and a column for each of its source tokens. The
-        rows of a string are its tokens and the end token.
+        of a `Translation`, and a column for each of its source tokens. For a
+        string the rows are its tokens and the end token.
 
     Raises:
-        ValueError: If the model reads no text, or has no layer that embeds
-            it.
+        ValueError: If the model reads no text or has no layer that embeds it,
+            or if `target` is neither a string nor a `Translation`.
 
     References:
-        - [Shrikumar et al., 2017](https://arxiv.org/abs/1605.01713), gradient
-          times input
-        - [Jain & Wallace, 2019](https://arxiv.org/abs/1902.10186), gradients
-          beside attention
+        - [Shrikumar et al., 2017](https://arxiv.org/abs/1605.01713), for
+          gradient times input
+        - [Jain & Wallace, 2019](https://arxiv.org/abs/1902.10186), for the
+          comparison of gradients and attention
 
     Example:
         >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
@@ -81,8 +83,8 @@ def saliency(
     if sources.leading is None:
         raise ValueError(
             "`saliency` needs a translator whose source is text, which has "
-            "embeddings. Received: one that reads features. Its alignments "
-            "are drawn by `plot_attention(result, picture=...)`."
+            "embeddings. Received: one that reads features. To see its "
+            "attention, call `plot_attention(result, picture=...)`."
         )
     batch = sources.batch_of_one(source)
     if target is None:
@@ -114,10 +116,10 @@ def rank_correlation(
 ) -> float:
     """Returns how well two kinds of weights agree on the order of tokens.
 
-    It is Kendall's tau-b between the weights of each target token over the
-    source, averaged over all target tokens: 1 where both order the source
-    tokens alike, 0 without relation, -1 in opposite order. Rows in which all
-    weights are equal have no order and do not count.
+    This is Kendall's tau-b between the weights of each target token over the
+    source, averaged over all target tokens: 1 if both rank the source tokens
+    alike, 0 without relation, -1 in opposite order. Rows in which all weights
+    are equal have no order and do not count.
 
     Args:
         alignments: Arrays of shape `(target, source)`, such as
@@ -127,6 +129,10 @@ def rank_correlation(
 
     Returns:
         The mean, or NaN if no row has an order.
+
+    Raises:
+        ValueError: If the arrays of a pair are not of the same shape
+            `(target, source)`.
 
     Reference:
         - [Jain & Wallace, 2019](https://arxiv.org/abs/1902.10186), section
@@ -144,8 +150,8 @@ def rank_correlation(
             raise ValueError(
                 "`rank_correlation` needs arrays of the same shape, (target, "
                 f"source). Received: {one.shape} and {other.shape}. Pass the "
-                "result to `saliency`, and not its text, so that both have "
-                "the same tokens."
+                "result itself to `saliency`, not its text, so both have the "
+                "same tokens."
             )
         for x, y in zip(one, other, strict=True):
             x, y = (np.sign(w[:, None] - w).ravel() for w in (x, y))
@@ -156,11 +162,11 @@ def rank_correlation(
 
 
 class _Embedded:
-    """A model whose source embeddings can be differentiated by.
+    """A model that can be differentiated with respect to source embeddings.
 
     Args:
         model: A functional model.
-        number: Number of the input with the source's ids.
+        number: Index of the input with the source's ids.
     """
 
     def __init__(self, model, number):
@@ -169,7 +175,7 @@ class _Embedded:
         self._tables = _tables(self._graph, self._graph.inputs[number])
 
     def run(self, inputs, tape):
-        """Returns logits, and the embeddings that a tape watches."""
+        """Returns logits, and a list of embeddings, which the tape watches."""
         watched = []
 
         def watch(key, value):
@@ -184,8 +190,8 @@ class _Embedded:
 def _tables(graph, source):
     """Returns the keys of the tensors that embed ids.
 
-    They are the vectors, `(batch, source, dim)`, that layers make of these
-    ids and of nothing else. What operations make of ids are masks.
+    These are the vectors, `(batch, source, dim)`, that layers compute from
+    these ids alone. Results of plain operations on ids are taken for masks.
     """
     of_ids, found = {source}, set()
     for call in graph.calls:
@@ -211,8 +217,11 @@ def _tables(graph, source):
 def _signed(pipeline, graphs, inputs, ids, rows):
     """Returns gradient times input for some target tokens.
 
-    Each target token has a row of the batch to itself, so that one backward
-    pass is enough for all.
+    Each target token has its own row of the batch, so one backward pass is
+    enough for all of them.
+
+    Returns:
+        Array `(rows, source)`.
     """
     numbers = tf.range(ids.shape[1])[rows]
     count = len(numbers)

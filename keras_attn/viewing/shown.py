@@ -1,4 +1,4 @@
-"""A result as pictures and pages show it: legible tokens, their direction."""
+"""A result as plots and pages show it: readable tokens, text direction."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Shown(NamedTuple):
         Args:
             function: Name of the public function, for errors.
             result: An object with `alignment`, `source_tokens`, `tokens`.
-            words: Whether to join subwords to words.
+            words: Whether to join subwords into words.
         """
         try:
             parts = result.alignment, result.source_tokens, result.tokens
@@ -33,8 +33,8 @@ class Shown(NamedTuple):
             raise ValueError(
                 f"`{function}` shows results, objects with `alignment`, "
                 "`source_tokens` and `tokens`. Received: "
-                f"{type(result).__name__}. Pass what a `Translator` returned, "
-                "all of it or one as in `results[0]`."
+                f"{type(result).__name__}. Pass results of a `Translator`, all "
+                "of them or one as in `results[0]`."
             ) from None
         return cls.checked(*parts).joined(words)
 
@@ -48,30 +48,30 @@ class Shown(NamedTuple):
                 "`alignment` needs a row for each target token and a column "
                 "for each source token, and at least one of both. Received: "
                 f"alignment of shape {alignment.shape} for {len(tokens)} "
-                f"tokens and {len(source_tokens)} source tokens. Cut off its "
-                "padding."
+                f"tokens and {len(source_tokens)} source tokens. Remove rows "
+                "and columns of padding."
             )
         return cls(alignment, source_tokens, tokens)
 
     def joined(self, words: bool) -> "Shown":
-        """Returns the attention between words, if `words`."""
+        """Returns the attention between words, or itself if not `words`."""
         return Shown(*by_words(*self)) if words else self
 
     @property
     def rows(self) -> list[str]:
-        """The legible target tokens."""
+        """The target tokens, readable."""
         return list(map(legible, self.tokens))
 
     @property
     def columns(self) -> list[str]:
-        """The legible source tokens."""
+        """The source tokens, readable."""
         return list(map(legible, self.source_tokens))
 
 
 def are_several(results) -> bool:
-    """Whether these are several results, and not one.
+    """Whether these are several results rather than one.
 
-    The client's results are tuples themselves.
+    A single result of the serving client is a tuple too.
     """
     is_one = any(hasattr(results, x) for x in ("alignment", "words"))
     several = isinstance(results, Sequence) and not isinstance(results, str)

@@ -1,24 +1,28 @@
-"""Joins subwords to words, and their attention with them."""
+"""Joins subwords into words, and combines their attention."""
 
 import re
 
 import numpy as np
 
 _BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")
-_SPACE = "▁"  # how SentencePiece marks the begin of a word
+_SPACE = "▁"  # SentencePiece's mark for the beginning of a word
 
 
 def spans(tokens) -> list[tuple[int, int, str]]:
-    """Returns the words of subwords: first index, index after, spelling.
+    """Joins subwords into words.
 
-    The tokens themselves show how subwords are marked: `▁` where a word
-    begins (SentencePiece), `##` where it goes on (WordPiece),
-    `@@` where it will go on (subword-nmt), or single bytes, `<0x20>` between
-    two words. Special tokens such as `</s>` are words of their own. Tokens
-    without marks are words already.
+    Subwords are recognized by their marks: `▁` before a subword that begins a
+    word (SentencePiece), `##` before one that continues it (WordPiece), `@@`
+    after one that is continued (subword-nmt), or single bytes, with `<0x20>`
+    between words. A special token such as `</s>` is a word. If there are no
+    marks, each token is a word.
 
     Args:
         tokens: List of strings.
+
+    Returns:
+        A list with a tuple for each word: the index of its first token, the
+        index after its last, and its spelling.
     """
     found: list[list] = []
     begins = _beginnings(tokens)
@@ -34,13 +38,17 @@ def spans(tokens) -> list[tuple[int, int, str]]:
 def by_words(alignment, source_tokens, tokens):
     """Returns an alignment between words, and the words of both sides.
 
-    The attention to the subwords of a source word is summed, that of the
-    subwords of a target word is averaged. So each row sums to what it did.
+    The attention to the subwords of a source word is summed, the attention of
+    the subwords of a target word is averaged. So rows that sum to 1 still do.
 
     Args:
         alignment: Array of shape `(target, source)`.
         source_tokens: List of `source` strings.
         tokens: List of `target` strings.
+
+    Returns:
+        A tuple: the alignment, float32, of shape `(target words, source
+        words)`, the source words and the target words.
     """
     columns, rows = spans(source_tokens), spans(tokens)
     alignment = np.asarray(alignment, "float32")

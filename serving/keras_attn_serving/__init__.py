@@ -1,4 +1,4 @@
-"""Queries, and in development serves, exported models over gRPC and REST.
+"""Queries exported models over gRPC and REST; serves them in development.
 
 The clients speak TensorFlow Serving's protocols and need no TensorFlow. The
 development server needs the extra `server`: `python -m keras_attn_serving`.

@@ -3,8 +3,8 @@
 TensorFlow writes to standard error while its libraries load, before it reads
 `TF_CPP_MIN_LOG_LEVEL`. Without a GPU it also writes a line with "CUDA error"
 when it looks for one, and later others of level E about what it does instead.
-A library should leave them alone. A program whose user did not ask for them
-should be quiet: what fails is an exception as well, and what is fatal is shown.
+A library should not hide these notes. A program whose user did not ask for them
+should: every failure is an exception as well, and fatal errors are still shown.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def start_tensorflow() -> None:
     """Imports TensorFlow and looks for devices, without its notes.
 
-    It is for programs, before anything else imports TensorFlow. Later notes
-    are hidden as well. Those of the import are shown if it fails, and all with
-    `TF_CPP_MIN_LOG_LEVEL=0` in the environment.
+    Programs call it before anything else imports TensorFlow. Later notes are
+    hidden as well. The notes of the import are shown if it fails;
+    `TF_CPP_MIN_LOG_LEVEL=0` in the environment shows all.
     """
     level = os.environ.setdefault(_LEVEL, "3")
     if level == "0" or "tensorflow" in sys.modules:
         return
     if importlib.util.find_spec("tensorflow") is None:
-        return  # whoever needs it says so
+        return  # the code that needs it raises the error
     with _held_back():
         import tensorflow as tf
 
@@ -40,12 +40,12 @@ def start_tensorflow() -> None:
 def _held_back() -> Iterator[None]:
     """Holds back what the process writes to its standard error.
 
-    The notes come from C++, so it is the file descriptor that leads elsewhere.
+    The notes come from C++, so the file descriptor itself is redirected.
     """
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as notes:
-        # A crash in C++ would end the process without a word.
+        # Without this, a crash in C++ would end the process without a message.
         faulthandler.enable(kept)
         os.dup2(notes.fileno(), 2)
         try:

@@ -11,7 +11,7 @@ class Part(NamedTuple):
 
     text: str
     start: float
-    end: float | None  # None where the text ends before it is told
+    end: float | None  # None if the text ends before this timestamp
 
 
 def without(text: str) -> str:
@@ -27,7 +27,7 @@ def are_in(text: str) -> bool:
 def parts_of(text: str) -> list[Part]:
     """Returns the parts of a text between timestamps.
 
-    The last one is empty where the text ends with the beginning of another.
+    The last part is empty if the text ends with a timestamp that begins a part.
     """
     before, *rest = _MARK.split(text)
     found, start = [], None if not before.strip() else 0.0

@@ -1,7 +1,7 @@
 """`transcribe`: sound of any length, window by window.
 
-It needs only what answers for one window: `Client.words`, the method `words`
-of a `keras_attn.Translator`, or one that writes timestamps.
+It needs only a function that transcribes one window: `Client.words`, the method
+`words` of a `keras_attn.Translator`, or a translator that writes timestamps.
 """
 
 import math
@@ -26,7 +26,7 @@ _PAUSE = 1.0  # seconds of silence between two segments
 _LONGEST = 80  # characters of a segment, two lines of a subtitle
 _SLOW = 0.7  # seconds of a slow word
 _CUT = 0.5  # seconds before the end of a window in which a word may be cut
-_LEAST = 1.0  # seconds by which the next window is later
+_LEAST = 1.0  # seconds, at least, between the starts of two windows
 # A window whose words are less probable than this, or whose text is so much
 # longer than its compressed form, may be silence: thresholds of OpenAI's code.
 _PROBABLE = math.exp(-1)
@@ -40,7 +40,7 @@ class Segment(NamedTuple):
         text: The text.
         start, end: Seconds from the beginning of the sound.
         words: The words, objects with `text`, `start`, `end` and
-            `probability`; none where only timestamps tell the times.
+            `probability`; empty if only timestamps give the times.
     """
 
     text: str
@@ -58,27 +58,28 @@ def transcribe(
     seconds: float = 30.0,
     no_speech: float = 0.6,
 ) -> Iterator[Segment]:
-    """Yields what is said in a sound of any length, as it is found.
+    """Transcribes a sound of any length, and yields segments as it goes.
 
-    The sound is read in windows. Where more follows, the next window begins
-    after the last sentence, or in the longest pause, of the later half, so
-    that no word is cut. Windows without speech are skipped, and pauses between
-    sentences belong to no word. Memory is that of one window, and of one
-    block.
+    The sound is read in windows. If more sound follows, the next window begins
+    after the last sentence in the second half of the window, or else in the
+    longest pause there, so no word is cut. Windows without speech are skipped,
+    and pauses between sentences belong to no word. Only one window and one
+    block of the sound are kept in memory.
 
-    A translator that writes timestamps may stand in the place of its `words`:
-    it does not read each text once more, but then words have no times, and
-    only windows of zeros are skipped. The next window begins where the last
-    part ends of which the text tells it.
+    A translator that writes timestamps may be passed instead of its method
+    `words`. This saves a second pass over each text, but words have no times,
+    and only windows of zeros are skipped. If a text ends within a part, the
+    next window begins at the end of the last complete part.
 
     Args:
-        answer: What answers for one window: the method `words` of a `Client`
-            or `RestClient`, or of a `keras_attn.Translator`; or a translator
-            whose texts have timestamps.
-        sound: Array of samples of one channel; floating numbers from -1 to 1,
-            or signed integers as in a file. Or an iterable of such arrays,
-            one after the other, for a sound that does not fit into memory.
-        prefix: What each text begins with, such as Whisper's tokens of a
+        answer: Transcribes one window: the method `words` of a `Client` or
+            `RestClient`, or of a `keras_attn.Translator`; or a translator whose
+            texts have timestamps.
+        sound: A 1D array of samples of one channel: floating-point numbers from
+            -1 to 1, or signed integers as in a file. Or an iterable of such
+            arrays, one after the other, for a sound that does not fit into
+            memory.
+        prefix: The beginning of each text, such as Whisper's tokens of a
             language and a task. By default a model of several languages finds
             them in the first window with speech.
         rate: Samples per second, those of the model.
@@ -90,8 +91,9 @@ def transcribe(
         `Segment`s in order.
 
     Raises:
-        ValueError: If the sound is empty, has several channels, or numbers
-            that are not finite.
+        ValueError: If the sound is empty, has several channels or numbers that
+            are not finite; or if `answer` returns neither words nor timestamps,
+            or cuts a window of `seconds`.
 
     Example:
         ```python
@@ -204,8 +206,8 @@ class _Windows:
             seconds = (first + int(bad.argmax())) / self._rate
             raise ValueError(
                 "The samples of a sound must be finite. Received: "
-                f"{block[bad][0]} at {seconds:.3f} s. `numpy.nan_to_num` "
-                "replaces such samples by silence."
+                f"{block[bad][0]} at {seconds:.3f} s. Replace them by silence, "
+                "`numpy.nan_to_num(samples, posinf=0, neginf=0)`."
             )
         return block.astype("float32")
 
@@ -215,8 +217,8 @@ def _require_samples(array):
         raise ValueError(
             "A sound must be an array of samples of one channel, floating or "
             f"signed integer numbers. Received: an array of {array.dtype}, "
-            f"shape {array.shape}. Pass a list as `numpy.array(sound)`, and of "
-            "several channels the mean, `sound.mean(axis=channels)`."
+            f"shape {array.shape}. Pass a list as `numpy.array(sound)`, and "
+            "for several channels their mean, `sound.mean(axis=channels)`."
         )
 
 
@@ -253,8 +255,8 @@ def _by_words(found, length, last, begin):
 def _without_pauses(words):
     """Returns words without the pause before or after a sentence.
 
-    The time of a pause belongs to the word beside it. As in OpenAI's code, a
-    word there takes at most twice the usual time.
+    The model counts a pause as time of the word beside it. As in OpenAI's code,
+    such a word is cut to at most twice the usual time.
     """
     took = [x.end - x.start for x in words if x.end > x.start]
     most = 2 * min(_SLOW, statistics.median(took or [_SLOW]))

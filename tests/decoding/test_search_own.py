@@ -167,7 +167,7 @@ def test_an_id_that_is_none_is_named_and_not_all_of_them():
             return tf.fill(tf.shape(step.scores), 99)
 
     model = random_automaton(5, batch=2, letters=12, layers=12)
-    message = r"shape \(2, 3000\), values (99, ){8}…, in which 99 is none"
+    message = r"shape \(2, 3000\), values (99, ){8}…, in which 99 is outside"
     with pytest.raises(ValueError, match=message):
         Wrong(max_length=4)(model.given())
 

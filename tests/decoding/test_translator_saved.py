@@ -224,7 +224,7 @@ def test_layers_that_are_not_registered_go_by_custom_objects(tmp_path):
         Translator.load(tmp_path)
     assert (
         "holds the class 'Thrice', which this process must know. Received: "
-        "custom_objects=None. Pass it, `Translator.load(directory, "
+        "custom_objects=None. Pass it in `Translator.load(directory, "
         "custom_objects={'Thrice': Thrice})`, or decorate it with "
         "`@keras.saving.register_keras_serializable()` before saving and "
         "import its module before loading." in str(error.value)

@@ -202,6 +202,17 @@ def requests(translators, name):
         source | options(translators[name], n, max_length=per_row(i + 3, n))
         for i, (source, n) in enumerate(zip(sources, rows, strict=True))
     ]
+    terms = ["", "B\nD", "AA"]
+    found["terms"] = [
+        request
+        | {
+            "terms": as_bytes([terms[(i + k) % 3] for k in range(n)]),
+            "avoid": as_bytes(["K"] * n),
+        }
+        for i, (request, n) in enumerate(
+            zip(found["options"], rows, strict=True)
+        )
+    ]
     found["score"] = [
         source | {"target": as_bytes(target[:n])}
         for source, target, n in zip(sources, targets, rows, strict=True)
@@ -228,6 +239,7 @@ SIGNATURES = [
     "align",
     "ids",
     "options",
+    "terms",
     "score",
     "encode",
     "strings",
@@ -347,7 +359,7 @@ def test_a_client_s_greedy_search_is_the_translator_s(
 
 @pytest.mark.parametrize(
     "name, count",
-    [("spectra", 9), pytest.param("positions", 7, marks=pytest.mark.full)],
+    [("spectra", 10), pytest.param("positions", 7, marks=pytest.mark.full)],
 )
 def test_every_warm_up_request_is_answered_without_an_error(
     name, count, answers

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import time
 import urllib.error
@@ -103,8 +104,13 @@ class Triton:
         return {name: value.numpy() for name, value in made.items()}
 
     def close(self):
+        """Ends it, as containers do, and expects that nothing is left."""
         self.process.terminate()
-        assert self.process.wait(60) is not None
+        assert self.process.wait(60) == 0, self._log.read_text()
+        for port in self.ports:
+            with socket.socket() as free:
+                free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                free.bind(("127.0.0.1", port))
 
     @staticmethod
     def _model(signature):
@@ -126,16 +132,18 @@ def start(toys, tmp_path_factory):
         pytest.skip("KERAS_ATTN_TRITON names no Python with nvidia-pytriton.")
     started = {}
 
-    def made(name):
-        if name not in started:
+    def made(name, max_rows=128):
+        key = name, max_rows
+        if key not in started:
             folder = tmp_path_factory.mktemp(name)
             toys[name].export(
                 folder,
                 signatures="all",
                 lengths=False if name == "spectra" else None,
+                max_rows=max_rows,
             )
-            started[name] = Triton(folder / "1", folder / "log.txt")
-        return started[name]
+            started[key] = Triton(folder / "1", folder / "log.txt")
+        return started[key]
 
     yield made
     for triton in started.values():
@@ -230,6 +238,57 @@ def test_too_many_rows_are_refused(start):
     texts = np.array([b"abc"] * 129, object)
     for (answer,) in triton.ask("nbest", [{"text": texts}]).values():
         assert "128" in answer
+
+
+def test_requests_that_are_too_large_together_are_answered(start):
+    triton = start("pre", max_rows=16)
+    texts = [x.encode() for x in lines(64)]
+    requests = [
+        {"text": np.array(texts[i : i + 8], object)} for i in range(0, 64, 8)
+    ]
+    for answers in triton.ask("serving_default", requests).values():
+        for request, answer in zip(requests, answers, strict=True):
+            assert_equal(answer, triton.alone("serving_default", request))
+    too_many = {"text": np.array(texts[:17], object)}
+    for (answer,) in triton.ask("serving_default", [too_many]).values():
+        assert "may have at most 16 rows. Received:" in answer
+        assert "[17]" in answer
+
+
+def ended(*arguments):
+    """Returns what the program writes when it refuses to start."""
+    if not PYTHON:
+        pytest.skip("KERAS_ATTN_TRITON names no Python with nvidia-pytriton.")
+    done = subprocess.run(
+        [PYTHON, DEPLOY / "triton" / "host.py", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_directory_without_a_version_is_refused(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").touch()
+    message = ended(f"--model_base_path={tmp_path}", "--model_name=pronounce")
+    assert "must have a version: a directory named by a number" in message
+    assert "Traceback" not in message
+
+
+def test_a_port_in_use_is_named(toys, tmp_path):
+    toys["pre"].export(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        message = ended(
+            f"--model_base_path={tmp_path}",
+            "--model_name=pronounce",
+            f"--grpc_port={port}",
+            f"--http_port={free_port()}",
+        )
+    assert f"--grpc_port={port} cannot be used: " in message
+    assert "Traceback" not in message
 
 
 def test_the_readmes_call_is_answered(start):

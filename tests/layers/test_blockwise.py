@@ -332,7 +332,7 @@ def test_block_size_must_be_a_positive_integer_or_all(score, block_size):
 )
 @pytest.mark.parametrize("block_size", [4, "all"])
 def test_scores_of_more_than_query_and_keys_have_no_blocks(score, block_size):
-    with pytest.raises(ValueError, match=f"alone. {score.__name__} adds"):
+    with pytest.raises(ValueError, match=f"keys. {score.__name__} adds"):
         score(4, block_size=block_size)
     assert score.from_config(score(4).get_config()).block_size is None
 

@@ -363,7 +363,7 @@ def test_refused_prompts(translator):
         keras_attn.LanguagePrompt([], [5])
     for prompt, message in {
         keras_attn.LanguagePrompt([text.size], [5]): "ids of the target text",
-        keras_attn.LanguagePrompt([5], [6] * 20): "a model of 24 places",
+        keras_attn.LanguagePrompt([5], [6] * 20): "a model for 24 tokens",
     }.items():
         with pytest.raises(ValueError, match=message):
             keras_attn.Translator(
@@ -421,7 +421,7 @@ def test_sound_is_of_finite_floating_numbers(translator):
             call(sixteen)
     bad = np.zeros((3, 800), "float32")
     bad[1, 5] = np.inf
-    with pytest.raises(ValueError, match="in row 1. `numpy.nan_to_num`"):
+    with pytest.raises(ValueError, match="in row 1. Replace them by silence"):
         translator(bad)
 
 

@@ -10,12 +10,14 @@ import pathlib
 import re
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from keras import layers
 
 import keras_attn
 
 PAGE = pathlib.Path(keras_attn.__file__).parent / "models/tf_addons/README.md"
+ROOT = pathlib.Path(__file__).parents[2]
 
 THEIRS = """
 AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention
@@ -135,3 +137,32 @@ def test_our_side_of_a_table_names_what_there_is(span):
 def test_a_name_that_there_is_not_would_be_seen(span):
     with pytest.raises((AssertionError, TypeError)):
         require_true(span)
+
+
+def test_the_example_moves_a_whole_model_of_tf_addons(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = PAGE.read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    scope: dict = {}
+    exec(example, scope)
+    file = np.load("tests/fixtures/tfa/translation.npz")
+    logits = scope["model"]([file["source"], file["target"]])
+    np.testing.assert_allclose(logits, file["logits"], atol=1e-4)
+    lines = list(file["lines"])
+    ids = scope["source_text"].source_ids(lines)
+    np.testing.assert_array_equal(ids, file["source"][:, : ids.shape[1]])
+    greedy = keras_attn.Translator(
+        scope["model"],
+        scope["source_text"],
+        scope["target_text"],
+        keras_attn.GreedySearch(max_length=6),
+        pad_to=file["source"].shape[1],
+    )
+    tokens = scope["target_text"].tokens
+    end = tokens[scope["target_text"].special.end]
+    wanted = [
+        " ".join(tokens[i] for i in row).split(f" {end}")[0]
+        for row in file["greedy"]
+    ]
+    assert greedy(lines).text == wanted
+    assert len({*wanted}) > 10

@@ -595,7 +595,7 @@ class Forgetful(keras_attn.Splitter):
 
 
 def test_a_token_that_is_never_written_is_warned_of():
-    with pytest.warns(UserWarning, match="writes '' for the token 'z'"):
+    with pytest.warns(UserWarning, match="returns '' for the token 'z'"):
         Text(split=Forgetful("z"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -194,6 +194,25 @@ def test_files_of_general_use_import_no_room(file):
         assert module in GENERAL | outside, (file, name)
 
 
+def test_the_page_names_the_rooms_that_each_may_import():
+    """The table of the package's README."""
+    wanted: dict[str, set] = {}
+    for room, others in ROOMS.items():
+        top = room.split(".")[0]
+        tops = {x.split(".")[0] for x in others}
+        wanted.setdefault(top, set()).update(tops - {top})
+    page = (PACKAGE / "README.md").read_text("utf-8")
+    _, _, table = page.partition("| room | imports |")
+    rows = re.findall(r"^\| ([a-z].*?) \| (.*?) \|", table, re.MULTILINE)
+    found = {
+        room: set(re.findall(r"\w+", cell)) & wanted.keys()
+        for rooms, cell in rows[: len(wanted)]
+        for room in rooms.split(", ")
+        if room in wanted
+    }
+    assert found == wanted
+
+
 def test_no_test_module_imports_another():
     """Helpers of several tests are in `tests/support`."""
     folder = pathlib.Path(__file__).parents[1]

@@ -23,6 +23,8 @@ from keras_attn_serving.server import Server
 from keras_attn_serving.wire.results import Signature
 from keras_attn_serving.wire.transport import run_now
 from support import toys as toy_models
+from support import whispers
+from support.sounds import sounds
 
 import keras_attn
 
@@ -37,10 +39,16 @@ def served(toys, tmp_path_factory):
 
     def serve(name):
         if name not in servers:
-            lengths = False if name == "spectra" else None
-            toys[name].export(
-                folder / name, signatures=["options", "step"], lengths=lengths
-            )
+            if name == "whisper":
+                whispers.read("english").export(
+                    folder / name, signatures=["words"], lengths=True
+                )
+            else:
+                toys[name].export(
+                    folder / name,
+                    signatures=["options", "step"],
+                    lengths=False if name == "spectra" else None,
+                )
             servers[name] = Server(folder / name, name, port=0, rest=Rest())
         return servers[name]
 
@@ -259,16 +267,18 @@ EXAMPLES = examples()
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_in_docstrings_run(name, served, capsys):
-    address = served("greedy").address
-    by_rest = f"http://{served('greedy').rest_address}"
-    code = EXAMPLES[name].replace('"pronounce"', '"greedy"')
+    model = "whisper" if name.endswith(".words") else "greedy"
+    address = served(model).address
+    by_rest = f"http://{served(model).rest_address}"
+    code = EXAMPLES[name].replace('"pronounce"', repr(model))
     code = code.replace('"localhost:8500"', repr(address))
     code = code.replace('"http://localhost:8501"', repr(by_rest))
-    names = {"asyncio": asyncio, **vars(keras_attn_serving)}
+    sound = sounds()[0]
+    names = {"asyncio": asyncio, "sound": sound, **vars(keras_attn_serving)}
     if name.startswith("Async"):
         code = (
             "async def main():\n"
-            f"    client = AsyncClient({address!r}, 'greedy')\n"
+            f"    client = AsyncClient({address!r}, {model!r})\n"
             f"{textwrap.indent(code, '    ')}\n"
             "    await client.close()\n"
             "asyncio.run(main())"
@@ -276,5 +286,5 @@ def test_the_examples_in_docstrings_run(name, served, capsys):
         exec(code, names)
         return
     kind = RestClient if name.startswith("Rest") else Client
-    with kind(by_rest if kind is RestClient else address, "greedy") as client:
+    with kind(by_rest if kind is RestClient else address, model) as client:
         exec(code, names | {"client": client})

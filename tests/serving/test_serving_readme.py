@@ -2,8 +2,11 @@
 
 import pathlib
 import re
+import shutil
+import subprocess
 
 import pytest
+from keras_attn_serving import Client
 from support.serving import toy_model
 
 README = pathlib.Path(__file__).parents[2] / "serving" / "README.md"
@@ -30,3 +33,23 @@ def test_the_readmes_python_runs(ours, toy_path, number):
         block = block.replace(shown, here)
     # Each block stands alone but the last, which uses the first's import.
     exec(f"from keras_attn_serving import Client\n{block}", {})
+
+
+@pytest.mark.system
+def test_the_readmes_javascript_runs(ours, our_rest):
+    node = shutil.which("node") or pytest.skip("needs Node.js")
+    (block,) = re.findall(r"```js\n(.*?)```", README.read_text(), re.DOTALL)
+    shown = "http://localhost:8501/v1/models/pronounce"
+    here = f"http://{our_rest}/v1/models/{toy_model.NAME}"
+    assert shown in block
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", block.replace(shown, here)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    with Client(ours, model=toy_model.NAME) as client:
+        texts = client.predict(["attention", "memory"])["text"]
+    written = done.stdout.strip().strip("[ ]").split(", ")
+    assert [x.strip("' ") for x in written] == texts

@@ -1,6 +1,7 @@
 """`distill`: a teacher's targets over a corpus; `Distilled` reads them."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -244,9 +245,18 @@ def test_half_a_line_is_passed_over_and_a_bad_one_is_named(path):
     path.write_bytes(whole.replace(b'"source": "line 1"', b'"text": "line 1"'))
     with pytest.raises(ValueError, match="line 2 of .*no source, targets"):
         Distilled(path).best()
-    path.write_bytes(whole.replace(b'"finished": [true]', b'"finished": []'))
-    with pytest.raises(ValueError, match="line 1 of .*a score for each"):
-        Distilled(path).best()
+    for name, message in (
+        ("scores", "a score for each target"),
+        ("finished", "`finished` needs a value for each"),
+    ):
+        wrong = re.sub(
+            rb'"%b": \[.*?\]' % name.encode(),
+            b'"%b": []' % name.encode(),
+            whole,
+        )
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match=f"line 1 of .*{message}"):
+            Distilled(path).best()
     with pytest.raises(ValueError, match="where there is none"):
         Distilled(path.with_name("none.jsonl"))
 

@@ -1,4 +1,4 @@
-"""`Among`: each output is one of given texts."""
+"""`Among`: limits outputs to given texts."""
 
 from collections.abc import Iterable
 
@@ -14,23 +14,24 @@ _AT_ONCE = 10_000  # texts that are split in one call
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Among(OutputSet):
-    """Each output is one of given texts, such as names or labels.
+    """Limits outputs to given texts, such as names or labels.
 
-    The search follows a trie of their tokens (De Cao et al., 2021, section
-    3.2). Each text is split as the targets of training are. A hypothesis whose
-    prefix begins none of the texts is cut.
+    The search follows a trie of the texts' tokens (De Cao et al., 2021, section
+    3.2). Each text is split like a training target. If a request's prefix
+    begins none of the texts, its hypotheses are cut.
 
     Args:
-        texts: The texts, up to millions, as the target text writes them.
+        texts: List of texts, as the target text writes them. There may be
+            millions.
 
     References:
         - [De Cao et al., 2021](https://arxiv.org/abs/2010.00904)
 
     Raises:
-        ValueError: If there is none, or one is not a string. A `Translator`
-            refuses texts with unknown tokens, of more tokens than the search's
-            `max_length`, or that it would write in another way, such as in
-            lower case.
+        ValueError: If there is no text, or one is not a string. A `Translator`
+            refuses texts with unknown tokens, texts with more tokens than the
+            search's `max_length`, and texts that it would write differently,
+            such as in lower case.
 
     Example:
         >>> rule = keras_attn.Among(["yes", "no", "I do not know"])
@@ -43,7 +44,8 @@ class Among(OutputSet):
         if not given or not all(isinstance(x, str) for x in given):
             raise ValueError(
                 "`texts` of `Among` must be a list of strings, one at least. "
-                f"Received: texts={texts!r:.200}"
+                f"Received: texts={texts!r:.200}. Pass for example "
+                '`["yes", "no"]`.'
             )
         self.texts = tuple(dict.fromkeys(given))
 
@@ -59,15 +61,16 @@ class Among(OutputSet):
         return trie(ids, lengths, text.special.end)
 
     def _require_same(self, texts, text, ids):
-        """Refuses texts that would be written in another way."""
+        """Refuses texts that the target text would write differently."""
         if (ids.flat_values == text.special.unknown).numpy().any():
-            return  # which is refused by itself
+            return  # `_require_written` refuses unknown tokens
         written = text.strings(ids.to_tensor(text.special.pad)).numpy()
         for given, found in zip(texts, written, strict=True):
             found = found.decode("utf-8", "replace")
             if given != found:
                 raise ValueError(
-                    "A text of `Among` must stand there as it is written. "
+                    "A text of `Among` must have the form that is "
+                    "written. "
                     f"Received: {given!r:.80}, which the target text writes "
                     f"{found!r:.80}. Pass the texts in this form."
                 )
@@ -117,12 +120,12 @@ def with_end(ids, text):
 
 
 def trie(ids, lengths, end: int) -> Automaton:
-    """Returns the automaton of sequences of ids.
+    """Returns the automaton that accepts given sequences of ids.
 
     Args:
-        ids: All ids, one sequence after the other, each with its end.
-        lengths: Number of ids of each.
-        end: Id of the end, which no token follows.
+        ids: The concatenated sequences, each with its end token, `(total,)`.
+        lengths: Number of ids of each sequence, end token counted.
+        end: Id of the end token, which no token follows.
     """
     starts = np.cumsum(lengths) - lengths
     size, states = int(ids.max()) + 1, 1

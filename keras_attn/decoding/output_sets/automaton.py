@@ -1,4 +1,4 @@
-"""`Automaton`: a table of which tokens may follow which."""
+"""`Automaton`: a table of the tokens that may follow in each state."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,16 +7,16 @@ from keras_attn.decoding.hypotheses import NEVER
 
 
 class Automaton:
-    """States, and edges between them, each by a token.
+    """States and the edges between them; each edge is labelled with a token.
 
     State 0 is the first one. A hypothesis whose token has no edge moves to a
-    state without edges and stays there. The tables are variables, not constants
-    of a graph, since they may have millions of edges.
+    state without edges and stays there. The tables are variables instead of
+    graph constants, since they may have millions of edges.
 
     Args:
-        sources, tokens, targets: For each edge the state that it leaves, its
-            token and the state that it enters, integers `(edges,)`. The number
-            of states stands for a state without edges.
+        sources, tokens, targets: For each edge, the state that it leaves, its
+            token and the state that it enters; integers `(edges,)`. The target
+            `states` is an additional state without edges.
         states: Number of states.
 
     Attributes:
@@ -27,7 +27,7 @@ class Automaton:
     def __init__(self, sources, tokens, targets, states: int):
         order = np.lexsort((tokens, sources))
         counts = np.bincount(sources, minlength=states)
-        # One more state, which has none.
+        # One more state, which has no edges.
         firsts = np.concatenate([[0], np.cumsum(counts), [len(order)]])
         self.edges, self._dead = len(order), states
         self._most = int(counts.max(initial=1))
@@ -42,13 +42,13 @@ class Automaton:
         return tf.zeros([batch, beams], tf.int32)
 
     def allowed(self, logits, state, fixed_shapes=False) -> tf.Tensor:
-        """Returns logits in which only tokens that may follow are possible.
+        """Returns logits with all tokens forbidden that have no edge.
 
         Args:
             logits: float32 `(batch, N, vocabulary)`.
             state: States `(batch, N)`.
-            fixed_shapes: Whether XLA compiles this. Then each state is padded
-                to the largest number of edges.
+            fixed_shapes: Whether XLA compiles this. The edges of each state
+                are then padded to the largest number of any state.
         """
         first, count = self._edges_of(state)
         most = self._most if fixed_shapes else tf.reduce_max(count)
@@ -66,7 +66,7 @@ class Automaton:
         return logits + NEVER * (1 - tf.reshape(marks, tf.shape(logits)))
 
     def after(self, tokens, state) -> tf.Tensor:
-        """Returns the states that follow tokens, both `(batch, N)`."""
+        """Returns the states after these tokens, `(batch, N)`."""
         first, count = self._edges_of(state)
         last = first + count
         low, high = first, last
@@ -81,7 +81,7 @@ class Automaton:
         return tf.where(found, target, self._dead)
 
     def _edges_of(self, state):
-        """Returns the number of each state's first edge, and their count."""
+        """Returns the index of each state's first edge and its edge count."""
         first = tf.gather(self._firsts, state)
         return first, tf.gather(self._firsts, state + 1) - first
 
@@ -93,7 +93,7 @@ def steps_to_end(sources, targets, states: int) -> np.ndarray:
     """Returns the fewest tokens from each state to the end, -1 if unreachable.
 
     Args:
-        sources, targets: As of an `Automaton`; the end has the number
+        sources, targets: As for an `Automaton`; the end is the state
             `states`.
         states: Number of states.
     """

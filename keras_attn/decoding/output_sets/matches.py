@@ -1,4 +1,4 @@
-"""`Matches`: each output matches a regular expression."""
+"""`Matches`: limits outputs to matches of a regular expression."""
 
 import keras
 import numpy as np
@@ -13,14 +13,14 @@ _ADVICE = "The whole output is matched, so leave out `^` and `$`."
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Matches(OutputSet):
-    r"""Each output as a whole matches a regular expression.
+    r"""Limits outputs to texts that match a regular expression as a whole.
 
-    The expression becomes an automaton over the tokens of the target text
-    (Willard and Louf, 2023), by the package outlines-core, which belongs to the
-    extra `constraints`. An export no longer needs it. The dialect is that of
-    Rust's `regex`, without lookahead or lookbehind. An unknown token and the
+    The package outlines-core, part of the extra `constraints`, converts the
+    expression to an automaton over the tokens of the target text (Willard and
+    Louf, 2023). An export does not need the package. The syntax is that of
+    Rust's `regex`, without lookahead or lookbehind. The unknown token and the
     character U+0000 are never written. An output that reaches `max_length`
-    before it matches is cut. The table grows with the pattern:
+    before it matches is cut. The size of the table depends on the pattern:
     `(a|b)*a(a|b){18}` has a million states.
 
     Args:
@@ -43,7 +43,8 @@ class Matches(OutputSet):
         if not isinstance(pattern, str):
             raise ValueError(
                 "`pattern` of `Matches` must be a string. Received: "
-                f"pattern={pattern!r:.80}"
+                f"pattern={pattern!r:.80}. For a compiled expression pass its "
+                "`pattern`."
             )
         self.pattern = pattern
 
@@ -56,7 +57,7 @@ class Matches(OutputSet):
         found = []
         for state, number in ((first, 0), *numbers.items()):
             edges = transitions.get(state, {})
-            if edges.get(pieces.end) in finals:  # else it is of the pattern
+            if edges.get(pieces.end) in finals:  # not a byte 0 in the pattern
                 found.append((number, text.special.end, states))
             found += [
                 (number, token, numbers[target])
@@ -87,16 +88,16 @@ class Matches(OutputSet):
 
 
 class _Pieces:
-    """The bytes that tokens add to a text, within it and where it begins.
+    """The bytes that tokens add to a text, within it and at its beginning.
 
-    For outlines-core each token has two ids: its own within a text, and one
-    larger by the size of the vocabulary at the beginning. All bytes are tokens
-    too, of larger ids, so that it sees no pattern as one that has no tokens;
-    `edges` leaves them out.
+    For outlines-core each token has two ids: its own within a text, and at the
+    beginning its own plus the size of the vocabulary. All single bytes are also
+    tokens, with larger ids, since outlines-core refuses patterns that no tokens
+    can match. `edges` leaves these out.
 
     Attributes:
-        by_piece: Ids by pieces.
-        end: Id of the byte 0, which ends a text. No other token has it.
+        by_piece: Dictionary from the bytes of a token to ids.
+        end: Id of the byte 0, which ends a text. No other token contains it.
         blanks: Tokens that add nothing at the beginning, such as a lone space
             of SentencePiece.
     """
@@ -127,11 +128,11 @@ class _Pieces:
         return self.end + 256
 
     def edges(self, edges, begins) -> list[tuple[int, int]]:
-        """Returns pairs of a token of the text and the state that follows.
+        """Returns pairs of a token of the text and the next state.
 
         Args:
-            edges: States by outlines-core's tokens.
-            begins: Whether tokens begin the text here.
+            edges: Dictionary from ids of outlines-core to next states.
+            begins: Whether the tokens are at the beginning of a text.
         """
         least = self._size if begins else 0
         return [
@@ -150,7 +151,7 @@ def _is_text(piece):
 
 
 def _index(pattern, pieces):
-    """Returns transitions of outlines-core, its first and last states.
+    """Returns the transitions, the first state and the final states.
 
     A byte 0 ends a text. Without this end, outlines-core 0.2.14 does not
     continue a text that already matches: for `a(bc)?` it finds no "b" after

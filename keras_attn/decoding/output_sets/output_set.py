@@ -1,4 +1,4 @@
-"""`OutputSet`: rules by which each output is one of a set of texts."""
+"""`OutputSet`: base class of rules that limit outputs to a set of texts."""
 
 import copy
 
@@ -9,10 +9,10 @@ from keras_attn.text.text import Text
 
 
 class OutputSet(Rule):
-    """Each output is one of a set of texts.
+    """Base class of rules that limit outputs to a set of texts.
 
-    A subclass defines the set, by an `Automaton` over the tokens of the target
-    text. The automaton is made when the `Translator` is made.
+    A subclass defines the set with an `Automaton` over the tokens of the target
+    text. The automaton is built when the `Translator` is made.
     """
 
     _automaton: Automaton | None = None
@@ -41,7 +41,7 @@ class OutputSet(Rule):
         return other
 
     def __getstate__(self):
-        """Returns the state without the table, which pickle cannot write."""
+        """Returns the state without the automaton, which cannot be pickled."""
         own = {"_automaton", "_bound"}
         return {x: y for x, y in vars(self).items() if x not in own}
 

@@ -1,4 +1,4 @@
-"""Phrases that outputs must have, or must not: `Glossary`, `Without`."""
+"""Phrases that outputs must or must not contain: `Glossary`, `Without`."""
 
 from keras_attn.decoding.phrases.glossary import Glossary as Glossary
 from keras_attn.decoding.phrases.without import Without as Without

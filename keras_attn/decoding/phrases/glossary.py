@@ -1,4 +1,4 @@
-"""`Glossary`: terms that follow from words of the source."""
+"""`Glossary`: terms that translations of source phrases must contain."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,9 @@ from keras_attn.text.word_groups import WITHOUT_SPACES
 
 _SHOWN = 3  # entries in `repr`
 _LONGEST = 50  # words of a phrase
-# White space of Unicode, and characters that are not seen
+# White space of Unicode, and invisible characters
 _SPACE, _UNSEEN = r"[\s\x{85}\pZ]+", r"[\x{AD}\x{200B}\x{FEFF}]"
-_BETWEEN = "\x1f"  # words of a key
+_BETWEEN = "\x1f"  # separates the words of a key
 # Each of these characters is a word: marks, and those of scripts without
 # spaces.
 _ALONE = (
@@ -26,22 +26,23 @@ _ALONE = (
 class Glossary:
     """Pairs of a phrase of the source and the term that translates it.
 
-    Where a source has the phrase, as whole words, its translation must have the
-    term. The first of overlapping phrases counts, and the longest of those that
-    begin at the same word. A phrase that occurs twice requires its term once.
-    Each punctuation mark or symbol is a word, apostrophes and hyphens included,
-    so "board" is found in "board-room". So is each character of a script
-    without spaces.
+    If a source contains the phrase, as whole words, its translation must
+    contain the term. If phrases overlap, the first one counts; if they begin at
+    the same word, the longest one. A phrase that occurs twice requires its term
+    only once. Each punctuation mark or symbol counts as a word, apostrophes and
+    hyphens included, so "board" is found in "board-room". In scripts without
+    spaces each character counts as a word.
 
     Args:
-        entries: Terms by phrases.
+        entries: Dictionary from phrases of the source to terms.
         ignore_case: Whether to ignore the case of letters in sources. Terms are
             always written as given.
 
     Raises:
         ValueError: If there is no entry, if a phrase has no word, has more than
-            50 words or is given twice, or if a term is empty or has a line
-            break. A `Translator` refuses terms with unknown tokens.
+            50 words or is given twice, if a term is empty or has a line break,
+            or if a string has a lone surrogate. A `Translator` refuses terms
+            with unknown tokens.
 
     Example:
         >>> glossary = keras_attn.Glossary({"motherboard": "carte mère"})
@@ -53,7 +54,8 @@ class Glossary:
         if not isinstance(entries, Mapping) or not entries:
             raise ValueError(
                 "`entries` of a `Glossary` must be a dictionary from phrases "
-                f"of the source to terms. Received: {entries!r:.200}"
+                f"of the source to terms. Received: {entries!r:.200}. Pass for "
+                "example `{'motherboard': 'carte mère'}`."
             )
         self.entries = dict(entries)
         self.ignore_case = ignore_case
@@ -85,7 +87,7 @@ class Glossary:
             if key in found:
                 raise ValueError(
                     "The phrases of a `Glossary` must differ. Received: "
-                    f"{found[key]!r} and {phrase!r}, which are read alike"
+                    f"{found[key]!r} and {phrase!r}, which are read the same"
                     f"{' with ignore_case=True' * self.ignore_case}. Leave "
                     "out one."
                 )
@@ -98,7 +100,7 @@ class Glossary:
 
     @property
     def table(self) -> tf.lookup.StaticHashTable:
-        """Finds the number of an entry, -1 for none; made once."""
+        """The table from phrases to entry indices, -1 for unknown phrases."""
         if self._table is None:
             with tf.init_scope():
                 numbers = tf.range(len(self._terms), dtype=tf.int32)
@@ -109,14 +111,18 @@ class Glossary:
         return self._table
 
     def terms_of(self, sources) -> tf.RaggedTensor:
-        """Returns the terms for sources, strings `(batch,)`.
+        """Returns the terms that the translations of sources must contain.
+
+        Args:
+            sources: Strings `(batch,)`.
 
         Returns:
-            Strings `(batch, ragged)`, in the order of the phrases, each once.
+            Strings `(batch, ragged)`, in the order of the phrases, without
+            repetitions.
         """
         words = self._words(tf.convert_to_tensor(sources)).to_tensor("")
-        # Columns for the longest phrase that begins with the last word, and
-        # one at least for texts without words.
+        # Adds columns for the longest phrase that begins at the last word. Even
+        # texts without words have one column.
         words = tf.pad(words, [[0, 0], [0, self._most]])
         width = tf.maximum(tf.shape(words)[1] - self._most, 1)
         number = tf.fill(tf.stack([tf.shape(words)[0], width]), -1)
@@ -175,11 +181,14 @@ def _refuse(pair, needed):
 
 
 def _first_of_overlapping(lengths) -> tf.Tensor:
-    """Returns where phrases begin that overlap no earlier one.
+    """Returns whether a phrase begins at each word and overlaps no earlier one.
 
     Args:
-        lengths: Number of words of the phrase at each place, 0 for none,
-            `(batch, words)`.
+        lengths: Number of words of the phrase that begins at each word, 0 for
+            none, `(batch, words)`.
+
+    Returns:
+        Boolean `(batch, words)`.
     """
 
     def step(before, here):

@@ -12,24 +12,24 @@ UNKNOWN = -2  # a token that no hypothesis has
 
 
 class Matched(NamedTuple):
-    """The state of hypotheses: how much they have of `P` phrases."""
+    """The state of hypotheses: how much of `P` phrases they contain."""
 
-    begun: Any  # (B, N), whether there is a token
-    tails: Any  # (B, N, P, V, L), whether the first tokens of a spelling end it
-    found: Any  # (B, N, P), whether the phrase is in it
+    begun: Any  # (B, N), whether the hypothesis has a token
+    tails: Any  # (B, N, P, V, L), whether it ends with these first tokens
+    found: Any  # (B, N, P), whether it contains the phrase
 
 
 class PhraseMatcher:
-    """Looks for phrases in hypotheses, by shift-and.
+    """Finds phrases in hypotheses with the shift-and algorithm.
 
-    A bit for each beginning of a spelling says whether a hypothesis ends with
-    it (Baeza-Yates and Gonnet, 1992). So phrases may overlap.
+    For each beginning of a spelling, a bit says whether the hypothesis ends
+    with it (Baeza-Yates and Gonnet, 1992). So phrases may overlap.
 
     Args:
         ids: The spellings of the phrases, `(B, P, V, L)`, padded by `ABSENT`;
             `(1, P, V, L)` if they are the same for all rows. A phrase without
             any spelling counts as found.
-        first: Whether the first of the `V` spellings stands only at the
+        first: Whether the first of the `V` spellings occurs only at the
             beginning of a hypothesis.
 
     References:
@@ -47,13 +47,13 @@ class PhraseMatcher:
         self._is_last = self._places == self._lengths[..., None] - 1
 
     def take_rows(self, rows, count) -> "PhraseMatcher":
-        """Returns the matcher of some of `count` rows, by their indices."""
+        """Returns the matcher for the rows with these indices."""
         return PhraseMatcher(rows_of(self.ids, rows, count), self.first)
 
     def renumbered(self, subset) -> "PhraseMatcher":
         """Returns the matcher over the columns of a `VocabularySubset`.
 
-        No hypothesis writes a token without a column.
+        Ids without a column become `UNKNOWN`: no hypothesis can write them.
         """
         columns = subset.columns_of(self.ids, UNKNOWN)
         return PhraseMatcher(
@@ -92,8 +92,8 @@ class PhraseMatcher:
     def lacking(self, matched: Matched) -> tf.Tensor:
         """Returns the fewest tokens that hypotheses lack, `(B, N)`.
 
-        The progress within a phrase counts for only one of them, since the next
-        token may continue one and abandon the others.
+        If several phrases are begun, progress counts for only one of them,
+        since the next token may continue one and abandon the others.
         """
         most = tf.shape(self.ids)[-1] + 1
         possible = self._is_possible(matched)
@@ -101,7 +101,7 @@ class PhraseMatcher:
         rest = tf.where(possible, self._lengths - self._progress(matched), most)
         whole, rest = (tf.reduce_min(x, axis=-1) for x in (whole, rest))
         saved = tf.where(matched.found, 0, whole - rest)
-        # A column more, in case there are no phrases.
+        # One more column, in case there are no phrases.
         saved = tf.reduce_max(tf.pad(saved, [[0, 0], [0, 0], [0, 1]]), axis=-1)
         whole = tf.where(matched.found, 0, whole)
         return tf.reduce_sum(whole, axis=-1) - saved
@@ -109,8 +109,8 @@ class PhraseMatcher:
     def following(self, matched: Matched) -> tf.Tensor:
         """Returns tokens that continue spellings, `(B, N, P * V)`.
 
-        There is one for each spelling of a phrase that a hypothesis lacks,
-        otherwise `ABSENT`.
+        There is a token for each possible spelling of a phrase that a
+        hypothesis lacks; the others are `ABSENT`.
         """
         at = self._places == self._progress(matched)[..., None]
         token = tf.reduce_sum(tf.where(at, self._ids, 0), axis=-1)
@@ -118,7 +118,10 @@ class PhraseMatcher:
         return self._in_a_row(tf.where(wanted, token, ABSENT))
 
     def completing(self, matched: Matched) -> tf.Tensor:
-        """Returns tokens that would complete spellings, `(B, N, P * V)`."""
+        """Returns tokens that would complete spellings, `(B, N, P * V)`.
+
+        `ABSENT` stands for none.
+        """
         whole = self._begun(matched) & self._is_last
         token = tf.reduce_sum(tf.where(whole, self._ids, 0), axis=-1)
         is_one = tf.reduce_any(whole, axis=-1)

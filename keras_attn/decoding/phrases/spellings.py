@@ -1,4 +1,4 @@
-"""`Spellings`: the ids that a phrase may have in a text."""
+"""`Spellings`: the token ids by which a phrase may be written in a text."""
 
 import functools
 
@@ -11,17 +11,18 @@ from keras_attn.text.text import Text
 from keras_attn.text.word_groups import WITHOUT_SPACES
 from keras_attn.text.word_groups import pieces_of
 
-_TRIED = 50  # tokens on which a text's way of splitting is tried
-# Words before which phrases are split; one is used that is split by itself.
+_TRIED = 50  # tokens on which the splitting of a text is tried
+# Candidates for a word before a phrase. The first one that is split the same
+# way before any word is used.
 _BEFORE = ("a", ".", ",", "1", "-", "A", "e")
 
 
 class Spellings:
-    """Turns phrases into the ids that they have in a text.
+    """Turns phrases into the token ids that they have in a text.
 
-    A phrase is split in one way at the beginning of a text and in another
-    after a space, if tokens hold spaces. In a script without spaces it may
-    also follow a letter.
+    If tokens include spaces, a phrase is split differently at the beginning of
+    a text than after a space. In a script without spaces it may also follow a
+    letter directly.
 
     Args:
         text: The `Text`.
@@ -29,9 +30,9 @@ class Spellings:
             longer than any output.
 
     Attributes:
-        first: Whether the first spelling is the one at the beginning of a text,
-            and occurs only there.
-        count: Number of spellings of a phrase; some may be absent.
+        first: Whether the first spelling occurs only at the beginning of a
+            text.
+        count: Number of spellings of each phrase; some may be absent.
     """
 
     def __init__(self, text: Text, longest: int):
@@ -51,7 +52,7 @@ class Spellings:
         self.count = 1 + self.first + self._tight
 
     def _find_word(self, letters):
-        """Finds a word that is split by itself before others."""
+        """Finds a word that is split the same way before any other word."""
         if not letters:
             return
         alone = self._text.uncut_ids(letters).to_list()
@@ -82,8 +83,8 @@ class Spellings:
             phrases: Strings `(phrases,)`, none empty.
 
         Returns:
-            int32, padded by `ABSENT`. A spelling that a phrase does not have
-            is padding alone.
+            int32, padded with `ABSENT`. A spelling that a phrase does not have
+            consists of padding only.
         """
         alone = self._ids(phrases)
         found = [alone]
@@ -115,10 +116,10 @@ class Spellings:
         return phrases.with_flat_values(matcher.shortest[0])
 
     def those_that_fit(self, phrases) -> tf.RaggedTensor:
-        """Returns phrases without the last ones of rows that have too many.
+        """Drops the last phrases of rows that have too many.
 
-        Phrases with up to twice as many tokens as an output may fit, since they
-        may overlap. With more tokens, not all of them fit.
+        A row keeps phrases with up to twice as many tokens as the longest
+        output, since phrases may overlap.
         """
         counts = tf.cumsum(self.lengths(phrases).to_tensor(), axis=1)
         fits = counts <= 2 * self._longest
@@ -127,7 +128,7 @@ class Spellings:
         return tf.ragged.boolean_mask(phrases, fits)
 
     def those_that_may_come(self, phrases) -> tf.RaggedTensor:
-        """Returns phrases without those that are longer than any output."""
+        """Drops phrases that are longer than any output."""
         may = self.lengths(phrases) <= self._longest
         return tf.ragged.boolean_mask(phrases, may)
 
@@ -135,7 +136,7 @@ class Spellings:
         """Returns whether phrases are made of tokens that the text knows.
 
         Args:
-            ids: Their ids, `(..., count, length)`.
+            ids: The ids of the phrases, `(..., count, length)`.
         """
         unknown = self._text.special.unknown
         known = tf.reduce_all(ids != UNKNOWN, axis=[-2, -1])
@@ -146,13 +147,13 @@ class Spellings:
     def _ids(self, strings):
         ids = self._text.uncut_ids(strings)
         flat = tf.cast(ids.flat_values, tf.int32)
-        # Without an unknown token, unknown ones are -1.
+        # In a text without an unknown token, unknown tokens have the id -1.
         ids = ids.with_flat_values(tf.where(flat < 0, UNKNOWN, flat))
         most = self._longest + 1 + len(self._of_word)
         return ids[:, :most].to_tensor(ABSENT)
 
     def _after(self, phrases, between):
-        """Returns the ids of phrases after the word, and whether they fit."""
+        """Returns the ids of phrases after the word, and whether they exist."""
         count = len(self._of_word)
         ids = self._ids(tf.strings.join([self._word + between, phrases]))
         ids = _padded(ids, tf.maximum(tf.shape(ids)[1], count + 1))
@@ -161,10 +162,13 @@ class Spellings:
 
 
 def phrases_in(lines) -> tf.RaggedTensor:
-    """Returns the phrases of strings `(batch,)`, joined there by line feeds.
+    """Splits strings `(batch,)` into phrases, at line feeds.
 
-    A row has each phrase once. Spaces around a phrase are removed, and a run of
-    spaces becomes one.
+    Repeated phrases are dropped. Spaces around a phrase are removed, and each
+    run of white space becomes one space.
+
+    Returns:
+        Strings `(batch, ragged)`.
     """
     phrases = tf.strings.split(lines, "\n")
     flat = tf.strings.regex_replace(phrases.flat_values, r"\s+", " ")
@@ -184,7 +188,7 @@ def distinct(phrases) -> tf.RaggedTensor:
 
 
 def _chosen(which, ids, others):
-    """Returns rows of ids where `which` is true, else of others."""
+    """Returns rows of `ids` where `which` is true, otherwise of `others`."""
     longest = tf.maximum(tf.shape(ids)[1], tf.shape(others)[1])
     return tf.where(
         which[:, None], _padded(ids, longest), _padded(others, longest)
@@ -192,6 +196,6 @@ def _chosen(which, ids, others):
 
 
 def _padded(ids, length):
-    """Returns ids `(rows, length)`, padded by `ABSENT`."""
+    """Returns ids padded with `ABSENT` to `(rows, length)`."""
     more = [[0, 0], [0, length - tf.shape(ids)[1]]]
     return tf.pad(ids, more, constant_values=ABSENT)

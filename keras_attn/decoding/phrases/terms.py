@@ -1,4 +1,4 @@
-"""`Terms`: phrases that each output must have."""
+"""`Terms`: phrases that each output must contain."""
 
 import tensorflow as tf
 
@@ -11,11 +11,11 @@ from keras_attn.decoding.rules import state_after
 
 
 class Terms(Rule):
-    """A hypothesis ends only when it has all terms of its row.
+    """Forbids the end token until a hypothesis has all terms of its row.
 
     Args:
-        matcher: The `PhraseMatcher` of their spellings.
-        end: The end token.
+        matcher: The `PhraseMatcher` of the terms.
+        end: Id of the end token.
     """
 
     steers = True
@@ -48,11 +48,11 @@ class Terms(Rule):
 
 
 def missing(matcher: PhraseMatcher, tokens, lengths) -> tf.Tensor:
-    """Returns which phrases hypotheses lack, `(B, N, P)`.
+    """Returns which phrases hypotheses lack, boolean `(B, N, P)`.
 
     Args:
         matcher: The `PhraseMatcher` of the phrases.
-        tokens: Those of the hypotheses, `(B, N, T)`.
-        lengths: Their number, `(B, N)`.
+        tokens: Tokens of the hypotheses, `(B, N, T)`.
+        lengths: Lengths of the hypotheses, `(B, N)`.
     """
     return ~state_after(matcher, tokens, lengths).found

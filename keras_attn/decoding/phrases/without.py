@@ -1,4 +1,4 @@
-"""`Without`: phrases that no output has."""
+"""`Without`: phrases that no output contains."""
 
 import copy
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ from keras_attn.decoding.rules import at_most
 
 
 class Avoided(Rule):
-    """No hypothesis has any of the phrases of its row.
+    """Forbids the phrases of each row.
 
     Args:
-        matcher: The `PhraseMatcher` of their spellings.
+        matcher: The `PhraseMatcher` of the phrases.
     """
 
     def __init__(self, matcher):
@@ -50,17 +50,17 @@ class Avoided(Rule):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Without(Avoided):
-    """No output has any of these phrases.
+    """Forbids phrases in all outputs.
 
     A phrase is recognized by the tokens into which the target text splits it,
-    at the beginning of a text and after a space. It is not found where other
-    tokens spell it, nor within a word, unless the tokens are characters.
+    at the beginning of a text and after a space. It is not recognized if other
+    tokens spell it, or within a word, unless the tokens are characters.
 
     Args:
-        phrases: The phrases, as the target text writes them.
+        phrases: List of phrases, as the target text writes them.
 
     Raises:
-        ValueError: If there is none, or one has no characters but spaces. A
+        ValueError: If there is no phrase, or if one is empty or only spaces. A
             `Translator` refuses phrases with unknown tokens.
 
     Example:
@@ -75,7 +75,8 @@ class Without(Avoided):
         if not given or not fine:
             raise ValueError(
                 "`phrases` of `Without` must be a list of strings with a "
-                f"character at least. Received: phrases={phrases!r:.200}"
+                f"character at least. Received: phrases={phrases!r:.200}. Pass "
+                'for example `["hot dog"]`.'
             )
         self.phrases = tuple(dict.fromkeys(x.strip() for x in given))
         self._ids: Any = None
@@ -100,7 +101,7 @@ class Without(Avoided):
             raise ValueError(
                 "A phrase of `Without` must be made of tokens that the target "
                 f"text knows. Received: {phrase!r}. Leave it out: no output "
-                "has it."
+                "can contain it."
             )
         found = copy.copy(self)
         found._ids, found._first = ids.numpy()[None], spellings.first

@@ -1,4 +1,4 @@
-"""From sources to target texts: models, texts and a search, joined."""
+"""Translates sources to target texts with models, texts and a search."""
 
 from keras_attn.decoding.translator.results import Scores as Scores
 from keras_attn.decoding.translator.results import Token as Token

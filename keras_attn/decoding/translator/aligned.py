@@ -1,4 +1,4 @@
-"""The alignments of given pairs, by decoding with the target as a prefix."""
+"""Aligns given pairs by decoding with the target as a prefix."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,17 +7,17 @@ import tensorflow as tf
 
 from keras_attn.decoding import GreedySearch
 
-_STEPS = 16  # lengths are rounded up to this times a power of 2: few graphs
+_STEPS = 16  # lengths are rounded up to this times 2 ** n, for fewer graphs
 
 
 def alignments_of(
     pipeline, source_text, rows, targets, batches
 ) -> Iterator[tuple]:
-    """Yields source ids, target ids and weights of pairs.
+    """Yields source ids, target ids and attention weights of pairs.
 
     Args:
         pipeline: `Pipeline` of a translator.
-        source_text: The `Text` that it attends to.
+        source_text: The `Text` of the source that the model attends to.
         rows: The sources, as `collect()` returned them.
         targets: The `TargetLines`.
         batches: Iterable of lists of indices.
@@ -40,8 +40,9 @@ def alignments_of(
         if not weights.any():
             raise ValueError(
                 "Alignments need a model that attends to its source. "
-                "Received: a model without attention, or whose weights are "
-                "all 0. Make a shortlist by `Shortlist.from_tokens`."
+                "Received: a model without attention, or with attention "
+                "weights that are all 0. To make a shortlist, use "
+                "`Shortlist.from_tokens`."
             )
         sources, ids = given[attended].numpy(), ids.numpy()
         pad = source_text.special.pad

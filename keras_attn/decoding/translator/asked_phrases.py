@@ -7,19 +7,20 @@ from keras_attn.decoding.phrases.matcher import PhraseMatcher
 from keras_attn.decoding.translator.sources import as_array
 from keras_attn.decoding.translator.sources import is_list_of
 
-MOST_PHRASES = 200  # that a row avoids; each takes memory in each hypothesis
+MOST_PHRASES = 200  # to avoid per row; each takes memory in each hypothesis
 
 
 class AskedPhrases:
     """The phrases of an argument, a list for each source.
 
     Args:
-        name: Name of the argument.
-        given: Its value.
+        name: Name of the argument, `"terms"` or `"avoid"`.
+        given: Value of the argument.
         count: Number of sources.
 
     Attributes:
-        lines: Those of each source, joined by line feeds, as an array.
+        lines: The phrases of each source, joined by line feeds: an array of
+            bytes, `(count,)`.
     """
 
     def __init__(self, name, given, count):
@@ -36,7 +37,7 @@ class AskedPhrases:
                 f"source(s). For one source write `{name}=[[...]]`."
             )
         rows = [() if x is None else x for x in given]
-        # Each once
+        # Without repetitions
         self._rows = [[*dict.fromkeys(map(self._read, x))] for x in rows]
         self.lines = np.empty(count, object)
         self.lines[:] = ["\n".join(x).encode() for x in self._rows]
@@ -44,7 +45,7 @@ class AskedPhrases:
 
     def _read(self, phrase):
         phrase = as_array(phrase)
-        if isinstance(phrase, str):  # perhaps with lone surrogates
+        if isinstance(phrase, str):  # may have lone surrogates
             phrase = phrase.encode("utf-8", "surrogatepass")
         found = ""
         if isinstance(phrase, bytes):
@@ -54,11 +55,11 @@ class AskedPhrases:
         needed = "without a line break" if found else "with a character"
         raise ValueError(
             f"A phrase of `{self._name}` must be a string {needed}. Received: "
-            f"{phrase!r:.80}"
+            f"{phrase!r:.80}. Leave it out, or write it on one line."
         )
 
     def require_known(self, spellings):
-        """Raises `ValueError` for phrases with tokens that no text has."""
+        """Raises `ValueError` for phrases with tokens that no output has."""
         every = [x for row in self._rows for x in row]
         if not every:
             return
@@ -69,13 +70,17 @@ class AskedPhrases:
                 raise ValueError(
                     f"A phrase of `{self._name}` must be made of tokens that "
                     f"the target text knows. Received: {phrase!r:.80}. Leave "
-                    "it out, or write it as the texts of training do."
+                    "it out, or write it as in the training texts."
                 )
         matcher = PhraseMatcher(ids[None], spellings.first)
         self._lengths = matcher.shortest[0].numpy().tolist()
 
     def require_short(self, longest):
-        """Raises `ValueError` for a phrase that does not fit into outputs."""
+        """Raises `ValueError` for a phrase longer than its source's output.
+
+        Args:
+            longest: Maximum output length of each source, end token counted.
+        """
         lengths = iter(self._lengths)
         for number, (row, most) in enumerate(
             zip(self._rows, longest, strict=True)
@@ -96,6 +101,6 @@ class AskedPhrases:
         if count > MOST_PHRASES:
             raise ValueError(
                 f"`{self._name}` may have {MOST_PHRASES} phrases for a source. "
-                f"Received: {count}. The rule `Without` takes more, for all "
-                "requests."
+                f"Received: {count}. For more phrases give the search the rule "
+                "`Without`, which applies to all requests."
             )

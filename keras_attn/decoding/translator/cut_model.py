@@ -19,8 +19,8 @@ class CutModel(StepModel):
         start_tokens: The target's start tokens, each an id or ids `(rows,)`.
             `start` reads all but the last.
         most_steps: Most steps, those of the start tokens counted.
-        nowhere: Number of columns of the alignments of a model without
-            attention, which are zeros.
+        nowhere: Number of columns of the all-zero alignments of a model
+            without attention.
         per_row_position: See `Incremental.step`.
     """
 
@@ -42,7 +42,7 @@ class CutModel(StepModel):
         self._ids = None  # of the columns of a `VocabularySubset`
 
     def hoisted(self, compiled):
-        """Returns the model with fewer products in a step.
+        """Returns the model with constant products moved out of the steps.
 
         Args:
             compiled: Whether XLA compiles the loop.
@@ -50,7 +50,7 @@ class CutModel(StepModel):
         return self._with(*self._cut.hoist(self._encoded, compiled))
 
     def restricted(self, subset):
-        """Returns the model with the logits of a `VocabularySubset` alone."""
+        """Returns the model with only the logits of a `VocabularySubset`."""
         model = self._with(
             *self._cut.restrict_vocabulary(
                 self._encoded, subset.ids, subset.costs

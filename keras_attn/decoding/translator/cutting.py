@@ -1,4 +1,8 @@
-"""Cuts models into steps: by steppers, opened, or by reading the past again."""
+"""Cuts models into steps, with several methods tried in turn.
+
+A model is cut by steppers, by opening custom layers, or by recomputing the past
+at each step.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,19 +26,20 @@ _ATTEMPTS = 3  # at recomputing single layers, before the whole is recomputed
 
 
 class Cutting:
-    """A model, and the ways to cut it.
+    """Cuts a model by the first method that works.
 
-    It is first cut by steppers. If these are refused, its user's own layers
-    are opened. If that fails and `recompute` allows it, the layers in the way
-    read their past again at each step, or else all that depends on the target
-    does. Each way is compared with the whole model.
+    The model is first cut by steppers. If this fails, custom layers are opened
+    to cut the layers inside. If this fails too and `recompute` is true, the
+    layers in the way are recomputed over all past tokens at each step, or else
+    everything that depends on the target is. Each result is compared with the
+    whole model.
 
     Args:
         model: A model in standard form.
-        recompute: Whether layers may read their past again.
+        recompute: Whether layers may be recomputed over all past tokens.
 
     Raises:
-        ValueError: If the model cannot be cut in any way.
+        ValueError: If no method can cut the model.
     """
 
     def __init__(self, model: keras.Model, recompute: bool):
@@ -56,7 +61,7 @@ class Cutting:
         return longest_target(self.model)
 
     def proven(self, *inputs: Any, padded: Sequence = ()) -> Incremental:
-        """Returns the cut model, compared with the whole on some inputs.
+        """Returns the cut model, after comparing it with the whole model.
 
         Args:
             *inputs: All inputs of the model, the target's last, without
@@ -78,7 +83,7 @@ class Cutting:
         )
 
     def _opened(self, error, inputs, padded):
-        """Tries the layers inside a user's own; returns None if this fails."""
+        """Tries to open custom layers; returns None if this fails."""
         model = opened_model(self.model, self.longest)
         if model is None or not all(
             computes_alike(self.model, model, x) for x in (inputs, padded)
@@ -94,7 +99,7 @@ class Cutting:
         return cut
 
     def _require_may_recompute(self, error):
-        """Raises a refusal, unless the model may read its past again."""
+        """Raises the error, unless layers may be recomputed."""
         if not self._recompute:
             error.add_note(
                 "`recompute=True` tries to decode such models by reading the "
@@ -117,7 +122,7 @@ class Cutting:
             except Refused as found:
                 error = found
                 continue
-            except Exception:  # a layer may fail in any way on some of its past
+            except Exception:  # a layer may raise anything on a partial target
                 return None
             self._warn(error, f"{_named(closed)} {_read(closed)}")
             return cut
@@ -137,20 +142,20 @@ class Cutting:
         ]
 
     def _whole(self, error, inputs):
-        """Recomputes all that depends on the target, or raises."""
+        """Recomputes everything that depends on the target, or raises."""
         try:
             cut = Incremental(self.model, recompute=True)
             cut.check(*inputs)
         except LooksAhead as ahead:
             raise (ahead if _is_of_user(error) else error) from None
         except Refused as second:
-            # That nothing is remembered was only assumed of unknown layers.
+            # `NothingRemembered` was only an assumption about unknown layers.
             if isinstance(error, NothingRemembered):
                 error = second
             name = self.model.inputs[-1].name
             error.add_note(
-                f"The last input, '{name}', is taken for the target's; "
-                "`target` names another one."
+                f"The last input, '{name}', is taken as the target. Pass the "
+                "name of another one as `target`."
             )
             raise error from None
         self._warn(error, "all layers between target and logits read")
@@ -163,9 +168,9 @@ class Cutting:
             why = f", as no stepper runs {_named([in_the_way])}"
         warn(
             f"At each step {who_reads} again what was written so far{why}. "
-            "The output is right, but takes more time, the more the longer it "
-            "is. Layers that Keras, KerasHub or keras_attn have are faster, "
-            "and so is a `keras_attn.Stepper` for a layer of your own. "
+            "The output is right, but decoding is slower, especially for long "
+            "outputs. Layers of Keras, KerasHub or keras_attn are faster, and "
+            "so is a `keras_attn.Stepper` for your own layer. "
             "`recompute=False` refuses a model that needs this."
         )
 
@@ -176,8 +181,8 @@ def cut_of(members) -> Incremental | Ensemble:
 
 
 def _require_another_way(error):
-    """Raises a refusal, unless the model may be used in another way."""
-    # A stepper that a user wrote is to be mended, not passed over.
+    """Raises the error, unless another method may cut the model."""
+    # An error in a user's own stepper must be shown, not worked around.
     if isinstance(error, WholeFails) or (
         not isinstance(error, NothingRemembered)
         and (error.operation is None or has_stepper_of_user(error.operation))
@@ -190,7 +195,7 @@ def _checked(model, recompute, inputs):
     try:
         cut = Incremental(model, recompute=recompute)
         cut.check(*inputs)
-    except Exception:  # a layer may fail in any way on some of its past
+    except Exception:  # a layer may raise anything on a partial target
         return None
     return cut
 
@@ -200,7 +205,7 @@ def _read(layers):
 
 
 def _is_of_user(error):
-    """Whether a user's own layer is in the way, whatever it does."""
+    """Returns whether a custom layer caused the error."""
     if isinstance(error, NothingRemembered):
         return True
     package = type(error.operation).__module__.partition(".")[0]

@@ -1,6 +1,7 @@
 """Finds, by trial, the longest texts that models take.
 
-Third-party layers may have tables of positions, which no graph shows.
+Third-party layers may have position tables of limited size, which cannot be
+read from a graph.
 """
 
 import copy
@@ -15,13 +16,13 @@ from keras_attn.decoding.translator.model_trial import runs
 from keras_attn.keras_internals import layers_within
 from keras_attn.text.text import Text
 
-_MOST = 1000  # tokens that are tried
-_FEW = 3  # target tokens
-_LOGITS = 20_000_000  # of the longest target that is tried
+_MOST = 1000  # most tokens to try
+_FEW = 3  # target tokens when sources are tried
+_LOGITS = 20_000_000  # most logits of the longest target to try
 
 
 def source_limits(models, examples, texts) -> dict[int, int]:
-    """Returns the most source ids that models take, where they limit them.
+    """Returns the most source ids that models take, if they have a limit.
 
     Args:
         models: Models in standard form.
@@ -50,7 +51,7 @@ def source_limits(models, examples, texts) -> dict[int, int]:
         if works >= most or not takes(works):
             works, most = 0, works
         limit = longest_that_runs(works, most, takes)
-        if limit:  # else something else fails, which a comparison will name
+        if limit:  # otherwise a later comparison names what fails
             found[number] = limit
     return found
 
@@ -75,8 +76,13 @@ def target_limit(models, examples, text: Text) -> int | None:
 
 
 def longest_that_runs(works: int, fails: int, takes: Callable) -> int:
-    """Returns the longest length that runs, between one that does and one
-    that does not."""
+    """Returns the longest length that runs, by binary search.
+
+    Args:
+        works: A length that runs.
+        fails: A longer length that fails.
+        takes: Function that returns whether a length runs.
+    """
     while fails - works > 1:
         middle = (works + fails) // 2
         if takes(middle):
@@ -90,9 +96,9 @@ def limit_source(source_text, name: str, length: int):
     """Limits a source text to a number of ids; longer rows are cut.
 
     Args:
-        source_text: A `Text`, or a dictionary of such.
+        source_text: A `Text`, or a dictionary of `Text`s.
         name: The name of the input, for a dictionary.
-        length: The number, with special tokens.
+        length: Most ids, special tokens included.
     """
     if isinstance(source_text, Mapping):
         text = limit_source(source_text[name], name, length)
@@ -108,7 +114,7 @@ def limit_target(text: Text, length: int) -> Text:
 
 
 def _limited(text, length):
-    """Returns a text that cuts, and reports, rows beyond a length."""
+    """Returns a text that cuts, and reports, rows longer than `length`."""
     if text.max_length <= length:
         return text
     other = copy.copy(text)
@@ -117,7 +123,7 @@ def _limited(text, length):
 
 
 def _may_limit(model):
-    """Whether a model has layers that may limit the number of positions."""
+    """Returns whether a model has layers that may limit positions."""
     return any(
         type(x).__module__.partition(".")[0] not in ("keras", "keras_attn")
         or isinstance(x, keras.layers.Lambda)

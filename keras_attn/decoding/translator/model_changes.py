@@ -1,4 +1,4 @@
-"""`ModelChanges`: notices changed layers and weights of models."""
+"""`ModelChanges`: detects changed layers and weights of models."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from keras_attn.keras_internals import own_variables
 
 
 class ModelChanges:
-    """Remembers variables and weights of models, to notice changes.
+    """Remembers variables and weights of models, to detect changes.
 
     Args:
         models: Keras models.
@@ -19,8 +19,9 @@ class ModelChanges:
         layers = [x for model in models for x in layers_within(model)]
         self._layers = list({id(x): x for x in layers}.values())
         self._variables = self._variables_now()
-        # The optimizers' iterations do not show changes by `set_weights`, or
-        # by another model that shares the weights. The smallest weights do.
+        # The optimizers' iterations do not show changes through `set_weights`
+        # or through another model that shares the weights. The values of the
+        # smallest weights do.
         self._smallest = [
             min(some, key=lambda x: int(np.prod(x.shape)))
             for model in models
@@ -30,7 +31,7 @@ class ModelChanges:
         self._weights = self._weights_now()
 
     def changed(self) -> bool:
-        """Returns whether a layer's variables differ from the last call's.
+        """Returns whether a layer's variables changed since the last call.
 
         A traced function keeps the variables that it was traced with, even
         if `enable_lora` adds some to the layer or `quantize` replaces them.
@@ -45,11 +46,11 @@ class ModelChanges:
         )
 
     def moved(self) -> bool:
-        """Returns whether the weights changed since `settle()`."""
+        """Returns whether the weights changed since the last `settle()`."""
         return self._weights != self._weights_now()
 
     def settle(self) -> None:
-        """Remembers the present weights as checked."""
+        """Remembers the current weights as checked."""
         self._weights = self._weights_now()
 
     def unsettle(self) -> None:
@@ -71,5 +72,5 @@ class ModelChanges:
 
 
 def _others(model):
-    """Returns non-trainable weights, without the seeds of random draws."""
+    """Returns non-trainable float weights, so no seeds of random draws."""
     return [x for x in model.non_trainable_weights if "float" in x.dtype]

@@ -1,7 +1,7 @@
 """Writes and reads models without their optimizer, loss and metrics.
 
-Decoding does not need what `compile` adds to a model. It would make the file
-three times as large, and may be objects that another process does not know.
+Decoding does not need what `compile` adds to a model. It can make the file
+three times as large, and may contain objects that another process cannot load.
 """
 
 import contextlib
@@ -38,12 +38,13 @@ def read(path, custom_objects=None, safe_mode: bool = True) -> keras.Model:
     Raises:
         ValueError: If the model uses a class or function that is not known
             here. The message names it.
-        ImportError: If it holds layers of KerasHub, which is not installed.
+        ImportError: If the model holds layers of KerasHub, and KerasHub is not
+            installed.
     """
     _import_keras_hub(path)
     try:
         with _uncompiled(path) as file, warnings.catch_warnings():
-            # Tasks of KerasHub compile themselves, and find no optimizer.
+            # KerasHub's tasks compile themselves and miss their optimizer.
             warnings.filterwarnings("ignore", "Skipping variable loading for")
             return keras.saving.load_model(
                 file,
@@ -59,7 +60,7 @@ def read(path, custom_objects=None, safe_mode: bool = True) -> keras.Model:
         given = sorted(custom_objects) if custom_objects else custom_objects
         raise ValueError(
             f"The model in {path} holds the {kind} '{name}', which this "
-            f"process must know. Received: custom_objects={given}. Pass it, "
+            f"process must know. Received: custom_objects={given}. Pass it in "
             "`Translator.load(directory, "
             f"custom_objects={{{name!r}: {name}}})`, or decorate it with "
             "`@keras.saving.register_keras_serializable()` before saving and "
@@ -85,11 +86,11 @@ def _import_keras_hub(path):
 
 
 def require_readable(model, path, inputs) -> None:
-    """Raises unless a model's file can be loaded; tried only if in doubt.
+    """Raises an error if a model's file cannot be loaded again.
 
-    Loading may fail if nested models share layers, if a class is neither
-    Keras's nor ours, or if a `Lambda` holds a Python lambda. Other models are
-    not loaded on trial.
+    The file is loaded only if there is doubt: if nested models share layers,
+    if a class belongs neither to Keras nor to this package, or if a `Lambda`
+    holds a Python lambda.
 
     Args:
         model: The model in the file.
@@ -121,8 +122,8 @@ def require_readable(model, path, inputs) -> None:
                 f"The model has a `Lambda` that uses '{unknown}', which a file "
                 "does not hold, so Keras could not load it again, and nothing "
                 "was written. Received: a Python lambda with names of the "
-                "module around it. Import what it uses inside of a function "
-                "with a name, register that by "
+                "module around it. Write a named function that imports what "
+                "it uses, register it with "
                 "`@keras.saving.register_keras_serializable()`, and set it, "
                 '`model.get_layer("lambda").function = the_function`; the '
                 "weights stay. `export()` needs no change."
@@ -149,8 +150,8 @@ def _refuse(shared, own, reason, error=None):
         )
     elif not own:
         text = (
-            "It has a `Lambda` of Python code. Set its `function` to one "
-            "with a name, registered by "
+            "It has a `Lambda` with a Python lambda. Set its `function` to a "
+            "named function, registered with "
             "`@keras.saving.register_keras_serializable()`."
         )
     else:
@@ -166,7 +167,7 @@ def _refuse(shared, own, reason, error=None):
 
 
 def _own_classes(model):
-    """Returns, by name, classes of layers that are neither Keras's nor ours."""
+    """Returns custom layer classes, by name."""
     own, known = {}, set()
     for kind in {type(x) for x in layers_within(model)}:
         if kind.__module__.partition(".")[0] in _KNOWN_ANYWHERE:
@@ -178,7 +179,7 @@ def _own_classes(model):
 
 
 def _has_lambdas(model):
-    """Returns whether the code of Python lambdas is saved with the model."""
+    """Returns whether a `Lambda` layer of the model holds a Python lambda."""
     return any(
         getattr(x.function, "__name__", "") == "<lambda>"
         for x in layers_within(model)
@@ -196,7 +197,7 @@ def _unknown_name(error):
 
 
 def _shared(model):
-    """Returns a layer of two models and the inner model, or `None`."""
+    """Returns a layer that two models share, and a model; or `None`."""
     holder = {}  # id of a layer -> the model that has it
     models = [x for x in layers_within(model) if isinstance(x, keras.Model)]
     for one in models:
@@ -209,12 +210,12 @@ def _shared(model):
 
 @contextlib.contextmanager
 def _without_training(model):
-    """Hides, within the context, what `compile` added to nested models too."""
+    """Hides what `compile` added to a model and its nested models."""
     hidden = []
     try:
         for layer in layers_within(model):
             if isinstance(layer, keras.Model):
-                # In `vars`, since Keras tracks the setting of attributes.
+                # Through `vars`, since Keras tracks assigned attributes.
                 state = vars(layer)
                 before = {x: state.pop(x) for x in COMPILED if x in state}
                 hidden.append((state, before))

@@ -15,16 +15,16 @@ from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental.refuse import in_short
 from keras_attn.keras_internals import layers_within
 
-# Number of target tokens that are compared: the search's maximum, but no more
-# than can be compared in a second or two.
+# Bounds on the number of target tokens to compare: the search's maximum length,
+# if comparing takes no more than a second or two.
 _SHORTEST, _LONGEST = 16, 100
 _NUMBERS = 2_000_000  # most logits of a hypothesis
 _PRODUCTS = 500_000_000  # most weights times tokens
 _FEW = 3  # target tokens, enough to look at the output
-_PADDING = 32, 8, 2, 1  # positions of padding, the first that a model takes
-_RANDOM = 24  # random lines, and as many of one token, that are padded
-_WEIGHT = 1e-3  # of padding, beyond rounding
-_LARGE = 10_000_000  # weights, of models that see few of these rows at once
+_PADDING = 32, 8, 2, 1  # positions of padding to try in turn
+_RANDOM = 24  # random lines to pad, and as many that repeat one token
+_WEIGHT = 1e-3  # attention to padding above this is more than rounding
+_LARGE = 10_000_000  # weights; larger models get `_AT_ONCE` rows at a time
 _AT_ONCE = 12
 
 
@@ -40,8 +40,8 @@ class Examples(NamedTuple):
 
         Args:
             model: One of the models, in standard form.
-            sources: Their sources.
-            target_text: `Text` of their target.
+            sources: The models' sources, such as a `LineSource`.
+            target_text: `Text` of the target.
             search: The `Search`.
             longest: The longest target that the models take, if known.
         """
@@ -77,16 +77,16 @@ class Examples(NamedTuple):
 
 
 def check(models, cut, sources, target_text, examples, replace_unknown=False):
-    """Tries the padding, and the alignments.
+    """Finds whether padding changes the output, and what alignments show.
 
     Returns:
-        The sources, which know whether the alignments have a column for each
-        token of a text; and whether padding changes what a model computes.
+        The sources, with `attended` set if the alignments have a column for
+        each token of a text; and whether padding changes what a model computes.
     """
     padding_matters = False
     inputs, target = examples.sources, _short_target(models[0], examples)
     many, targets = _many(inputs, sources.texts, target)
-    # Lines so short that padding has room, too.
+    # The lines are short enough to leave room for padding.
     room = [text.longest_source // 2 or 1 for _, text in sources.texts]
     for number, _ in sources.texts:
         many[number] = many[number][:, : min(room)]
@@ -102,7 +102,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     width = _width(cut, inputs, target)
     sources = sources.with_columns(inputs, width)
     if width is not None and sources.attended is not None:
-        # A width of the model's own may be that of these texts by chance.
+        # A fixed width may equal the length of these texts by chance.
         other = _of_other_length(inputs, sources.texts)
         if _width(cut, other, target) != other[sources.attended].shape[1]:
             sources = sources.with_columns(inputs, -1)
@@ -126,7 +126,7 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
 
 
 def xla_sizes(sizes, models, cut, search, sources, examples, padding_matters):
-    """Returns the sizes for which XLA compiles a search, without defaults.
+    """Returns the sizes for XLA, with the defaults filled in.
 
     Raises:
         ValueError: If padding to these sizes changes what the models compute,
@@ -140,7 +140,7 @@ def xla_sizes(sizes, models, cut, search, sources, examples, padding_matters):
         cut_sizes = getattr(sources, "cut_sizes", ())
         sizes = dataclasses.replace(sizes, source=cut_sizes)
     found = sizes.for_model(
-        # Several hypotheses are never alone.
+        # With several hypotheses, XLA never runs a single row.
         cut.slow_alone and search.streams,
         None if of_features else max(longest, default=None),
         bool(axes),
@@ -178,7 +178,7 @@ def xla_sizes(sizes, models, cut, search, sources, examples, padding_matters):
 
 
 def _short(examples, axes, size):
-    """Returns examples whose axes have at most a size."""
+    """Returns examples whose axes have at most this size."""
     arrays, target = examples
     arrays = list(arrays)
     for i, axis in axes:
@@ -189,7 +189,7 @@ def _short(examples, axes, size):
 
 
 def zeros_matter(models, axes, examples, size=None) -> bool:
-    """Whether zeros past the features change a model's output.
+    """Returns whether zeros after the features change a model's output.
 
     Args:
         models: The models.
@@ -217,10 +217,10 @@ def zeros_matter(models, axes, examples, size=None) -> bool:
 
 
 def _many(inputs, texts, target):
-    """Returns more inputs, and targets, among them lines of one token.
+    """Returns more inputs and targets; some lines repeat one token.
 
-    Padding may change only a few lines, such as those in which it wins a
-    maximum.
+    Padding may change only a few lines, such as those in which it has the
+    maximum of a pooling layer.
     """
     random, rows = np.random.default_rng(0), 2 * _RANDOM
     many = [np.resize(np.asarray(x), (rows, *x.shape[1:])) for x in inputs]
@@ -234,16 +234,16 @@ def _many(inputs, texts, target):
 
 
 def is_shorter(model, examples, output) -> bool:
-    """Whether an output has one position fewer than the target."""
+    """Returns whether an output has one position fewer than the target."""
     length = _short_target(model, examples).shape[1]
     return output is not None and output.shape[1:2] == (length - 1,)
 
 
 def require_like_author(model, ask, examples) -> None:
-    """Compares a model in standard form with the one it was made from.
+    """Compares a model in standard form with the model it was made from.
 
-    Short targets and sources are compared too, because a `call` may branch in
-    Python on their lengths, and is traced only once.
+    Short targets and sources are compared too, since a `call` may branch in
+    Python on lengths, but is traced only once.
 
     Raises:
         ValueError: If they compute different numbers.
@@ -259,7 +259,7 @@ def require_like_author(model, ask, examples) -> None:
         arrays = [*sources, examples.target[:, :length]]
         try:
             author = _numbers(ask(arrays))
-        except Exception:  # any `call` may refuse so short a text
+        except Exception:  # a `call` may refuse such a short text
             continue
         try:
             found = _numbers(run(*map(keras.ops.convert_to_tensor, arrays)))
@@ -279,7 +279,7 @@ def require_like_author(model, ask, examples) -> None:
 
 
 def _difference(author, found):
-    """Says how a model differs from its author's; returns "" if it does not."""
+    """Returns in words how two models' outputs differ, "" if they agree."""
     if author.shape != found.shape:
         return f"returns {found.shape} there, and {author.shape} when called."
     if are_probabilities(author):
@@ -292,9 +292,9 @@ def _difference(author, found):
 
 
 def require_alike(models, cut, inputs) -> None:
-    """Raises `ValueError` if models differ from those that were cut.
+    """Raises `ValueError` if models compute other results than the cut ones.
 
-    They may be different models only if a user's own layers were opened.
+    The cut models are different objects only if custom layers were opened.
     """
     members = getattr(cut, "members", [cut])
     for model, member in zip(models, members, strict=True):
@@ -304,14 +304,14 @@ def require_alike(models, cut, inputs) -> None:
             raise ValueError(
                 "A translator of opened layers must compute the same as its "
                 f"model. Received: the model '{model.name}', which was "
-                "changed since the translator was made, other than by its "
-                "weights: by an attribute of a layer, for example. Make "
+                "changed since the translator was made, not only in its "
+                "weights: an attribute of a layer, for example. Make "
                 "another `Translator` of it."
             )
 
 
 def computes_alike(model, other, inputs, tolerance=1e-4) -> bool:
-    """Whether two models return the same, on short targets, too."""
+    """Returns whether two models agree, also on short targets."""
     *sources, target = inputs
     for length in dict.fromkeys((1, _FEW, target.shape[1])):
         some = target[:, :length]
@@ -329,7 +329,7 @@ def computes_alike(model, other, inputs, tolerance=1e-4) -> bool:
 
 
 def runs(model, examples) -> bool:
-    """Whether a model runs on examples."""
+    """Returns whether a model runs on examples without an error."""
     return _tried(model, [*examples.sources, examples.target]) is not None
 
 
@@ -341,7 +341,7 @@ def output_of(model, examples) -> np.ndarray | None:
 
 
 def _short_target(model, examples):
-    """Returns few positions of the target, if a model takes any number."""
+    """Returns a short target, if the model takes targets of any length."""
     if model.inputs[-1].shape[1] is None:
         return examples.target[:, :_FEW]
     return examples.target
@@ -356,9 +356,9 @@ def _tried(model, inputs):
 
 
 def _of_other_length(inputs, texts):
-    """Returns inputs whose texts are a token shorter, or longer if they must.
+    """Returns inputs with texts one token shorter; one longer if they have one.
 
-    A model may have weights for a fixed number of tokens, and takes no more.
+    Shorter is preferred, since a model may limit the number of tokens.
     """
     other = list(inputs)
     for number, _ in texts:
@@ -382,7 +382,7 @@ def _between(cut):
 
 
 def _misled(cut, padded, target):
-    """Whether the alignments give weight to padding that the mask shows."""
+    """Returns whether the alignments give weight to masked padding."""
     encoded = cut.encode(*padded)
     mask = cut.source_mask(encoded)
     _, alignments, _ = cut.step(
@@ -397,9 +397,9 @@ def _misled(cut, padded, target):
 
 
 def _with_padding(model, inputs, number, text, target):
-    """Returns inputs of which one is padded, and a model's scores for them.
+    """Returns inputs with one of them padded, and a model's scores for them.
 
-    None and None if it takes no padding.
+    Returns None twice if the model runs with no amount of padding.
     """
     for more in _PADDING:
         padded = list(inputs)
@@ -436,7 +436,7 @@ def _warn_of_padding(cut, padded, target):
             "`allowed` is False."
             if _misled(cut, padded, target)
             else "Was it trained with padding to one length? Then pass this "
-            "length, `pad_to=...`. Else, does a mask reach the decoder? "
+            "length, `pad_to=...`. If not, does a mask reach the decoder? "
             "`Embedding(mask_zero=True)` makes one, and Keras's "
             "`MultiHeadAttention` removes it from the tensor that it "
             "reads, so a second such layer needs another tensor. "
@@ -447,12 +447,12 @@ def _warn_of_padding(cut, padded, target):
 
 
 def _is_rounding(model, inputs, one, other, ask):
-    """Whether results of a model differ only by the rounding of 16 bits.
+    """Returns whether results differ only by the rounding of 16 bits.
 
     Args:
         model: The model.
         inputs: All its inputs.
-        one, other: The results, the second for these inputs.
+        one, other: The results to compare; `other` is that for these inputs.
         ask: Function from a model and inputs to the result.
     """
     rounding = Rounding(layers_within(model))
@@ -464,9 +464,10 @@ def _is_rounding(model, inputs, one, other, ask):
 
 
 def _scores(model, inputs):
-    """Returns what searches add up; a constant in all logits means nothing.
+    """Returns log-probabilities, which do not change with a constant logit.
 
-    Rows of large models take turns, as Keras keeps what each layer returned.
+    Large models get few rows at a time, since Keras keeps the output of each
+    layer.
     """
     rows = len(inputs[-1])
     some = _AT_ONCE if model.count_params() > _LARGE else rows

@@ -1,4 +1,4 @@
-"""`most_attended`: the source tokens that take the place of unknown ones."""
+"""`most_attended`: the source tokens that replace unknown target tokens."""
 
 import tensorflow as tf
 
@@ -8,17 +8,18 @@ def most_attended(
 ):
     """Returns the source token with most attention, for each target token.
 
-    [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section 3.3, uses
-    the pointers of its model; here attention takes their place. The special
-    tokens around the source are skipped, since they have no text.
+    This follows [Luong et al., 2015b](https://arxiv.org/abs/1410.8206), section
+    3.3, with attention weights instead of the pointers of their model. The
+    special tokens around the source are skipped, since they have no text.
 
     Args:
         alignments: Tensor of shape `(batch, N, time, source)`.
         source_tokens: Strings `(batch, source)`.
-        source_lengths: Tensor of shape `(batch,)`.
-        first: Number of the source's first tokens that have no text.
-        last: Number of its last tokens that have none.
-        unknown: Token where a source has none with text.
+        source_lengths: Number of source tokens, special tokens included,
+            `(batch,)`.
+        first: Number of special tokens at the beginning of the source.
+        last: Number of special tokens at its end.
+        unknown: Token to use if a source has only special tokens.
 
     Returns:
         Strings `(batch, N, time)`.

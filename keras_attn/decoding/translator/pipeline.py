@@ -1,11 +1,11 @@
 """`Pipeline`: the TensorFlow functions of a `Translator`.
 
-A call and an export use the same few functions, so that they cannot disagree.
-Beside its sources a request may have, in a dictionary:
+A call and an export use the same functions, so their results agree. In addition
+to its sources, a request may have these entries of a dictionary:
 
-- `"prefix"`: strings `(batch,)` with which the texts begin, "" for none
+- `"prefix"`: strings `(batch,)` with which the outputs begin, "" for none
 - `"seed"`: int32 `(batch,)`, for the random draws of each row
-- `"options"`: name -> `(batch,)`, replaces the search's own options
+- `"options"`: name -> `(batch,)`, overrides the search's own options
 - `"terms"`: strings `(batch,)`, phrases that a text must have, joined by line
   feeds
 - `"avoid"`: strings `(batch,)`, phrases that a text must not have, as above
@@ -72,12 +72,12 @@ class Pipeline:
     word_times: WordTimes | None = None
     language_prompt: LanguagePrompt | None = None
     glossary: Glossary | None = None
-    buckets: int = 1  # the most into which a batch is split, by length
+    buckets: int = 1  # most buckets into which a batch is split, by length
     # Whether padding changes what the models compute, so that only sources of
     # one length are run together.
     of_one_length: bool = False
     for_onnx: bool = False  # whether the graph is to be converted to ONNX
-    # Returns the context in which the models compute. An export with small
+    # Returns the context in which the models compute. An export with compressed
     # weights sets it.
     scope: Callable = contextlib.nullcontext
 
@@ -91,7 +91,7 @@ class Pipeline:
 
     @property
     def steps(self) -> int:
-        """Most steps of a decoder: of all start tokens and of a search."""
+        """Most steps of a decoder, those of the start tokens included."""
         more = len(self.special.start) - 1 + self.prompts.length
         return self.search.max_length + more
 
@@ -105,7 +105,7 @@ class Pipeline:
 
     @functools.cached_property
     def prompts(self) -> Prompts:
-        """The tokens that targets begin with."""
+        """The `Prompts`, which add tokens before each target."""
         return Prompts(self.language_prompt, self.cut, self.special, self.scope)
 
     @functools.cached_property
@@ -114,7 +114,7 @@ class Pipeline:
         return Scorer(self.models, self.special, self.scope)
 
     def with_texts(self, source_text=None, target_text=None):
-        """Returns this pipeline with texts that read vocabulary files."""
+        """Returns this pipeline with other `Text`s of the same ids."""
         sources = self.sources
         if source_text is not None:
             sources = sources.with_texts(source_text)
@@ -123,19 +123,19 @@ class Pipeline:
         )
 
     def for_export(self, sizes, buckets=None):
-        """Returns this pipeline in the form that is exported.
+        """Returns this pipeline as it is exported.
 
         Args:
             sizes: The `XLASizes` for which XLA compiles the search, or None.
-            buckets: Most buckets of a batch. Defaults to one for features,
-                which have one size.
+            buckets: Most buckets of a batch. By default 4 for texts, and 1 for
+                features.
         """
         if buckets is None:
             buckets = MOST if self.sources.texts else 1
         return dataclasses.replace(self, sizes=sizes, buckets=buckets)
 
     def sizes_by_model(self, sizes: XLASizes) -> XLASizes:
-        """Returns sizes for XLA with the defaults of these models.
+        """Returns sizes for XLA with the defaults for these models filled in.
 
         Raises:
             ValueError: If the models cannot be padded to such sizes.
@@ -151,7 +151,12 @@ class Pipeline:
         )
 
     def decode(self, given: tuple, request: dict) -> Decoded:
-        """Decodes a batch of sources, the tensors that `sources` takes."""
+        """Decodes a batch.
+
+        Args:
+            given: The tensors that `sources` takes, batch first.
+            request: The request; see the module.
+        """
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs)
         terms = self.phrases.terms(given, request)
@@ -195,7 +200,7 @@ class Pipeline:
         )
 
     def words(self, given: tuple, request: dict) -> tuple[Decoded, Spoken]:
-        """Decodes a batch of sounds, and tells when each word is spoken."""
+        """Decodes a batch of sounds, and finds when each word is spoken."""
         inputs = self.sources.inputs(given)
         if self.language_prompt is None:
             begun = tf.zeros([tf.shape(inputs[0])[0], 0], tf.int32)
@@ -216,10 +221,10 @@ class Pipeline:
         """Raises `ValueError` unless words can be timed."""
         if self.word_times is None:
             raise ValueError(
-                "Times of words need to know which heads of the model tell "
-                "them. Received: a translator without `word_times`. Pass "
-                "`Translator(..., word_times=WordTimes(heads))`; "
-                "`Translator.from_hugging_face` knows them of Whisper."
+                "Times of words need attention heads of the model that follow "
+                "the speech. Received: a translator without `word_times`. Pass "
+                "`Translator(..., word_times=WordTimes(heads))`; for Whisper, "
+                "`Translator.from_hugging_face` sets them."
             )
         _ = self._reader  # raises what is wrong with the heads
 
@@ -236,8 +241,8 @@ class Pipeline:
     def with_ids(self, request: dict) -> dict:
         """Returns a request with ids instead of strings.
 
-        Those of prefixes are `(batch, length)`, those of phrases are as a
-        `PhraseMatcher` takes them.
+        The ids of prefixes are `(batch, length)`. The ids of phrases have the
+        form that a `PhraseMatcher` takes.
         """
         found = self.phrases.ids_of(request)
         if "prefix" in request and request["prefix"].dtype == tf.string:
@@ -263,7 +268,7 @@ class Pipeline:
             request = {**request, "terms": terms}
         search = self._in_buckets(self._search(request), self.buckets)
         plain = functools.partial(search, inputs, request)
-        # The number of phrases varies, so XLA compiles no search of some.
+        # XLA compiles no search with phrases, since their number varies.
         if self.sizes is None or {"terms", "avoid"} & set(request):
             return plain()
         request = self._completed(request, inputs)
@@ -293,7 +298,7 @@ class Pipeline:
         if self.sizes is None:
             raise ValueError(
                 "`warm_up` compiles a search by XLA. Received: a translator "
-                "without. Make it with `jit_compile=True`."
+                "without XLA. Make it with `jit_compile=True`."
             )
 
         # In a graph, as XLA compiles what is called outside of one separately.
@@ -318,10 +323,10 @@ class Pipeline:
         return found
 
     def _completed(self, request, inputs):
-        """Returns a request with every part that requests may have.
+        """Returns a request with a prefix and all options filled in.
 
-        XLA would compile a search for each combination. One search for all of
-        them takes 3 % more time.
+        Otherwise XLA would compile a search for each combination of these. One
+        search for all combinations takes 3 % more time.
         """
         rows = tf.shape(inputs[0])[0]
         own = self.search.request_options.own(rows)
@@ -344,7 +349,7 @@ class Pipeline:
         return functools.partial(buckets, function)
 
     def fresh_seeds(self, rows) -> tf.Tensor:
-        """Draws new seeds `(rows,)`, for every request and in every process.
+        """Draws seeds `(rows,)`, new for every request and in every process.
 
         With `seed` and `seed2` zero, the operation takes its seeds from the
         system. `tf.random` would store seeds in the graph, the same in every
@@ -380,7 +385,7 @@ class Pipeline:
                 input_signature=[self.sources.input_specs, specs],
                 jit_compile=compiled or None,
                 autograph=False,
-                # As one operation: in a branch that is not taken each
+                # As one operation, since in a branch that is not taken each
                 # operation costs time.
                 experimental_attributes={"_noinline": True},
             )
@@ -424,9 +429,9 @@ class Pipeline:
             )
 
     def _ids(self, found, subset):
-        """Returns the ids of tokens, padded as the target text pads."""
+        """Returns the ids of tokens, padded with the target text's `pad`."""
         tokens, pad = found.tokens, self.special.pad
-        if subset is None and pad == 0:  # with which searches pad
+        if subset is None and pad == 0:  # searches pad with 0
             return tokens
         real = tf.sequence_mask(found.lengths, tokens.shape[2])
         if subset is not None:
@@ -445,15 +450,15 @@ class Pipeline:
 
         Args:
             inputs: The model's source inputs.
-            encoded: What the cut model made of them.
+            encoded: The sources as encoded by the cut model.
             request: The result of `with_ids()`.
-            hoists: Whether constant products are hoisted out of the steps,
-                which pays in a loop.
+            hoists: Whether constant products are moved out of the steps, which
+                is faster in a loop.
             compiled: Whether XLA may compile the loop.
 
         Returns:
-            The `SearchInput`, and the `VocabularySubset` whose columns its
-            tokens are; None without a shortlist.
+            The `SearchInput`, and the `VocabularySubset` whose columns are its
+            tokens; None without a shortlist.
         """
         attended, nowhere = self.sources.attended, 0
         if attended is not None:
@@ -529,7 +534,7 @@ class Pipeline:
         """Returns the models on encoded sources.
 
         Args:
-            encoded: What the cut model made of them.
+            encoded: The sources as encoded by the cut model.
             rows: Number of sources.
             begun: Ids `(batch, n)` that follow the start tokens, those of a
                 `LanguagePrompt`, or `None`.
@@ -554,7 +559,7 @@ class Pipeline:
         return tf.shape(alignments)[2]
 
     def columns(self, inputs, encoded, width):
-        """Returns the number of columns up to each row's last real one."""
+        """Returns each row's number of columns up to the last real one."""
         mask = self.cut.source_mask(encoded)
         if mask is None:
             return tf.fill([tf.shape(inputs[0])[0]], width)
@@ -594,7 +599,7 @@ class Pipeline:
         ids, report = targets
         inputs = self.sources.inputs(given)
         report = self.sources.report(given, inputs).beside(report)
-        # The language is found in a sound, unless a target begins with it.
+        # The model finds the language, unless the target begins with it.
         request = self.prompts.completed(inputs, {"prefix": ids})
         ids = request["prefix"]
         real = ids != self.special.pad

@@ -41,7 +41,7 @@ def prepare(
     options: Options,
     recompute: bool,
 ) -> Prepared:
-    """Brings models into standard form, and cuts them.
+    """Converts models to standard form, and cuts them.
 
     Args:
         models: One model, or those of an ensemble.
@@ -88,13 +88,13 @@ class _Trial:
 
     @property
     def most_steps(self) -> int | None:
-        """The longest output that models of a fixed length write, or `None`."""
+        """The longest output if the target length is fixed, or `None`."""
         if self._only_length is None:
             return None
         return self._only_length - len(self.target_text.special.start) + 1
 
     def run(self, search) -> Prepared:
-        """Cuts the models, for a search."""
+        """Cuts the models for a search."""
         self._require_short(search)
         sources = requirements.sources_of(self._models, self.source_text)
         requirements.require_vocabulary(self._models, self.target_text)
@@ -145,7 +145,7 @@ class _Trial:
         )
 
     def most_steps_that_work(self, search) -> int | None:
-        """Returns the longest output whose target no model refuses."""
+        """Returns the longest output that all models can run, or `None`."""
         sources = requirements.sources_of(self._models, self.source_text)
         examples = model_trial.Examples.make(
             self._models[0], sources, self.target_text, search
@@ -168,7 +168,7 @@ class _Trial:
         return Cutting(model, self._recompute)
 
     def _fit(self, number, examples):
-        """Adapts a model whose outputs are shorter, or are probabilities."""
+        """Adapts a model whose output is one shorter, or is probabilities."""
         model = self._models[number]
         output = model_trial.output_of(model, examples)
         if model_trial.is_shorter(model, examples, output):
@@ -181,7 +181,7 @@ class _Trial:
             self._cuttings[number] = self._cutting(model)
 
     def _limit_to_one_length(self):
-        """Limits texts to the lengths of inputs that take one length."""
+        """Limits texts to the lengths of inputs with a fixed length."""
         only: dict[int, int] = {}
         for standard in self._standards:
             for place, length in standard.lengths.items():
@@ -206,7 +206,7 @@ class _Trial:
         if most is not None and search.max_length > most:
             raise ValueError(
                 f"The model takes targets of {self._only_length} tokens at "
-                "most, so a search must be as short. Received: "
+                "most, so the outputs of a search must be as short. Received: "
                 f"max_length={search.max_length}. Pass a search with "
                 f"`max_length={most}`."
             )

@@ -1,4 +1,4 @@
-"""`Prompts`: the tokens with which the targets of a request begin."""
+"""`Prompts`: the tokens before each target of a request."""
 
 import contextlib
 import dataclasses
@@ -14,10 +14,10 @@ from keras_attn.text.special_tokens import SpecialTokens
 
 @dataclasses.dataclass
 class Prompts:
-    """Completes each row's prompt, with the language that the model finds.
+    """Adds each row's prompt, with the language that the model finds.
 
     Args:
-        prompt: The `LanguagePrompt`; with `None` nothing is done.
+        prompt: The `LanguagePrompt`; `None` leaves requests unchanged.
         cut: `Incremental` or `Ensemble`, which finds the language.
         special: The `SpecialTokens` of the target text.
         scope: Returns the context in which the models compute.
@@ -34,11 +34,12 @@ class Prompts:
         return 0 if self.prompt is None else self.prompt.length
 
     def completed(self, inputs: tuple, request: dict) -> dict:
-        """Returns a request with the first ids of each row's target, `begun`.
+        """Returns a request with each row's prompt ids, as `"begun"`.
 
         Args:
             inputs: The model's inputs but the last.
-            request: The request, with the ids of prefixes.
+            request: The request, with prefixes as ids. Prompt tokens are
+                removed from its prefixes.
         """
         prompt, pad = self.prompt, self.special.pad
         if prompt is None or "begun" in request:

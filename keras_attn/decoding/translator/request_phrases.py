@@ -1,4 +1,4 @@
-"""`RequestPhrases`: phrases that outputs must have or avoid, in the graph."""
+"""`RequestPhrases`: a request's required and avoided phrases, in the graph."""
 
 import dataclasses
 import functools
@@ -27,8 +27,8 @@ class RequestPhrases:
     Args:
         text: `Text` of the target.
         max_length: Most tokens of an output.
-        leading: Number and `Text` of the source that a glossary reads; `None`
-            without one.
+        leading: Index of the source input that the glossary reads, and its
+            `Text`; `None` without a glossary.
         glossary: The `Glossary`, or `None`.
     """
 
@@ -39,16 +39,20 @@ class RequestPhrases:
 
     @functools.cached_property
     def spellings(self) -> Spellings:
-        """Turns phrases into the ids that they have in a text."""
+        """The `Spellings`, which turn phrases into token ids."""
         with tf.init_scope():
             return Spellings(self.text, self.max_length)
 
     def terms(self, given: tuple, request: dict) -> tf.RaggedTensor | None:
-        """Returns the terms of each row, strings `(batch, ragged)`, or None.
+        """Returns the required terms of each row, from request and glossary.
 
         Args:
             given: The tensors that the pipeline's `sources` take.
-            request: The request, with strings.
+            request: The request, with phrases as strings.
+
+        Returns:
+            Strings `(batch, ragged)`, or None if there is neither a glossary
+            nor `terms` in the request.
         """
         lines, found = request.get("terms"), []
         if lines is not None:
@@ -66,11 +70,15 @@ class RequestPhrases:
         return glossary.terms_of(text.strings(inputs[number]))
 
     def ids_of_terms(self, terms: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the ids of terms `(batch, ragged)` that may fit together."""
+        """Returns the ids of terms, without those that cannot all fit.
+
+        Args:
+            terms: Strings `(batch, ragged)`.
+        """
         return self.spellings.of_rows(self.spellings.those_that_fit(terms))
 
     def ids_of(self, request: dict) -> dict:
-        """Returns the ids of a request's phrases, which are strings.
+        """Converts a request's phrases from strings to ids.
 
         The ids have the form that a `PhraseMatcher` takes.
         """
@@ -111,11 +119,11 @@ class RequestPhrases:
         """Returns the terms that hypotheses lack, joined by line feeds.
 
         Args:
-            terms: Those of each row, `(batch, ragged)`.
+            terms: The terms of each row, strings `(batch, ragged)`.
             found: The hypotheses.
 
         Returns:
-            Strings `(batch, N)`, "" where none is missing.
+            Strings `(batch, N)`, "" if no term is missing.
         """
         ids = self.spellings.of_rows(terms)
         matcher = PhraseMatcher(ids, self.spellings.first)

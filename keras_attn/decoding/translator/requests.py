@@ -24,18 +24,18 @@ def read(
     terms=None,
     avoid=None,
 ) -> dict:
-    """Returns a request of `count` rows, as `Pipeline` takes it, in numpy.
+    """Returns a request of `count` rows as `Pipeline` takes it, with arrays.
 
     Args:
         search: The search.
         target_text: `Text` of the targets.
         count: Number of rows.
-        prefixes, seed, options, terms, avoid: As in a call.
-        spellings: Returns the `Spellings` of the target text.
+        prefixes, seed, options, terms, avoid: As for `Translator.__call__`.
+        spellings: Function that returns the `Spellings` of the target text.
 
     Raises:
-        ValueError: If an argument is unknown, has no effect, or does not have
-            one value for each source.
+        ValueError: If an argument has an invalid value, would have no effect,
+            or does not have one value for each source.
     """
     request = {}
     if search.draws:
@@ -44,7 +44,8 @@ def read(
         raise ValueError(
             "`seed` needs a search that draws at random, such as `Sampling`. "
             f"Received: seed={seed!r} with {type(search).__name__}, which "
-            "draws nothing and always finds the same. Leave the seed out."
+            "draws nothing and always gives the same results. Leave the seed "
+            "out."
         )
     if options:
         request["options"] = _options(search, count, options)
@@ -56,8 +57,8 @@ def read(
     if terms is not None:
         if not search.takes_steering:
             raise ValueError(
-                "`terms` need a search whose beams can be divided among those "
-                "that have more of them and less, such as `BeamSearch`. "
+                "`terms` need a search that can divide its beams by the number "
+                "of missing terms, such as `BeamSearch`. "
                 f"Received: terms={terms!r:.80} with {search!r:.80}. Leave "
                 "them out, or make the translator with a `BeamSearch`."
             )
@@ -93,7 +94,13 @@ def specs(search, request: dict) -> dict:
 
 
 def _prefixes(target_text, longest, prefixes):
-    """Checks prefixes; each text has at most `longest` tokens."""
+    """Checks prefixes and returns them as an array of bytes.
+
+    Args:
+        target_text: `Text` of the targets.
+        longest: Maximum length of each output, in tokens.
+        prefixes: As for `Translator.__call__`.
+    """
     count = len(longest)
     if not is_list_of(count, prefixes):
         raise ValueError(
@@ -141,7 +148,7 @@ def _require_known_marks(text, lines):
             shown = ", ".join(known[:8]) + (" ..." if len(known) > 8 else "")
             raise ValueError(
                 "A prefix may name no tokens but those that it may write. "
-                f"Received: {', '.join(unknown)}. It may write {shown}"
+                f"Received: {', '.join(unknown)}. It may write {shown}."
             )
 
 
@@ -151,7 +158,8 @@ def _seeds(seed, count):
         return _seed_of_each(seed, count)
     if seed is not None:
         _require_seeds([seed], seed, math.inf)
-    # `SeedSequence` mixes the bits, so that the seeds 1 and 2 share no rows.
+    # `SeedSequence` mixes the bits, so calls with the seeds 1 and 2 share no
+    # row seeds.
     number = None if seed is None else operator.index(seed)
     (first,) = np.random.SeedSequence(number).generate_state(1)
     rows = first + np.arange(count, dtype="uint32")  # wraps around
@@ -159,7 +167,7 @@ def _seeds(seed, count):
 
 
 def _seed_of_each(seeds, count):
-    """Returns the seeds that a caller or a served request gives to rows."""
+    """Returns the seeds of a list with one for each row, int32 `(count,)`."""
     if not is_list_of(count, seeds):
         raise ValueError(
             "`seed` must be an integer, or a list with one for each of the "
@@ -177,7 +185,7 @@ def _require_seeds(each, given, most):
             fits = False
         if not fits:
             raise ValueError(
-                "`seed` must be an integer, at least 0, a list of such up to "
+                "`seed` must be an integer, at least 0, a list with one up to "
                 f"{tf.int32.max} for each source, or None for a new seed in "
                 f"each call. Received: seed={given!r:.200}"
             )
@@ -209,9 +217,9 @@ def _option(name, value, dtype, count):
     array = np.asarray(value)
     kinds = "iuf" if dtype.is_floating else "iu"
     if array.dtype.kind in kinds and array.shape in ((), (count,)):
-        with np.errstate(over="ignore"):  # infinity is out of each range
+        with np.errstate(over="ignore"):  # infinity is outside every range
             cast = array.astype(dtype.as_numpy_dtype)
-        # An integer that does not fit would turn into another one.
+        # An integer that does not fit into the dtype would wrap around.
         if dtype.is_floating or np.array_equal(cast, array):
             return np.broadcast_to(cast, (count,))
     raise ValueError(

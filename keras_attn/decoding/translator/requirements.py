@@ -1,4 +1,4 @@
-"""Requirements of a translator: on models, texts and options."""
+"""Checks that a translator's models, texts and options fit together."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from keras_attn.text.text import Text
 
 
 def require_texts(source_text, target_text) -> None:
-    """Raises `ValueError` unless all texts are `Text`s."""
+    """Raises `ValueError` unless all texts are suitable `Text`s."""
     for name, text in _named(source_text, target_text).items():
         if isinstance(text, Text) and text.splitter.draws:
             raise ValueError(
@@ -55,7 +55,7 @@ def _require_end(text):
 
 
 def _named(source_text, target_text) -> dict:
-    """Returns the texts by their names in messages."""
+    """Returns the texts by their names in error messages."""
     texts = {"source_text": source_text}
     if isinstance(source_text, Mapping):
         texts = {f"source_text[{k!r}]": v for k, v in source_text.items()}
@@ -96,7 +96,7 @@ def sources_of(models, source_text) -> LineSource | FeatureSource | Several:
 def _cut_at(model, source):
     """Returns the number of samples at which a model cuts an input, if any.
 
-    A layer that reads an input and cuts it says so by an attribute `cut_at`.
+    A layer that reads an input and cuts it has an attribute `cut_at`.
     """
     sizes = [
         getattr(layer, "cut_at", None)
@@ -114,8 +114,8 @@ def _require_order(number, inputs, theirs, source_text):
         raise ValueError(
             "The models of an ensemble must have the same source inputs, in "
             f"one order. Received: model 1 with {names}, model {number} with "
-            f"{others}. Make it again with its inputs in the order of model "
-            "1, `keras.Model([...], model.outputs)`, or name them alike."
+            f"{others}. Rebuild it with its inputs in the order of model 1, "
+            "`keras.Model([...], model.outputs)`, or use the same names."
         )
 
 
@@ -144,7 +144,8 @@ def _texts_of(inputs, source_text):
 def require_compilable(models) -> None:
     """Raises `ValueError` if XLA cannot compile a layer of the models."""
     for layer in (x for model in models for x in layers_within(model)):
-        # Recurrent layers say so of cuDNN, which decoding does without.
+        # Recurrent layers set it to false because of cuDNN, which decoding
+        # does not use.
         if not layer.supports_jit and not hasattr(layer, "use_cudnn"):
             raise ValueError(
                 "XLA compiles a search only if it can compile the whole "
@@ -155,7 +156,7 @@ def require_compilable(models) -> None:
 
 
 def require_vocabulary(models, target_text):
-    """Raises `ValueError` unless there is a logit for each of the ids."""
+    """Raises `ValueError` unless each target id has exactly one logit."""
     for model in models:
         vocabulary = model.outputs[0].shape[-1]
         if vocabulary != target_text.size:
@@ -210,16 +211,16 @@ def require_listable(shortlist, sources, target_text, search, jit_compile):
     if jit_compile or not vouches or search.rules:
         raise ValueError(
             "A shortlist needs a search without rules and without XLA, as the "
-            "number of tokens varies, and so do their places. Received: "
-            f"search={search!r:.80}, jit_compile={jit_compile}. Of your own "
-            "searches it takes those that set `ids_are_interchangeable`."
+            "number of tokens varies, and so do their ids. Received: "
+            f"search={search!r:.80}, jit_compile={jit_compile}. A custom "
+            "search must set `ids_are_interchangeable`."
         )
     _, source_text = sources.leading
     shortlist.require_fits(source_text, target_text)
 
 
 def require_joining(source_text, target_text) -> None:
-    """Raises `ValueError` if texts cannot hold tokens of the source."""
+    """Raises `ValueError` if `replace_unknown` cannot work with the texts."""
     if target_text.special.unknown < 0:
         raise ValueError(
             "`replace_unknown` needs a target text with an unknown token. "
@@ -236,8 +237,9 @@ def require_joining(source_text, target_text) -> None:
                 "`replace_unknown` writes tokens of the source into the "
                 "target's text, so a splitter with ids of its own needs "
                 f"`{method}()` in the `{name}`. Received: "
-                f"{type(part).__name__}, which does not write it. Write it; "
-                "or keep `<unk>` out of any output, `forbidden=['<unk>']`."
+                f"{type(part).__name__}, which does not write it. Write the "
+                "method, or keep `<unk>` out of all outputs with "
+                "`forbidden=['<unk>']`."
             )
 
 
@@ -261,8 +263,8 @@ def forbidden_ids(forbidden, text) -> tuple[int, ...]:
             )
         if token in never or token == end:
             raise ValueError(
-                "`forbidden` must be tokens that outputs may contain and can "
-                f"do without. Received: {token!r}. "
+                "`forbidden` must be tokens that outputs may contain but do "
+                f"not need. Received: {token!r}. "
                 + (
                     "Leave it out: no output contains it."
                     if token in never
@@ -282,7 +284,8 @@ def require_promptable(prompt, cut, target_text, search) -> None:
     if not hasattr(cut, "heads_at_once"):
         raise ValueError(
             "`language_prompt` needs a translator of one model. Received: "
-            f"{len(cut.models)} models."
+            f"{len(cut.models)} models. Leave `language_prompt` out, or pass "
+            "one model."
         )
     ids = (*prompt.languages, *prompt.after, *prompt.last)
     if min(ids) < 0 or max(ids) >= target_text.size:
@@ -293,10 +296,10 @@ def require_promptable(prompt, cut, target_text, search) -> None:
     more = len(target_text.special.start) + prompt.length - 1
     if cut.longest is not None and search.max_length + more > cut.longest:
         raise ValueError(
-            "`language_prompt` takes places of the model's longest target. "
-            f"Received: max_length={search.max_length} of the search, with "
-            f"{more} tokens before, and a model of {cut.longest} places. Use "
-            f"a search with max_length={cut.longest - more}."
+            "`language_prompt` counts towards the model's longest target. "
+            f"Received: a search with max_length={search.max_length}, {more} "
+            f"tokens before its output, and a model for {cut.longest} tokens. "
+            f"Use a search with max_length={cut.longest - more}."
         )
 
 
@@ -318,7 +321,8 @@ def require_glossary(glossary, sources, search, pipeline, jit_compile) -> None:
         raise ValueError(
             "A glossary needs a `BeamSearch` without XLA, as the number of "
             f"terms varies. Received: search={search!r:.80}, "
-            f"jit_compile={jit_compile}."
+            f"jit_compile={jit_compile}. Pass a `BeamSearch`, and leave "
+            "`jit_compile` out."
         )
     ids = pipeline.phrases.spellings(tf.constant(glossary.terms))
     known = pipeline.phrases.spellings.are_known(ids).numpy()
@@ -326,6 +330,6 @@ def require_glossary(glossary, sources, search, pipeline, jit_compile) -> None:
         term = glossary.terms[int(known.argmin())]
         raise ValueError(
             "A term of a glossary must be made of tokens that the target text "
-            f"knows. Received: {term!r}. Leave it out, or write it as the "
-            "texts of training do."
+            f"knows. Received: {term!r}. Leave it out, or write it as in the "
+            "training texts."
         )

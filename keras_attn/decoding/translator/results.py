@@ -22,7 +22,7 @@ class Word(NamedTuple):
     text: str
     start: float  # seconds from the beginning of the sound
     end: float
-    probability: float  # the mean of its tokens'
+    probability: float  # the mean probability of its tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Translation:
     tokens: list[str] = dataclasses.field(repr=False)
     # (len(tokens), len(source_tokens)), float32
     alignment: np.ndarray = dataclasses.field(repr=False)
-    finished: bool  # False if cut at the search's maximum length
+    finished: bool  # False if cut, such as at the maximum length
     alternatives: list["Translation"] = dataclasses.field(
         default_factory=list, repr=False
     )  # the other hypotheses, best first
@@ -46,15 +46,15 @@ class Translation:
     replaced: list[int] = dataclasses.field(
         default_factory=list, repr=False
     )  # indices of the `tokens` that replaced the model's "<unk>"
-    empty: bool = False  # whether the source is empty; the text is made up
-    # Terms that the text should have and lacks
+    empty: bool = False  # whether the source is empty; the text means nothing
+    # Required terms that the text lacks
     missing: list[str] = dataclasses.field(default_factory=list)
-    # The words and their times, of `Translator.words` alone
+    # The words and their times; only from `Translator.words`
     words: list[Word] | None = dataclasses.field(default=None, repr=False)
-    # The probability that nobody speaks; of `Translator.words` alone
+    # The probability that nobody speaks; only from `Translator.words`
     no_speech: float | None = dataclasses.field(default=None, repr=False)
-    # The tokens before the text, joined: a prefix that says the same, such as
-    # of the language that was found; of `Translator.words` alone
+    # The tokens before the text, joined, such as that of the language that was
+    # found; can be passed as a prefix. Only from `Translator.words`
     prompt: str | None = dataclasses.field(default=None, repr=False)
 
 
@@ -116,12 +116,12 @@ class Translations(Sequence):
 
     @property
     def empty(self) -> list[bool]:
-        """Whether each source is empty, so that its text is made up."""
+        """Whether each source is empty; its text then means nothing."""
         return [row.empty for row in self._rows]
 
     @property
     def missing(self) -> list[list[str]]:
-        """The terms that each text should have and lacks."""
+        """The required terms that each text lacks."""
         return [row.missing for row in self._rows]
 
 
@@ -146,9 +146,9 @@ class Scores:
             `(targets,)`.
         truncated: For each target, whether it or its source was cut at the
             `max_length` of its `Text`. The score is that of the cut texts.
-        unknown: For each target, the number of tokens, of it and its source
-            together, that were read as `<unk>` because a vocabulary lacks
-            them.
+        unknown: For each target, the number of tokens in the target and its
+            source that were read as `<unk>` because they are not in the
+            vocabulary.
         empty: For each target, whether its source is empty.
     """
 
@@ -175,14 +175,14 @@ class Scores:
 
 
 class Report(NamedTuple):
-    """A report of what each row lost when it was read, and of empty rows."""
+    """A report of cut rows, unknown tokens and empty sources."""
 
-    truncated: tf.Tensor  # (batch,), whether it was cut at its `max_length`
+    truncated: tf.Tensor  # (batch,), whether a text was cut at `max_length`
     unknown: tf.Tensor  # (batch,), int32: unknown tokens among those read
     empty: tf.Tensor  # (batch,), whether the source has no tokens
 
     def beside(self, other: "Report") -> "Report":
-        """Returns the report of a source and another text of its row."""
+        """Returns a joint report of sources and of another text per row."""
         return Report(
             self.truncated | other.truncated,
             self.unknown + other.unknown,
@@ -198,9 +198,9 @@ class Decoded(NamedTuple):
     texts: tf.Tensor  # (batch, N)
     tokens: tf.Tensor  # (batch, N, time), padded with ""
     hypotheses: Hypotheses
-    report: Report  # of the sources, and of prefixes where there are any
-    # (batch, N): terms that a text lacks, joined by line feeds; () if none is
-    # asked for
+    report: Report  # of the sources, and of prefixes if there are any
+    # (batch, N): terms that a text lacks, joined by line feeds; () if no terms
+    # are required
     missing: Any = ()
 
 
@@ -239,10 +239,10 @@ def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
         if not hypotheses:
             raise ValueError(
                 "A search needs finite logits from the model. Received: a "
-                "source for which it found no hypothesis. Did training "
-                "diverge? Weights that became NaN cause this, and so do a "
-                "shortlist with fewer tokens than the search needs, and rules "
-                "that together forbid every token."
+                "source for which it found no hypothesis. Check for weights "
+                "that became NaN in training, a shortlist with fewer tokens "
+                "than the search needs, and rules that together forbid every "
+                "token."
             )
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)
@@ -273,7 +273,7 @@ def with_words(rows: Iterable[Translation], spoken) -> Iterator[Translation]:
 
 
 def _lines(missing, row, number):
-    """Returns the lines of a hypothesis, none if none are known."""
+    """Returns the missing terms of a hypothesis as a list."""
     if isinstance(missing, tuple):
         return []
     found = missing[row, number].decode("utf-8", "replace")

@@ -33,7 +33,12 @@ _OURS = "keras_attn>"  # Keras's prefix of the names of our searches
 
 
 def save(translator, directory: pathlib.Path) -> None:
-    """Writes a translator's files, which replace the old ones together."""
+    """Writes a translator's files; they replace old ones once all are written.
+
+    Args:
+        translator: The `Translator`.
+        directory: The directory, created if missing.
+    """
     search, search_options = _written(translator.search)
     names = ["model.keras"]
     if len(translator.models) > 1:
@@ -85,7 +90,7 @@ def save(translator, directory: pathlib.Path) -> None:
 def _complete_or_not_at_all(directory):
     """Yields a folder whose files are moved to the directory at the end.
 
-    They are moved only when all are written. Other files stay there.
+    If an error is raised, no file is moved. Other files in the directory stay.
     """
     is_new = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
@@ -159,7 +164,8 @@ def load(
     if custom_objects is not None and not isinstance(custom_objects, Mapping):
         raise ValueError(
             "`custom_objects` must be a dictionary from names to classes, "
-            f"{{'MyLayer': MyLayer}}. Received: {custom_objects!r:.200}"
+            f"{{'MyLayer': MyLayer}}. Received: {custom_objects!r:.200}. Pass "
+            "such a dictionary, or None."
         )
     path = directory / _OPTIONS
     if not path.exists():
@@ -206,14 +212,14 @@ def load(
 
 
 def _written_sizes(jit_compile):
-    """Returns the argument `jit_compile` as JSON has it."""
+    """Returns the argument `jit_compile` as a value for JSON."""
     if isinstance(jit_compile, XLASizes):
         return dataclasses.asdict(jit_compile)
     return jit_compile
 
 
 def _fields(given):
-    """Returns the fields of a dataclass, as JSON has them, or None."""
+    """Returns a dataclass as a dictionary for JSON, None for None."""
     return None if given is None else dataclasses.asdict(given)
 
 
@@ -225,7 +231,7 @@ def _written(search: Search) -> tuple[str, dict]:
         raise ValueError(
             "The class of a search needs a name of its own, by which loading "
             f"finds it. Received: {search!r}, whose name {name!r} is that of "
-            "another class. Register it under a package of your own, by "
+            "another class. Register it under your own package name with "
             "`keras.saving.register_keras_serializable(package)`."
         )
     try:
@@ -273,7 +279,7 @@ def _registered(name):
 
 
 def _refuse_directory(directory):
-    """Raises an error that describes a directory without a translator."""
+    """Raises an error that says why a directory holds no saved translator."""
     if not directory.is_dir():
         raise FileNotFoundError(
             "`Translator.load(directory)` reads the directory that "

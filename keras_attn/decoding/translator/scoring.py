@@ -1,4 +1,4 @@
-"""`Scorer`: log-probabilities of given targets by the whole models."""
+"""`Scorer`: log-probabilities of given targets from the whole models."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ class Scored(NamedTuple):
 
 @dataclasses.dataclass
 class Scorer:
-    """The whole models, which read targets as in training.
+    """Scores targets with the whole models, which read them as in training.
 
     Args:
         models: The models; several are an ensemble.
@@ -55,14 +55,15 @@ class Scorer:
         return self.log_probabilities(outputs, ids)
 
     def read_for(self, ids: tf.Tensor, begun=None) -> tf.Tensor:
-        """Returns the ids that models read to write target ids `(batch, time)`.
+        """Returns the decoder input for given target ids.
 
-        It is the start tokens and then the ids but for the last, so the end
+        It consists of the start tokens and all ids except the last, so the end
         token is never read.
 
         Args:
-            ids: The ids.
-            begun: Ids that follow the start tokens, as of `Prompts`.
+            ids: The target ids `(batch, time)`, padded.
+            begun: Ids `(batch, n)` that follow the start tokens, as from
+                `Prompts`.
         """
         start = tf.tile([self.special.start], [tf.shape(ids)[0], 1])
         if begun is not None:
@@ -76,7 +77,7 @@ class Scorer:
 
         Args:
             outputs: The logits of each model for `read_for(ids)`.
-            ids: The ids; where they are padding the result is 0.
+            ids: The ids. The result is 0 for padding.
         """
         first = tf.shape(outputs[0])[1] - tf.shape(ids)[1]
         logits = [tf.cast(x, tf.float32)[:, first:] for x in outputs]

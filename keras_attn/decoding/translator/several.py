@@ -1,4 +1,4 @@
-"""`Several`: sources of several inputs, at least one of them text."""
+"""`Several`: sources for models with several inputs, at least one of text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,8 +26,8 @@ class Several:
 
     Attributes:
         texts: Pairs of the index of an input and its `Text`.
-        leading: The one of them to which limits of length and lists apply: the
-            attended text, or else the first.
+        leading: The pair to which length limits and shortlists apply: that of
+            the attended text, otherwise the first.
         first: Number of special tokens with which the attended text begins.
         last: Number of special tokens with which it ends.
     """
@@ -73,7 +73,8 @@ class Several:
 
         Args:
             inputs: Inputs of the model, texts of different lengths.
-            width: Number of columns of their alignments, or None without any.
+            width: Number of columns of their alignments, or None if there are
+                no alignments.
         """
         fits = [
             i
@@ -140,7 +141,7 @@ class Several:
         return [sum(map(len, row)) for row in lines]
 
     def token_lengths(self, rows) -> list[tuple[int, ...]]:
-        """Returns the numbers of tokens that are read of each row's texts."""
+        """Returns the token counts of each row's texts, as the model reads."""
         found = [self._parts[i].token_lengths(rows[i]) for i, _ in self.texts]
         return [sum(row, ()) for row in zip(*found, strict=True)]
 
@@ -162,14 +163,14 @@ class Several:
         )
 
     def tokens(self, given: tuple, columns, width) -> tuple:
-        """Returns names of an alignment's columns, and how many are real."""
+        """Returns the names of the alignments' columns, and their number."""
         if self.attended is None:
             return numbers(columns, width)
         part = self._parts[self.attended]
         return part.tokens((given[self.attended],), columns, width)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """Reports what was cut or unknown, and where all inputs are empty."""
+        """Reports cut rows, unknown tokens, and rows with only empty inputs."""
         reports = [
             part.report((x,), (read,))
             for part, x, read in zip(self._parts, given, inputs, strict=True)

@@ -1,7 +1,7 @@
 """The sources of a `Translator`: `LineSource`, or `FeatureSource` for arrays.
 
-Each kind knows the specs of its tensors, how to turn them into the model's
-inputs, and how to name the columns of an alignment. `Several` joins some.
+Each class knows the specs of its tensors, how to turn them into the model's
+inputs, and how to name the columns of an alignment. `Several` combines them.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from keras_attn.incremental.refuse import in_short
 from keras_attn.keras_internals import layers_within
 from keras_attn.text.text import Text
 
-# Sizes tried in turn for an axis without a size, when a model is tried. The
-# largest is enough for strided convolutions, but some models take fewer.
+# Sizes to try in turn for an axis without a fixed size. The largest is enough
+# for strided convolutions, but some models take only fewer positions.
 SIZES = (32, 8, 2, 1)
-# A wave `(batch, samples)` has this many samples for each one of other inputs.
+# Factor of these sizes for an audio wave, `(batch, samples)`.
 _SAMPLES = 100
 
 
@@ -29,12 +29,12 @@ class LineSource:
     Args:
         text: `Text` of the lines.
         attended: 0, the index of the only input, if an alignment has a column
-            for each token; else `None`. There are fewer columns if the
-            encoder merges positions.
+            for each token; otherwise `None`. If the encoder merges positions,
+            there are fewer columns.
 
     Attributes:
         texts: Pairs of the index of an input and its `Text`.
-        leading: The one of them to which limits of length and lists apply.
+        leading: The pair to which length limits and shortlists apply.
         first: Number of special tokens with which each row begins.
         last: Number of special tokens with which each row ends.
     """
@@ -96,7 +96,7 @@ class LineSource:
         return [len(row) for row in rows]
 
     def token_lengths(self, rows) -> list[tuple[int, ...]]:
-        """Returns the number of tokens that a model reads of each row."""
+        """Returns the number of tokens of each row that a model reads."""
         found = self.text.lengths(tf.constant(rows, tf.string)).numpy()
         found = np.minimum(found, self.text.max_length)
         return [(length,) for length in found.tolist()]
@@ -124,7 +124,7 @@ class LineSource:
         return padded, tf.cast(tokens.row_lengths(), tf.int32)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """Reports what of the lines was cut, unknown or empty."""
+        """Reports cut lines, unknown tokens and empty lines."""
         return report_of(self.text, *given, *inputs)
 
     def examples(self, random, model, length: int = 7) -> tuple:
@@ -164,7 +164,7 @@ class FeatureSource:
 
     @property
     def cut_sizes(self) -> tuple:
-        """Sizes to which the model cuts all inputs, or none."""
+        """Sizes to which the model cuts its inputs, if it cuts all of them."""
         return () if None in self._cut_at else tuple(self._cut_at)
 
     def collect(self, arrays) -> tuple[np.ndarray, ...]:
@@ -220,7 +220,7 @@ class FeatureSource:
         return numbers(columns, width)
 
     def report(self, given: tuple, inputs: tuple) -> Report:
-        """Reports what is cut or empty; nothing is unknown."""
+        """Reports cut and empty rows; no token is unknown."""
         rows = tf.shape(inputs[0])[0]
         sizes = [tf.reduce_prod(tf.shape(x)[1:]) for x in inputs]
         empty = tf.fill([rows], tf.reduce_max(sizes) == 0)
@@ -260,7 +260,7 @@ class FeatureSource:
         return max(sizes, default=1)
 
     def random(self, random, open_size) -> tuple:
-        """Returns three rows, of this size along axes without a size."""
+        """Returns three random rows, with `open_size` along open axes."""
         arrays = []
         for spec in self.specs:
             is_wave = spec.dtype.is_floating and len(spec.shape) == 2
@@ -275,7 +275,7 @@ class FeatureSource:
 
 
 def open_axes(specs) -> list[tuple[int, int]]:
-    """Returns (index of the input, axis) of every axis without fixed size."""
+    """Returns (input index, axis) for each axis without a fixed size."""
     return [
         (i, axis)
         for i, spec in enumerate(specs)
@@ -296,7 +296,13 @@ def report_of(text: Text, strings, ids) -> Report:
 
 
 def numbers(columns, width) -> tuple:
-    """Returns positions as strings `(batch, width)`, "" past the columns."""
+    """Returns column numbers as strings `(batch, width)`, and `columns`.
+
+    Args:
+        columns: Number of real columns of each row, `(batch,)`. The strings
+            after these are "".
+        width: Number of all columns.
+    """
     names = tf.strings.as_string(tf.range(width))
     real = tf.sequence_mask(columns, width)
     return tf.where(real, names, ""), columns
@@ -339,8 +345,8 @@ def encode(line) -> bytes:
     if not isinstance(line, str):
         raise ValueError(
             "A `Translator` takes a list of strings. Received in it: "
-            f"{line!r} (of type {type(line).__name__}). Without a "
-            "`source_text` it takes arrays."
+            f"{line!r} (of type {type(line).__name__}). To pass arrays, make "
+            "the translator with `source_text=None`."
         )
     return line.encode("utf-8", "surrogatepass")
 
@@ -389,8 +395,8 @@ def _require_sound(array, given):
     if bad.any():
         raise ValueError(
             "Samples of sound must be finite. Received: NaN or infinite ones "
-            f"in row {int(bad.argmax())}. `numpy.nan_to_num` replaces them by "
-            "silence."
+            f"in row {int(bad.argmax())}. Replace them by silence, "
+            "`numpy.nan_to_num(samples, posinf=0, neginf=0)`."
         )
 
 

@@ -1,4 +1,4 @@
-"""`Spoken`: the words that a model of speech wrote, and their times."""
+"""`Spoken`: the words that a speech model wrote, and their times."""
 
 from typing import Any
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from keras_attn.text.word_groups import WordGroups
 
 
 class Spoken(NamedTuple):
-    """The words of the best hypotheses; padded past the counts."""
+    """The words of the best hypotheses, padded beyond `counts`."""
 
     words: tf.Tensor  # (batch, words), strings
     starts: tf.Tensor  # (batch, words), seconds, float32
@@ -24,9 +24,9 @@ class Spoken(NamedTuple):
 
 
 class Reader:
-    """Reads what was written once more, and finds when it is spoken.
+    """Reads the best hypotheses once more to find when they are spoken.
 
-    Each row is read alone, so that no padding changes its times.
+    Each row is read alone, so padding cannot change its times.
 
     Args:
         cut: The `Incremental`.
@@ -35,14 +35,16 @@ class Reader:
         sources: The `FeatureSource`.
 
     Raises:
-        ValueError: If the model does not read sound, or lacks a head.
+        ValueError: If there are several models, if the model does not read
+            sound, or if it does not have one of the heads or ids.
     """
 
     def __init__(self, cut: Any, times: WordTimes, text: Text, sources: Any):
         if not hasattr(cut, "heads_at_once"):
             raise ValueError(
                 "`word_times` needs a translator of one model. Received: "
-                f"{len(cut.models)} models."
+                f"{len(cut.models)} models. Leave `word_times` out, or pass "
+                "one model."
             )
         specs = sources.input_specs
         first, *others = specs
@@ -67,11 +69,11 @@ class Reader:
         self._is_time = [i in spelled for i in range(text.size)]
 
     def __call__(self, inputs: tuple, begun, found) -> Spoken:
-        """Reads the best hypotheses.
+        """Returns the words of the best hypotheses, and their times.
 
         Args:
             inputs: The model's source inputs.
-            begun: Ids `(batch, n)` that followed the start tokens.
+            begun: Ids `(batch, n)` that follow the start tokens.
             found: The `Hypotheses`.
         """
         with without_gradients():
@@ -116,7 +118,7 @@ class Reader:
             ],
             axis=0,
         )
-        if self._longest is not None:  # of a text that was cut there
+        if self._longest is not None:  # the text may have been cut there
             written = written[: self._longest - tf.size(begun) - 1]
         first = tf.size(begun) - 1
         read = tf.concat([begun, written, [self._special.end]], axis=0)
@@ -145,5 +147,5 @@ class Reader:
 
 
 def _padded(x, size):
-    """Returns a vector padded to a size; a scalar as it is."""
+    """Returns a vector padded to a size; scalars are unchanged."""
     return tf.pad(x, [[0, size - tf.shape(x)[0]]]) if x.shape.rank else x

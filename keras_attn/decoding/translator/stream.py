@@ -1,6 +1,6 @@
 """Streams the tokens of one source as they are decoded.
 
-A Python loop runs the compiled step of the search, the same step that the
+A Python loop runs the traced step of the search, the same step that the
 search's own loop runs.
 """
 
@@ -19,7 +19,7 @@ from keras_attn.text.incremental_detokenizer import IncrementalDetokenizer
 
 
 class Stream:
-    """The two compiled functions of a stream: `first`, then `step`.
+    """The two traced functions of a stream: `first`, then `step`.
 
     Args:
         pipeline: `Pipeline` of a translator.
@@ -48,7 +48,7 @@ class Stream:
 
         Returns:
             The names of the alignment's columns, their number, the `Report` of
-            the source, and the tensors for the first step.
+            the source, and the flat list of tensors for the first step.
         """
         pipeline = self._pipeline
         inputs = pipeline.sources.inputs(given)
@@ -104,7 +104,7 @@ def require_streamable(search) -> None:
 
 
 def run(stream, pipeline, given, request) -> Iterator[Token]:
-    """Runs a stream for one source."""
+    """Yields the tokens of a stream for one source."""
     source_tokens, (length,), report, carried = stream.first(given, request)
     if report.empty[0]:
         warn("The source is empty, so the model makes up the text.")

@@ -10,7 +10,7 @@ from keras_attn.text.text import Text
 
 
 class TargetLines:
-    """Targets as strings, which the target text will split and end."""
+    """Targets as strings, which the target text splits and ends."""
 
     name = "score"  # the function of `Pipeline` that takes them
     specs = tf.TensorSpec([None], tf.string)
@@ -24,11 +24,11 @@ class TargetLines:
 
 
 class TargetHypotheses:
-    """Targets as a search wrote them, token by token.
+    """Targets as the tokens that a search wrote.
 
-    They are not split, cut or ended. A source token that replaced an `<unk>`
-    is read as `<unk>` again. Tokens of another translator that this target
-    text lacks are unknown.
+    They are not split or cut, and no end token is added. A source token that
+    replaced an `<unk>` is read as `<unk>` again. Tokens of another translator
+    that the target text does not have are unknown.
     """
 
     name = "score_ids"
@@ -70,7 +70,7 @@ class TargetHypotheses:
         return tf.constant(ids), Report(
             truncated=tf.zeros([len(rows)], tf.bool),
             unknown=tf.constant(unknown, tf.int32),
-            empty=tf.zeros([len(rows)], tf.bool),  # of targets: not reported
+            empty=tf.zeros([len(rows)], tf.bool),  # only reported for sources
         )
 
 
@@ -140,6 +140,6 @@ def _require_known(tokens, ids):
     if lacking:
         raise ValueError(
             "The target text knows no unknown token, so it must know all "
-            f"tokens of `targets`. Received: {lacking[:5]}. Pass strings, "
-            "`result.text`, which the target text splits itself."
+            f"tokens of `targets`. Received: {lacking[:5]}, which it does not "
+            "know. Pass strings, `result.text`, which the target text splits."
         )

@@ -1,7 +1,7 @@
-"""`Translator`: trained models, their texts and a search, joined.
+"""`Translator`: decodes with trained models, their texts and a search.
 
 It takes strings or features and returns strings, scores and alignments. An
-export holds the same pipeline.
+export contains the same pipeline.
 """
 
 import dataclasses
@@ -54,8 +54,8 @@ from keras_attn.text.text import Text
 # two threads, and translators may share a model.
 _TRACING = threading.RLock()
 
-# Arguments that are attributes. The others tell how a model is read, and what
-# was read is a model in standard form.
+# Arguments that are kept as attributes. The others say how to convert a model
+# to standard form, which is done only once.
 _KEPT = (
     "source_text",
     "target_text",
@@ -72,7 +72,7 @@ _KEPT = (
 
 
 class Translator:
-    """Turns sources into target texts with a trained model, or with several.
+    """Turns sources into target texts with one trained model or several.
 
     The sources are lines of text, or arrays, such as spectrograms or images,
     for all the model's inputs but the last. The constructor cuts the model
@@ -81,23 +81,24 @@ class Translator:
     a translator at once.
 
     Args:
-        model: The trained `keras.Model`, functional or with a `call` of its
-            own. Its last input is the target that was written so far, the
-            inputs before are the source, and its output is logits or
-            probabilities. The page `models` lists the accepted shapes. A list
-            of models decodes as an `Ensemble`.
+        model: The trained `keras.Model`, functional or subclassed. Its last
+            input is the target written so far, its other inputs are the
+            source, and its output is logits or probabilities. The page
+            `models` lists the accepted shapes. A list of models is decoded as
+            an `Ensemble`.
         source_text: `Text` of the source, or `None` if it is not text. For a
-            model with several source inputs a dictionary from the names of
+            model with several source inputs, a dictionary from the names of
             those that read text to their `Text`s; the others take arrays.
         target_text: `Text` of the target.
-        search: A `Search`: `GreedySearch`, `BeamSearch`, `Sampling` or one
-            of your own. Defaults to `BeamSearch()`.
-        jit_compile: Whether XLA compiles the search, which pays for batches
+        search: A `Search`: `GreedySearch`, `BeamSearch`, `Sampling` or a
+            custom one. Defaults to `BeamSearch()`, with shorter outputs if the
+            model takes no longer targets.
+        jit_compile: Whether XLA compiles the search, which speeds up batches
             of few rows. `True` compiles for the default sizes of
-            `keras_attn.XLASizes`, which may be passed instead. Batches are
-            padded to the next size, and larger ones run without XLA.
-            `warm_up()` compiles all sizes; without it the first batch of each
-            takes seconds.
+            `keras_attn.XLASizes`; pass such an object for other sizes. Batches
+            are padded to the next size, and larger ones run without XLA.
+            `warm_up()` compiles all sizes in advance; otherwise the first batch
+            of each size takes seconds.
         forbidden: List of target tokens that no output may contain, such as
             `"<unk>"`.
         replace_unknown: Whether the source token with most attention
@@ -105,9 +106,9 @@ class Translator:
             ([Luong et al., 2015b](https://arxiv.org/abs/1410.8206)).
         shortlist: `Shortlist` of the target tokens that a source could mean,
             for large vocabularies.
-        recompute: Whether a layer that cannot run a token at a time, and whose
-            inner layers cannot either, may read all tokens so far again at each
-            step. This is slower. A warning names the layer.
+        recompute: Whether layers that cannot run one token at a time may be
+            recomputed over all tokens so far at each step. This is slower. A
+            warning names the layers.
         target: Name of the model's input that takes the target. Defaults to
             the last one; the inputs of a dictionary have no order.
         output: Name or number of the output that holds the logits or
@@ -116,17 +117,18 @@ class Translator:
         pad_to: Length to which every source is padded, for models that were
             trained with such padding, without masks. An integer, or a
             dictionary by the names of inputs.
-        padding: Token that pads sources, such as `" "`, if a model was
-            trained with another than the padding token.
+        padding: Token that pads sources, such as `" "`, if the model was not
+            trained with the text's padding token.
         word_times: `WordTimes` of a model that reads sound, for `words()`.
-        language_prompt: `LanguagePrompt`, with which a target begins if its
-            request has no prefix.
-        glossary: `Glossary` of terms that a target must have where its source
-            has certain words.
+        language_prompt: `LanguagePrompt` with which targets begin. A request's
+            prefix may replace parts of it.
+        glossary: `Glossary` of terms that a target must contain if its source
+            contains certain phrases.
 
     Raises:
-        ValueError: If a model cannot be cut, or does not fit the texts.
-        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If a model cannot be cut, or if models, texts and options
+            do not fit together.
+        RuntimeError: If the Keras backend is not TensorFlow.
 
     Example:
         >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
@@ -166,8 +168,8 @@ class Translator:
     ):
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
-                "`Translator` needs TensorFlow, with which it decodes and "
-                f"exports. Received: the Keras backend "
+                "`Translator` needs TensorFlow to decode and to export. "
+                f"Received: the Keras backend "
                 f"'{keras.backend.backend()}'. Load the saved model in a "
                 "process with KERAS_BACKEND=tensorflow; weights trained on "
                 "another backend work there."
@@ -265,10 +267,10 @@ class Translator:
     ) -> "Translator":
         """Makes a translator from an encoder-decoder of KerasHub.
 
-        It shares the weights, so it follows the training of `model`. Its
-        sources are lines of text, or sound: an array `(batch, samples)`,
-        padded with zeros. The page `models/keras_hub` has examples,
-        and what differs from KerasHub's `generate`.
+        The translator shares the weights of `model`, so it follows further
+        training. Its sources are lines of text, or sound: an array `(batch,
+        samples)`, padded with zeros. The page `models/keras_hub` has examples
+        and lists differences from KerasHub's `generate`.
 
         Args:
             model: A `keras_hub.models.Seq2SeqLM`, such as `BartSeq2SeqLM`,
@@ -330,31 +332,32 @@ class Translator:
     ) -> "Translator":
         """Makes a translator from an encoder-decoder of Hugging Face.
 
-        It reads a directory as `save_pretrained` of transformers writes it,
-        or a download of the same files. Nothing is downloaded. The model is
-        of plain Keras layers, with the weights of the directory: it is
-        trained, saved and exported as any other. The page
-        `models/hugging_face` lists the families, and what differs from
+        It reads a directory that `save_pretrained` of transformers wrote, or a
+        download of the same files. Nothing is downloaded. The model consists of
+        plain Keras layers with the weights of the directory, and can be
+        trained, saved and exported like any other. The page
+        `models/hugging_face` lists the families and the differences from
         `generate`.
 
         Args:
             directory: The directory.
             search: As for `Translator`, or a dictionary of fields that
-                replace those of the directory's `generation_config.json`,
-                such as `{"num_beams": 1}`. Defaults to what this file says;
-                fields without a counterpart are named in a warning.
-            source, target: Names of the languages, as in the tokenizer's
-                files, for models of several: `"eng_Latn"`, `"fr"`. Without
-                `target` each source of Marian begins with its code,
-                `">>fra<< How are you?"`; other models get theirs as a prefix.
-            ids: Whether texts are ids written as numbers, in place of what
-                the tokenizer's files say; see `IntegerIds`.
+                override those of the directory's `generation_config.json`,
+                such as `{"num_beams": 1}`. Defaults to the settings of this
+                file; a warning names fields without a counterpart.
+            source, target: Names of the languages for multilingual models, as
+                in the tokenizer's files, such as `"eng_Latn"` or `"fr"`.
+                Without `target`, each Marian source begins with a language
+                code, `">>fra<< How are you?"`; other models take the target
+                language as a prefix.
+            ids: Whether texts are ids written as numbers, instead of text for
+                the tokenizer; see `IntegerIds`.
             dtype: Dtype policy of the model's layers, such as `"bfloat16"`.
                 Defaults to Keras's, to which all weights are cast.
             special_tokens: Whether a source that spells a special token, such
                 as `"<mask>"`, `"</s>"` or T5's `"<extra_id_0>"`, means this
                 token, as for the tokenizers of Hugging Face. Otherwise it is
-                plain text, so that no user of a server writes one.
+                plain text, so users of a server cannot insert special tokens.
             **options: Further arguments of `Translator`.
 
         Raises:
@@ -376,17 +379,17 @@ class Translator:
     def replace(self, **changes: Any) -> "Translator":
         """Returns a translator with other arguments, which shares the models.
 
-        As for each new translator its steps are compared with the models,
-        which takes one to two seconds. A subclass with a constructor of its
-        own becomes a plain `Translator`.
+        As for any new translator, its steps are compared with the models,
+        which takes one to two seconds. A subclass with its own constructor
+        becomes a plain `Translator`.
 
         Args:
-            **changes: Arguments of `Translator`, but for the model and those
-                that tell how it is read. The other arguments are those of this
-                translator.
+            **changes: Arguments of `Translator` to change, except `model`,
+                `target`, `output`, `pad_to` and `padding`. The other arguments
+                are those of this translator.
 
         Raises:
-            TypeError: If an argument is none of these.
+            TypeError: If an argument is not one of these.
             ValueError: As for `Translator`.
 
         Example:
@@ -445,11 +448,11 @@ class Translator:
     def check(self) -> None:
         """Compares decoding with the whole models again.
 
-        Training may make a layer mix positions, although it did not before.
+        After training, a layer may mix positions although it did not before.
         So the comparison runs when a translator is made, saved or exported,
         and in the first call after the weights changed. Call `check()`
-        yourself after any other change of a model, such as that of a layer's
-        attribute. All graphs are then traced again.
+        yourself after any other change to a model, such as to an attribute of
+        a layer. All graphs are then traced again.
 
         Raises:
             ValueError: If the results differ. The message names the first
@@ -488,32 +491,38 @@ class Translator:
             sources: List of strings. Without a `source_text`: an array, batch
                 first. For models with several source inputs, a tuple of these
                 in the order of the inputs, or a dictionary by their names.
-            batch_size: Most sources that are decoded together. It changes
-                speed and memory, but not the results. Sources of similar
-                length are batched together, and where a batch's lengths still
-                differ much, it is split, unless XLA compiles the search.
-            prefixes: List with a string or `None` for each source, with which
-                its target begins, such as a token for the wanted language.
+            batch_size: Most sources to decode together. It changes speed and
+                memory use, but not the results. Sources of similar length are
+                batched together, and a batch whose lengths still differ much is
+                split.
+            prefixes: List with a string or `None` for each source: its target
+                begins with this string, such as a token for the wanted
+                language.
             seed: Seed for searches that draw, such as `Sampling`. An integer
                 repeats the draws of a call: source number `i` has the same
                 seed again, and equal sources have different ones. A list has
                 a seed for each source, which then draws the same alone, in
                 any batch and in an export. Defaults to new seeds in each
                 call.
-            options: Dictionary of options that replace the search's own, such
+            options: Dictionary of options that override the search's own, such
                 as `{"length_penalty": 0.6}`. Each value is one number for all
-                sources, or a list with a number for each.
+                sources, or a list with a number for each source.
                 `search.request_options` has the names.
             terms: List with a list of phrases, or `None`, for each source. Its
-                text should have them all, in any order; those that it lacks are
-                in `missing`. This needs a `BeamSearch`.
-            avoid: List with a list of phrases, or `None`, for each source,
-                which its text does not have; see `Without`.
+                text should contain all of them, in any order; `missing` lists
+                the phrases that it lacks. This needs a `BeamSearch`.
+            avoid: List with a list of phrases, or `None`, for each source. Its
+                text contains none of them; see `Without`.
 
         Returns:
             `Translations`, one `Translation` for each source. They also
             report which sources were cut, the number of their unknown tokens,
-            and which are empty. A model makes up a text for these too.
+            and which sources are empty. The model invents a text for empty
+            sources.
+
+        Raises:
+            ValueError: If an argument is invalid, or has another number of
+                values than there are sources.
         """
         rows, request = self._read(
             sources,
@@ -535,20 +544,20 @@ class Translator:
         seed: int | Sequence[int] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Translations:
-        """Writes what is said in sounds, and when each word is spoken.
+        """Transcribes sounds, and finds when each word is spoken.
 
         The translator needs `word_times`, which `from_hugging_face` reads
-        from the files of Whisper. The model reads each text that it wrote
-        once more.
+        from the files of Whisper. The model reads each of its texts once more
+        to find the times.
 
         Args:
             sources: Array of sounds `(batch, samples)`, padded with zeros.
             batch_size, prefixes, seed, options: As in a call.
 
         Returns:
-            `Translations` as a call returns them. In each `words` is a list
-            of `Word`s, and `no_speech` the probability that nobody speaks.
-            The `alternatives` have none.
+            `Translations` as a call returns them. In each, `words` is a list
+            of `Word`s, and `no_speech` is the probability that nobody speaks.
+            The `alternatives` have neither.
 
         Raises:
             ValueError: If the translator has no `word_times`.
@@ -583,11 +592,11 @@ class Translator:
         """Scores given targets, for re-ranking or perplexity.
 
         The whole model reads each target. Strings are split by the target
-        text, unknown tokens are read as `<unk>`, and each string ends with
-        the end token. A `Translation` is scored token by token, as its search
-        wrote it: without an end token if it was cut, and with the model's
-        `<unk>` where `replace_unknown` replaced it. So its score equals that
-        of a search with a length penalty of 0.
+        text, unknown tokens are read as `<unk>`, and each string gets an end
+        token. A `Translation` is scored token by token, as the search wrote
+        it: without an end token if it was cut, and with the model's `<unk>`
+        if `replace_unknown` replaced it. So its score equals that of a search
+        with a length penalty of 0.
 
         Args:
             sources: As in a call.
@@ -636,8 +645,8 @@ class Translator:
         if sources.attended is None:
             raise ValueError(
                 "`attended_text` needs a model that attends to each token of "
-                "a source text. Received: one that reads features, or whose "
-                "encoder merges positions."
+                "a source text. Received: a model that reads features, or "
+                "whose encoder merges positions."
             )
         return dict(sources.texts)[sources.attended]
 
@@ -647,10 +656,9 @@ class Translator:
         targets: Sequence[str],
         batch_size: int = 64,
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields a model's alignments of given targets to their sources.
+        """Yields the model's alignments of given targets to their sources.
 
-        The pairs come in the order of their lengths, not in that of the
-        arguments.
+        The pairs are ordered by length, not as in the arguments.
 
         Args:
             sources: As in a call.
@@ -686,19 +694,26 @@ class Translator:
         """Yields the tokens of one source's target as they are decoded.
 
         The search must have `streams` set, as `GreedySearch` and `Sampling`
-        do: a beam search knows its first token only with its last. The
-        tokens' texts, joined, are the text that a call returns. If the source
-        is cut at its text's `max_length`, or is empty, the first token comes
-        with a warning.
+        with one hypothesis have: in a beam search no token is final before the
+        end. The tokens' texts, joined, are the text that a call returns. A
+        warning is given if the source is empty, or is cut at its text's
+        `max_length`.
 
         Args:
-            source: A string, an array without a batch axis, or several as
-                in a call.
+            source: A string, an array without a batch axis, or, for several
+                inputs, a tuple or dictionary of these as in a call.
             prefix: String with which the target begins; its tokens are
                 yielded too.
             seed: As in a call.
             options: As in a call.
-            avoid: List of phrases that the text does not have.
+            avoid: List of phrases that the text must not contain.
+
+        Yields:
+            `Token`s, the end token included.
+
+        Raises:
+            ValueError: If the search does not stream, or an argument is
+                invalid.
         """
         require_streamable(self.search)
         sources = self.pipeline.sources.batch_of_one(source)
@@ -783,7 +798,7 @@ class Translator:
         key = name, str(specs)
         with _TRACING, without_warnings_of_keras():
             if key not in self._functions:
-                # The lengths of a batch are alike, so no graph splits it.
+                # `_batches` yields rows of one length, so no graph splits them.
                 pipeline = self.pipeline
                 if pipeline.of_one_length:
                     pipeline = dataclasses.replace(
@@ -797,9 +812,9 @@ class Translator:
         return self._functions[key]
 
     def warm_up(self) -> None:
-        """Compiles the search for all its `XLASizes`, so that no call waits.
+        """Compiles the search for all its `XLASizes` in advance.
 
-        It takes a few seconds for each size.
+        This takes a few seconds for each size. Later calls need not wait.
 
         Raises:
             ValueError: If XLA does not compile the search.
@@ -809,16 +824,23 @@ class Translator:
             self.pipeline.warm_up()
 
     def decode_ids(self, *inputs: tf.Tensor) -> Hypotheses:
-        """Decodes the model's source inputs, inside a caller's graph too."""
+        """Decodes the model's source inputs; this also works in a graph.
+
+        Args:
+            *inputs: The model's source inputs, such as ids `(batch, source)`.
+
+        Returns:
+            `Hypotheses`, with tokens as ids.
+        """
         self._refresh(compare=False)  # a comparison cannot run in a graph
         return self.pipeline.decode_ids(inputs)
 
     def module(self) -> tf.Module:
-        """Returns a `tf.Module` of this translator for one of your own.
+        """Returns a `tf.Module` to use inside your own `tf.Module`.
 
-        It is for exports around the translator, with a tokenizer or
-        signatures of your own: it has `decode_ids`, `decode` and `strings`,
-        and holds all that a server needs. See `keras_attn.export`.
+        It is for custom exports, with your own tokenizer or signatures. The
+        module has `decode_ids`, `decode` and `strings`, and holds everything
+        that a server needs. See `keras_attn.export`.
 
         Example:
             >>> import tensorflow as tf
@@ -840,8 +862,8 @@ class Translator:
         """Writes models, texts and search options, for `load()`.
 
         The models are written without optimizer, loss and metrics, which
-        decoding does not need; `model.save()` keeps these. A translator saved
-        there before is replaced once all files are written.
+        decoding does not need; `model.save()` keeps these. A translator that
+        was saved there is replaced once all files are written.
 
         Args:
             directory: Path of a directory, created if missing.
@@ -860,21 +882,21 @@ class Translator:
     ) -> "Translator":
         """Reads what `save()` wrote.
 
-        No file may name a file of another directory. Links in the directory are
-        followed, since caches of models consist of them.
+        No file may name a file in another directory. Symbolic links in the
+        directory are followed, since model caches consist of them.
 
         Args:
             directory: Path of the directory.
-            custom_objects: Dictionary from names to those classes and
-                functions in models, texts and search that are not registered
-                with Keras.
+            custom_objects: Dictionary from names to the classes and functions
+                of models, texts and search that are not registered with Keras.
             safe_mode: Whether models may not hold code, such as that of a
                 `Lambda` with a Python `lambda`. Pass `False` only for files
                 that you trust.
 
         Raises:
             FileNotFoundError: If there is no saved translator.
-            ValueError: If a file names a file of another directory.
+            ValueError: If a file names a file in another directory, or if a
+                class is not known.
         """
         directory = saving.path_of(directory, True)
         loaded = saving.load(directory, custom_objects, safe_mode)
@@ -920,17 +942,17 @@ class Translator:
             lengths: Whether features of any size get an additional input
                 `lengths`; the export sets features past these to zero. A
                 server that joins requests of different sizes needs it. Pass
-                `False` if no server does that.
+                `False` if your server does not join requests.
             buckets: Most buckets into which a batch of texts is split by
-                length; they are decoded one after another, which keeps a long
-                text from slowing short ones down. 1 decodes all together,
-                which may be faster on a GPU. Defaults to 4.
+                length. They are decoded one after another, so a long text does
+                not slow down short ones. 1 decodes all together, which may be
+                faster on a GPU. Defaults to 4.
             format: `"tf_saved_model"` or `"onnx"`. An ONNX model has none of
                 the other options but `verbose`.
-            max_rows: Most rows of a request. One with more is refused before
-                it takes memory, by TensorFlow Serving too, which has no such
-                limit itself. A server that joins requests may not join more.
-                `None` for any number.
+            max_rows: Most rows of a request. A larger request is refused before
+                it takes memory, also in TensorFlow Serving, which has no such
+                limit itself. A server that joins requests must not join more
+                rows than this. `None` for any number.
             max_source_length: Largest size of features of any size; a longer
                 row is cut before anything is computed, and has an `error`. An
                 integer for all axes of any size; or a dictionary from names of
@@ -973,7 +995,7 @@ def _models(given):
     if not models:
         raise ValueError(
             "A `Translator` needs a model. Received: []. Pass a "
-            "`keras.Model`, or a list of some."
+            "`keras.Model`, or a list of models."
         )
     return models
 
@@ -988,11 +1010,11 @@ def _require_search(search):
 
 
 def _refuse_twice(method, found, options):
-    """Refuses arguments that a method of making translators sets itself."""
+    """Refuses arguments that a `from_...` method sets itself."""
     twice = [name for name in found if name in options]
     if twice:
         raise ValueError(
             f"`{method}` makes the model and its texts itself. Received: "
             f"{twice} among its arguments. Leave them out, or call "
-            "`Translator`."
+            "`Translator` directly."
         )

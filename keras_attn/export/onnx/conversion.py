@@ -1,10 +1,10 @@
-"""`Conversion`: from a TensorFlow function to an ONNX model, and the proof.
+"""`Conversion`: converts a TensorFlow function to ONNX, and checks the result.
 
 The function's variables become constants and its calls are inlined, but its
-loops stay whole, as ONNX has loops of its own. tf2onnx then converts operation
-by operation. Those that it cannot convert it leaves in the model, and only logs
-them. So this module looks for them, and compares the results of the model with
-those of the function.
+loops are kept, as ONNX also has loops. tf2onnx then converts the operations one
+by one. It leaves those that it cannot convert in the model, and only logs them.
+So this module looks for them, and compares the results of the model with those
+of the function.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-# The highest that tf2onnx writes. It has the bitwise operations with which a
-# search draws.
+# The highest opset that tf2onnx writes. It has the bitwise operations that the
+# random draws of a search need.
 OPSET = 18
 # How far scores may differ: the two runtimes sum in different orders.
 TOLERANCE = 1e-3
@@ -34,8 +34,8 @@ def require_packages() -> None:
         except ImportError as error:
             raise ImportError(
                 f"An export to ONNX needs the package `{name}`. Install all "
-                'that it needs with `pip install "keras-attn[onnx]"`. What '
-                "is exported runs with `onnxruntime` alone."
+                'that it needs with `pip install "keras-attn[onnx]"`. The '
+                "exported model itself needs only `onnxruntime`."
             ) from error
 
 
@@ -47,7 +47,8 @@ class Conversion:
             of its outputs.
 
     Raises:
-        ValueError: If it cannot be converted.
+        ValueError: If the function cannot be converted, or its variables have
+            2 GB or more.
     """
 
     def __init__(self, function):
@@ -68,7 +69,8 @@ class Conversion:
         if size > LARGEST:
             raise ValueError(
                 "The weights of an ONNX model must be smaller than 2 GB. "
-                f"Received: {size} bytes. Export a SavedModel."
+                f"Received: {size} bytes. Export a SavedModel: leave out "
+                '`format="onnx"`.'
             )
 
     def _converted(self):
@@ -82,7 +84,7 @@ class Conversion:
                 aggressive_inlining=True,
             )
             inputs = [x.name for x in frozen.inputs]
-            # A dictionary's tensors come in the order of its sorted keys.
+            # TensorFlow orders the tensors of a dictionary by sorted keys.
             outputs = dict(
                 zip(
                     sorted(self._sizes),
@@ -120,7 +122,7 @@ class Conversion:
             raise ValueError(_refusal(f"operations {sorted(unknown)}"))
 
     def _name_sizes(self):
-        """Gives the axes the names by which `README.txt` calls them."""
+        """Sets the sizes of all axes, with the names used in `README.txt`."""
         graph = self._model.graph
         shapes = {spec.name: sizes_of(spec) for spec in self._specs}
         shapes |= self._sizes
@@ -136,7 +138,7 @@ class Conversion:
         """Raises `ValueError` unless ONNX Runtime and TensorFlow agree.
 
         Args:
-            examples: Tuples of arrays for the inputs.
+            examples: Tuples of arrays, one for each input, in their order.
         """
         run = self._runner()
         for given in examples:
@@ -150,7 +152,8 @@ class Conversion:
                 rtol=TOLERANCE,
             )
             same = found["target_ids"] == wanted["target_ids"]
-            # Near ties may be broken differently, but they are few.
+            # The runtimes may order nearly equal scores differently. This is
+            # rare.
             if not near or np.mean(np.all(same, axis=-1)) < LEAST_ALIKE:
                 found, wanted = (
                     {
@@ -171,7 +174,7 @@ class Conversion:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # an error is raised, not logged too
+        options.log_severity_level = 4  # errors are raised; no need to log them
         options.intra_op_num_threads = 1
         names = [spec.name for spec in self._specs]
         try:
@@ -194,14 +197,15 @@ class Conversion:
         return run
 
     def write(self, path) -> None:
-        """Writes the model's file."""
+        """Writes the model to a file, whose path is a `pathlib.Path`."""
         path.write_bytes(self._model.SerializeToString())
 
 
 def _erfc(graph, node, name, arguments):
     """Writes `Erfc`, which exact GELU uses, as `1 - Erf`.
 
-    tf2onnx has no such operation. It calls this as one of its own handlers.
+    tf2onnx cannot convert this operation itself. It calls this function like
+    one of its own handlers.
     """
     (found,) = node.output
     one = graph.make_const(f"{name}/one", np.array(1, "float32"))
@@ -211,11 +215,11 @@ def _erfc(graph, node, name, arguments):
 
 @contextlib.contextmanager
 def _without_wrong_pass():
-    """Skips a wrong pass of tf2onnx, which has no option for this.
+    """Disables a wrong optimizer pass of tf2onnx, which has no option for this.
 
-    Of two reshapes in a row tf2onnx 1.17 removes the first, although the
-    second may copy a size of its result. A `Dense` and a reshape to heads are
-    such a pair.
+    tf2onnx 1.17 removes the first of two consecutive reshapes, although the
+    second may copy a size from the result of the first. A `Dense` followed by
+    a reshape to heads is such a pair.
     """
     from tf2onnx.optimizer import BackToBackOptimizer
 
@@ -228,7 +232,7 @@ def _without_wrong_pass():
 
 
 def sizes_of(spec) -> tuple:
-    """Returns the sizes of an input, with a name for each free one."""
+    """Returns the sizes of an input, with a name for each unknown size."""
     free = {"ids": "S"}
     return tuple(
         size
@@ -242,16 +246,16 @@ def sizes_of(spec) -> tuple:
 
 def _refusal(reason):
     return (
-        "This translator cannot be an ONNX model: all that it computes must "
-        "have a counterpart there, with the same results. Received: "
+        "This translator cannot be an ONNX model: each of its operations must "
+        "exist in ONNX and give the same results there. Received: "
         f"{reason}. Export a SavedModel, or leave out the layer or the option "
-        "of the search that needs it. A `Sampling` with `top_p` over more "
+        "of the search that causes this. A `Sampling` with `top_p` over more "
         "than 256 tokens needs a `top_k` too."
     )
 
 
 def _nodes(graph):
-    """Yields the nodes of a graph, and of the graphs within them."""
+    """Yields the nodes of a graph and, recursively, of its subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -263,8 +267,8 @@ def _nodes(graph):
 def _quiet():
     """Silences the messages of the converter and of TensorFlow.
 
-    Both call deprecated functions of TensorFlow, and tf2onnx logs a trace for
-    each operation that it cannot convert, and goes on.
+    Both call deprecated functions of TensorFlow. For each operation that it
+    cannot convert, tf2onnx also logs a stack trace and continues.
     """
     loggers = [logging.getLogger(x) for x in ("tensorflow", "tf2onnx")]
     before = [x.level for x in loggers]

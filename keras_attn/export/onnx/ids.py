@@ -14,6 +14,9 @@ OUTPUTS = ("target_ids", "target_lengths", "scores", "error")
 class Ids:
     """The signature `ids`, written with operations that ONNX has.
 
+    A call takes a tensor for each of `specs`, and returns a dictionary of the
+    outputs, with the keys and sizes of `sizes`.
+
     Errors are constant strings, since ONNX cannot join strings here. An empty
     batch is decoded as one row, since ONNX cannot infer a size when it reshapes
     a tensor without elements.
@@ -22,9 +25,12 @@ class Ids:
         pipeline: `Pipeline` of a translator.
 
     Attributes:
-        specs: The specs of the inputs.
-        names_of_texts: The names of those inputs that are ids of a source
-            text, in their order.
+        specs: A `tf.TensorSpec` for each input.
+        names_of_texts: The names of the inputs that are ids of a source text,
+            in the order of the inputs.
+
+    Raises:
+        ValueError: If an input has the name of another input or of an output.
     """
 
     def __init__(self, pipeline):
@@ -48,22 +54,22 @@ class Ids:
         twice = {x for x in names if [*names, *OUTPUTS].count(x) > 1}
         if twice:
             raise ValueError(
-                f"An ONNX model has outputs {list(OUTPUTS)}, and an input "
-                "'seed' if its search draws, and no two may have one name. "
-                f"Received: a model with inputs named {sorted(twice)}. Build "
-                "it with other names."
+                f"An ONNX model has the outputs {list(OUTPUTS)}, and an input "
+                "'seed' if its search draws; the model's inputs must have "
+                "other names. Received: a model with inputs named "
+                f"{sorted(twice)}. Build it with other names."
             )
 
     @property
     def sizes(self) -> dict:
-        """The sizes of each output, `B` for the batch."""
+        """The sizes of each output by its name; "B" is the batch size."""
         search = self._pipeline.search
         found = "B", search.num_hypotheses
         sizes = (*found, search.max_length), found, found, ("B",)
         return dict(zip(OUTPUTS, sizes, strict=True))
 
     def examples(self) -> list[tuple]:
-        """Returns arrays for the inputs, for three rows and for one."""
+        """Returns two tuples of arrays for the inputs, of 3 rows and of 1."""
         inputs = [np.array(x) for x in self._pipeline.examples.sources]
         if self._sources.reads_text:
             (ids,) = inputs
@@ -91,11 +97,14 @@ class Ids:
         return {name: x[:batch] for name, x in named}
 
     def _checked(self, given):
-        """Replaces bad rows.
+        """Replaces the texts of bad rows by empty ones.
+
+        Args:
+            given: A list of the input tensors, without `seed`.
 
         Returns:
-            The model's source inputs, and pairs of the rows that break a rule
-            and what the rule says.
+            The model's source inputs, and a pair for each rule: whether each
+            row breaks it, `(batch,)`, and the message.
         """
         lengths = given.pop() if self._sources.reads_text else None
         wrong = []

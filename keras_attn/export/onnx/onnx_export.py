@@ -1,4 +1,4 @@
-"""`Onnx`: a translator as the files of an ONNX export."""
+"""`Onnx`: writes the files of an ONNX export."""
 
 import pathlib
 
@@ -14,15 +14,16 @@ from keras_attn.text.files import files_of_sources
 
 
 class Onnx:
-    """Writes a translator's `ids` as an ONNX model, with its vocabularies.
+    """Writes a translator's signature `ids` as ONNX, with its vocabularies.
 
     Args:
         translator: A `Translator`.
-        progress: `Steps`, with `STEPS` steps.
+        progress: `keras_attn.progress.Steps`, with `STEPS` steps.
 
     Raises:
         ImportError: If packages for ONNX are not installed.
-        ValueError: If the translator has a shortlist.
+        ValueError: If the translator has a shortlist, a glossary, or a rule
+            with variables.
     """
 
     STEPS = 3
@@ -38,14 +39,15 @@ class Onnx:
             )
         if translator.glossary is not None:
             raise ValueError(
-                "An ONNX model reads ids, in which a glossary finds no words. "
-                'Received: format="onnx" and a translator with a glossary. '
-                "Make one without."
+                'An export with format="onnx" cannot have a glossary, which '
+                "needs the words of a text, while an ONNX model reads ids. "
+                "Received: a translator with one. Make a `Translator` of the "
+                "same model without it, or export a SavedModel."
             )
         for rule in translator.search.rules:
             if rule.variables:
                 raise ValueError(
-                    "An ONNX model has no variables for the tables of a rule. "
+                    "An export to ONNX cannot have a rule with variables. "
                     f'Received: format="onnx" and {rule!r:.200}. Export a '
                     "SavedModel, or make a `Translator` without the rule."
                 )
@@ -64,15 +66,16 @@ class Onnx:
         """Raises `ValueError` for options that only a SavedModel has.
 
         Args:
-            names: Names of all signatures wanted, the plain ones among them.
-            jit_compile, weights, lengths, buckets, max_rows, \
-max_source_length: As for `export()`.
+            names: Names of all signatures requested, including the plain ones.
+            jit_compile: Whether XLA is to compile the search.
+            weights, lengths, buckets, max_rows, max_source_length: As for
+                `export()`.
         """
         further = [name for name in names if name not in PLAIN]
-        own = "the model runs within the client, which makes the inputs"
+        own = "the model runs in the client, which can limit its own inputs"
         refused = {
             "signatures": (further, not further, "only 'ids' is converted"),
-            "jit_compile": (jit_compile, not jit_compile, "XLA is not there"),
+            "jit_compile": (jit_compile, not jit_compile, "it has no XLA"),
             "weights": (
                 weights,
                 weights == "float32",
@@ -121,7 +124,7 @@ max_source_length: As for `export()`.
             (directory / "README.txt").write_text(content, encoding="utf-8")
 
     def _vocabularies(self, ids):
-        """Returns the file of each source text, and that of the target."""
+        """Returns a `VocabularyFile` for each source text and the target."""
         files = files_of_sources(self._translator.source_text)
         return [
             *(

@@ -1,4 +1,4 @@
-"""The `README.txt` of an ONNX export, for whoever writes a client."""
+"""The `README.txt` of an ONNX export, for developers of clients."""
 
 import importlib.metadata
 import textwrap
@@ -10,10 +10,10 @@ from keras_attn.export.onnx.conversion import OPSET
 from keras_attn.export.onnx.conversion import sizes_of
 
 _OUTPUTS = {
-    "target_ids": "the ids of the N best targets, best first, then padding",
-    "target_lengths": "how many of them there are, the end token counted; 0 "
-    "for a target that was not found",
-    "scores": "the score of each target; minus infinity for one not found",
+    "target_ids": "the ids of the N best targets, best first, padded",
+    "target_lengths": "the number of ids of each target, including the end "
+    "token; 0 if fewer than N targets were found",
+    "scores": "the score of each target; minus infinity if it was not found",
     "error": 'why a row was not decoded; "" if it was',
 }
 _DTYPES = dict.fromkeys(("target_ids", "target_lengths"), "int32")
@@ -26,12 +26,14 @@ def readme(translator, ids, vocabularies) -> str:
     Args:
         translator: The `Translator`.
         ids: The `Ids` of the model.
-        vocabularies: A `Vocabulary` for each source text and for the target.
+        vocabularies: A `VocabularyFile` for each source text, then that of
+            the target.
     """
     parts = [
         _filled(
-            "model.onnx translates ids into ids, by ONNX Runtime and nothing "
-            f"else. It holds the weights and the search, {translator.search!r}."
+            "model.onnx translates source ids into target ids. It needs only "
+            "ONNX Runtime. It holds the weights and the search, "
+            f"{translator.search!r}."
         ),
         _inputs(ids, vocabularies),
         _outputs(ids, translator),
@@ -51,15 +53,15 @@ def _inputs(ids, vocabularies):
             special = texts[spec.name].text.special
             meaning = f"ids of {texts[spec.name].file}, padded by {special.pad}"
         elif spec.name == "lengths" and "ids" in texts:
-            meaning = "how many ids a row has; what follows them is ignored"
+            meaning = "the number of ids in each row; later ids are ignored"
         elif spec is ids.specs[-1] and spec.name == "seed":
-            meaning = "any integer; the same one draws the same targets again"
+            meaning = "any integers; the same seed draws the same target again"
         lines.append(_tensor(spec.name, spec.dtype.name, sizes_of(spec)))
         lines.append(_filled(meaning, 4))
     end = (
-        "B is the number of rows. All sizes that are not numbers may be any, "
-        "and\nmay change from call to call. A batch is decoded until its last "
-        "row is done,\nso send texts of similar length together."
+        "B is the number of rows. A size with a name may be any number, and "
+        "may\nchange from call to call. A batch is decoded until its last row "
+        "is done,\nso send texts of similar length together."
     )
     return "Inputs\n------\n\n" + "\n".join(lines) + "\n\n" + end
 
@@ -72,14 +74,14 @@ def _outputs(ids, translator):
     end = "A row that cannot be decoded does not affect the others."
     if translator.replace_unknown:
         end += (
-            "\nThe translator replaced unknown tokens by source tokens. This "
-            "model does not:\nthe ids of unknown tokens stay."
+            "\nThe translator replaces unknown tokens by source tokens. This "
+            "model does not:\nit returns the id of the unknown token."
         )
     return "Outputs\n-------\n\n" + "\n".join(lines) + "\n\n" + end
 
 
 def _filled(line, indent=0):
-    """Returns a line split into lines of at most 80 characters."""
+    """Returns a text wrapped to lines of at most 80 characters."""
     space = " " * indent
     return textwrap.fill(
         line, 80, initial_indent=space, subsequent_indent=space
@@ -110,7 +112,7 @@ def _example(ids, vocabularies):
 
 
 def _given(spec, sources):
-    """Returns an item of the dictionary of inputs, for one row."""
+    """Returns the code of one item of the dictionary of inputs, for one row."""
     rows = {x.name: _row(x.text) for x in sources}
     if spec.name in rows:
         value = f'np.array([{rows[spec.name]}], "int32")'
@@ -135,32 +137,33 @@ def _texts(ids, vocabularies):
     lines = []
     if sources:
         lines += [
-            "A source's ids, by its JSON file:",
+            "To turn a source text into ids, with its JSON file:",
             "",
             "1. Replace tabs and line breaks by spaces. Normalize the text to "
             "the Unicode",
             "   form `normalization`, unless that is null, and lower-case it "
             "if `lowercase`.",
-            '2. Split it as `split` says: "characters" are code points, '
-            '"whitespace" words',
-            "   between white space; else it is the name of the class that "
-            "split it, with",
-            "   `split_options`, and the files that it read in `split_files`.",
-            "3. Look the pieces up in `tokens`; an id is an index there. One "
-            "that is not",
+            '2. Split it as `split` says: "characters" means code points, '
+            '"whitespace" means',
+            "   words between white space. Any other value is the name of a "
+            "splitter class;",
+            "   `split_options` has its options, and `split_files` its files.",
+            "3. Look the pieces up in `tokens`; an id is an index there. A "
+            "piece that is not",
             "   there has the id `special.unknown`, and so has the name of a "
             "special token.",
-            "4. Keep at most `max_length` ids, put `special.source_start` "
-            "before them and",
-            "   `special.source_end` after them.",
+            "4. Keep at most `max_length` ids, or refuse a longer text if "
+            '`too_long` is "error".',
+            "   Put `special.source_start` before them and "
+            "`special.source_end` after them.",
             "",
         ]
     lines += [
-        f"A target's text: look its ids up in `tokens` of {target.file}, "
-        "leave out those in",
-        "`special` but for unknown, and join the rest with `join`. If that is "
-        "null, the",
-        "class named by `split` joins them.",
+        "To turn target ids into a text: look them up in `tokens` of "
+        f"{target.file}.",
+        "Leave out the ids in `special`, except `unknown`. Join the tokens "
+        "with `join`;",
+        "if that is null, the class named by `split` joins them.",
         "",
     ]
     for vocabulary in vocabularies:

@@ -16,8 +16,8 @@ class VocabularyFile:
     Args:
         text: The `Text`.
         file: Name of the JSON file.
-        name: Name of the model's input that has the text's ids, or None for
-            the target.
+        name: Name of the model's input that takes the text's ids, or `None`
+            for the target.
     """
 
     def __init__(self, text: Text, file: str, name: str | None = None):
@@ -25,12 +25,12 @@ class VocabularyFile:
 
     @property
     def split(self) -> str:
-        """The short name of the way of splitting, or the splitter's class."""
+        """The name that a `Text` takes as `split`, or the splitter's class."""
         split = self.text.split
         return split if isinstance(split, str) else type(split).__name__
 
     def write(self, directory: pathlib.Path) -> None:
-        """Writes the files to a directory."""
+        """Writes the JSON file and the splitter's files to a directory."""
         text = self.text
         content: dict[str, Any] = {"input": self.name} if self.name else {}
         content |= {
@@ -61,6 +61,6 @@ class VocabularyFile:
                 files[argument] = name
         try:
             json.dumps(config)
-        except TypeError:  # arguments of a class of the user's own
+        except TypeError:  # options of a user's class that JSON cannot store
             config = {}
         return {"split_files": files, "split_options": config}

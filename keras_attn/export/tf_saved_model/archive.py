@@ -1,8 +1,8 @@
 """The content of a SavedModel: functions, and the objects that they use.
 
-`keras.export.ExportArchive` does the same but traces every function twice,
-which is most of the time of an export: once to find its variables and once,
-in another context, to save it.
+`keras.export.ExportArchive` does the same but traces every function twice: once
+to find its variables and once, in another context, to save it. Tracing takes
+most of the time of an export.
 """
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tensorflow.saved_model.experimental import TrackableResource
 
 
 class Archive:
-    """Collects functions, each traced once, and writes them.
+    """Collects functions, each traced once, and writes them as a SavedModel.
 
     Attributes:
         functions: The concrete functions by the names of their signatures.
@@ -33,22 +33,22 @@ class Archive:
 
         Args:
             name: Its name.
-            function: A function of tensors to a dictionary of them.
+            function: A function from tensors to a dictionary of tensors.
             specs: A `tf.TensorSpec` for each argument.
         """
         traced = tf.function(function, input_signature=specs, autograph=False)
         self.functions[name] = traced.get_concrete_function()
 
     def write(self, directory) -> None:
-        """Writes the SavedModel, each variable once."""
+        """Writes the SavedModel to a directory, each variable once."""
         module = tf.Module()
         module.resources = self._resources
-        # A server restores no variable that nothing tracks.
+        # A server restores only those variables that the module tracks.
         variables = {
             x.ref(): x for f in self.functions.values() for x in f.variables
         }
         module.all_variables = list(variables.values())
-        # Its note names the place where a version waits until it is complete.
+        # TensorFlow's log line would name the version's temporary directory.
         logger = tf.get_logger()
         logger.addFilter(_is_no_note)
         try:

@@ -1,9 +1,9 @@
 """Named tensors that `encode` and `step` exchange with clients.
 
-Clients keep them between two calls. A server may join those of several
-clients in one batch, and pads the narrower tensors with arbitrary values. So
-each row comes with the widths of its tensors, and a `step` first sets all
-values past these to zero.
+Clients keep these tensors between two calls. A server may join the tensors of
+several clients in one batch, and then pads the narrower ones with arbitrary
+values. So each row comes with the widths of its tensors, and a `step` first
+sets all values past these widths to zero.
 """
 
 import tensorflow as tf
@@ -17,10 +17,10 @@ class Border:
     """Converts a structure of tensors to named tensors and back.
 
     Args:
-        name: The tensors' name, to which a number is appended.
+        name: The first part of the tensors' names; a number follows.
         structure: The structure, of symbolic tensors.
-        arranged: Number of first axes that a client chooses: 1, the batch, or
-            2, batch and hypotheses.
+        arranged: Number of leading axes whose sizes a client chooses: 1
+            (batch) or 2 (batch and hypotheses).
     """
 
     def __init__(self, name, structure, arranged):
@@ -46,16 +46,16 @@ class Border:
         return dict(zip(self.names, flatten(structure), strict=True))
 
     def widths(self, structure) -> list:
-        """Returns the sizes of the open axes."""
+        """Returns the sizes of the open axes, a scalar tensor for each."""
         tensors = flatten(structure)
         return [tf.shape(tensors[i])[axis] for i, axis in self.open]
 
     def packed(self, tensors, widths):
-        """Returns the structure, zero past each row's widths.
+        """Returns the structure, with zeros past each row's widths.
 
         Args:
-            tensors: Its tensors, with any padding.
-            widths: Sizes `(batch,)`, one for each open axis.
+            tensors: The structure's tensors, with any padding.
+            widths: A tensor `(batch,)` of sizes for each open axis.
         """
         tensors = list(tensors)
         for (i, axis), width in zip(self.open, widths, strict=True):
@@ -63,9 +63,10 @@ class Border:
         return pack(self._like, tensors)
 
     def cut(self, structure, like):
-        """Cuts a structure's axes to the sizes of `like`.
+        """Returns a structure with its axes cut to the sizes of `like`.
 
-        Tensors from a batch with wider neighbours are wider than needed.
+        Tensors are wider than needed if wider requests were in their batch.
+        The computation fails if a tensor is narrower than `like`.
         """
         tensors, likes = flatten(structure), flatten(like)
         for i, axis in [
@@ -76,8 +77,9 @@ class Border:
             check = tf.debugging.Assert(
                 given >= size,
                 [
-                    f"{self.names[i]} must be as wide as the encoded tensors "
-                    f"and the tokens. Received along axis {axis}, wanted:",
+                    f"{self.names[i]} must be at least as wide as the encoded "
+                    f"tensors and the tokens. Received along axis {axis}, and "
+                    "needed:",
                     given,
                     size,
                 ],

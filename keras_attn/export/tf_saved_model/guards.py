@@ -1,11 +1,11 @@
-"""Guards of a request's sources, which find bad rows and make them harmless.
+"""Guards, which find bad rows among a request's sources and make them harmless.
 
-Each guard knows one thing that may be wrong. It has two methods:
+Each guard finds one kind of error. It has two methods:
 
-- `errors(given)` returns a list of errors, each of strings `(batch,)`, ""
-  for good rows.
-- `harmless(given, bad)` returns the tensors, of the size that the export reads
-  and with the bad rows replaced.
+- `errors(given)` returns a list of tensors of strings `(batch,)`: the error of
+  each row, "" for good rows.
+- `harmless(given, bad)` returns the tensors after texts and lengths of bad rows
+  are replaced, and features are cut to the largest size that the export reads.
 """
 
 import tensorflow as tf
@@ -38,7 +38,7 @@ class OfText:
 
 
 class OfSizes:
-    """Finds features that are too long; all rows have the tensor's size.
+    """Finds features that are too long, if all rows have the tensor's size.
 
     Args:
         specs: A `TensorSpec` for each source input.
@@ -64,7 +64,7 @@ class OfSizes:
 
 
 class OfLengths:
-    """Finds lengths that cannot be, or that are too long.
+    """Finds lengths that are negative, larger than the tensor, or too long.
 
     Args:
         measured: The `Measured` sources.

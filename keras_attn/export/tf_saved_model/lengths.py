@@ -1,12 +1,12 @@
 """`Measured`: features with their lengths, for servers that pad them.
 
 A server that joins the requests of several clients pads shorter features
-with copies of their first element, which a model does not mask. By their
-lengths the export replaces these copies with zeros, which a model can mask.
+with copies of their first element, which a model does not mask. With their
+lengths, the export replaces these copies by zeros, which a model can mask.
 
-`longest_of` reads how long features may be. A request of a few bytes can
-declare a tensor of gigabytes, so longer ones are cut before they are computed
-with.
+`longest_of` returns how long features may be. A request of a few bytes can
+declare a tensor of gigabytes, so longer features are cut before anything is
+computed.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,15 @@ from keras_attn.decoding.translator.sources import open_axes
 
 
 class Measured:
-    """`FeatureSource` with an input for the sizes of their open axes.
+    """A `FeatureSource` with a further input, the lengths of each row.
 
-    A row is set to zero past its size before the model reads it.
+    Each row is set to zero past its lengths before the model reads it.
 
     Args:
         features: The `FeatureSource` of a translator.
+
+    Raises:
+        ValueError: If the model already has an input named "lengths".
     """
 
     reads_text = False
@@ -43,7 +46,7 @@ class Measured:
                 "Received: a model with an input of this name. Build it with "
                 "another name, or leave `lengths` out."
             )
-        # Usually there is one open axis; several have a column each, in order.
+        # `(batch,)` for one open axis, else `(batch, axes)` in their order
         more = [len(self.open)] if len(self.open) > 1 else []
         self.specs = (
             *features.specs,
@@ -55,7 +58,7 @@ class Measured:
         return self._features.open_size(sources)
 
     def inputs(self, given: tuple) -> tuple:
-        """Returns the model's source inputs, zero past their lengths."""
+        """Returns the model's source inputs, with zeros past the lengths."""
         *arrays, _ = given
         for (i, axis), length in zip(
             self.open, self.lengths(given), strict=True
@@ -68,11 +71,11 @@ class Measured:
         return self._features.tokens(given[:-1], columns, width)
 
     def report(self, given: tuple, inputs: tuple):
-        """Reports what is cut, unknown or empty."""
+        """Reports which rows are cut, have unknown tokens, or are empty."""
         report = self._features.report(given[:-1], inputs)
         numbers = [i for i, _ in self.open]
         if {*numbers} != {*range(len(inputs))}:
-            return report  # the inputs of a fixed size and texts are read
+            return report  # the other inputs may have content
         lengths = tf.stack(self.lengths(given))
         shortest = tf.math.unsorted_segment_min(
             lengths, tf.constant(numbers), len(inputs)
@@ -80,7 +83,7 @@ class Measured:
         return report._replace(empty=tf.reduce_max(shortest, axis=0) == 0)
 
     def lengths(self, given: tuple) -> list[tf.Tensor]:
-        """Returns lengths `(batch,)` for each open axis."""
+        """Returns the lengths, a tensor `(batch,)` for each open axis."""
         lengths = given[-1]
         if len(self.open) == 1:
             return [lengths]
@@ -91,30 +94,33 @@ def warn_of_padding(models, specs, examples) -> None:
     """Warns if zeros past the lengths change a model's output.
 
     Args:
-        models: The models.
+        models: The Keras models of a translator.
         specs: A `TensorSpec` for each of their source inputs.
         examples: `Examples` of all their inputs.
     """
     if zeros_matter(models, open_axes(specs), examples):
         warn(
-            "Zeros past the lengths change the output of this model, so "
-            "a row may be answered differently in a batch with a longer "
-            "one. Does a mask reach the decoder? `Masking()` masks "
-            "features that are zero.",
+            "Zeros past the lengths change the output of this model, so a row "
+            "may have other results if a longer row is in its batch. Does a "
+            "mask reach the decoder? `Masking()` masks features that are zero.",
         )
 
 
 def longest_of(specs, given) -> dict[tuple[int, int], int]:
-    """Returns the largest size of each open axis, by input and axis.
+    """Returns the largest size of each open axis.
 
     Args:
         specs: A `TensorSpec` for each source input.
         given: The argument `max_source_length` of an export: an integer for
-            all open axes; a dictionary from names of inputs to one, or to a
-            list with one for each open axis of the input; or `None`.
+            all open axes; a dictionary from names of inputs to an integer, or
+            to a list with an integer for each open axis of the input; or
+            `None`.
+
+    Returns:
+        Sizes by `(index of the input, axis)`; none if `given` is `None`.
 
     Raises:
-        ValueError: If it has no effect or does not fit the inputs.
+        ValueError: If `given` has no effect or does not fit the inputs.
     """
     axes: dict[str, list] = {}
     for i, axis in open_axes(specs):
@@ -123,9 +129,9 @@ def longest_of(specs, given) -> dict[tuple[int, int], int]:
         return {}
     if not axes:
         raise ValueError(
-            "`max_source_length` needs a model of features that may have any "
+            "`max_source_length` needs a model whose features may have any "
             f"size. Received: max_source_length={given!r} and a model whose "
-            f"source inputs are {[x.name for x in specs]}, of "
+            f"source inputs are {[x.name for x in specs]}, of shapes "
             f"{[tuple(x.shape) for x in specs]}. Leave it out; a text is "
             "limited by the `max_length` of its `Text`."
         )
@@ -133,8 +139,8 @@ def longest_of(specs, given) -> dict[tuple[int, int], int]:
         given = dict.fromkeys(axes, given)
     elif set(given) != set(axes):
         raise ValueError(
-            "`max_source_length` by name needs a length for each input of "
-            f"features of any size, {list(axes)}. Received: "
+            "`max_source_length` as a dictionary needs a length for each input "
+            f"whose features may have any size, {list(axes)}. Received: "
             f"max_source_length={given!r}. An integer is for all of them."
         )
     found = {}
@@ -158,7 +164,7 @@ def cut(tensors, longest) -> list:
 
     Args:
         tensors: The tensors.
-        longest: Sizes by (index of the tensor, axis).
+        longest: Largest sizes by `(index of the tensor, axis)`.
     """
     tensors = list(tensors)
     for (i, axis), size in longest.items():
@@ -167,7 +173,7 @@ def cut(tensors, longest) -> list:
 
 
 def zero_past(x, axis, length):
-    """Returns a tensor with zeros past lengths `(batch,)` along an axis."""
+    """Returns a tensor that is zero past the lengths `(batch,)` on an axis."""
     size = tf.shape(x)[axis]
     shape = [-1, *(1 for _ in range(1, axis)), size]
     shape += [1] * (len(x.shape) - axis - 1)

@@ -1,4 +1,4 @@
-"""`Module`: a translator within a `tf.Module` of a user's own."""
+"""`Module`: a translator as part of a user's own `tf.Module`."""
 
 import tensorflow as tf
 
@@ -6,17 +6,18 @@ from keras_attn.export.tf_saved_model.archive import resources_of
 
 
 class Module(tf.Module):
-    """A translator's functions, and all that an export of them must hold.
+    """A translator's functions, with the variables and tables they need.
 
-    Keep it as an attribute of a `tf.Module` of your own, call it in your
-    functions and save your module by `tf.saved_model.save`. A module that
-    tracks `model.variables` instead loads in Python and fails in TensorFlow
+    Keep it as an attribute of your own `tf.Module`, call its methods in your
+    functions, and save your module with `tf.saved_model.save`. A module that
+    tracks `model.variables` instead loads in Python, but fails in TensorFlow
     Serving with "Could not find variable", since Keras's variables only wrap
     those of TensorFlow.
 
     Args:
-        translator: A `Translator`. The module keeps its models, search and
-            texts as they are now; weights may change.
+        translator: A `Translator`. The module uses its present models, search
+            and texts. It uses the weights that the models have when they are
+            called or saved.
     """
 
     def __init__(self, translator):
@@ -43,12 +44,14 @@ class Module(tf.Module):
         """Decodes the model's source inputs.
 
         Args:
-            *inputs: The model's inputs but the last, such as ids
-                `(batch, length)`, padded. Unlike those of the signatures,
-                their number and length are not bounded.
+            *inputs: The model's inputs except the last, which is the target;
+                for a model of text, padded ids `(batch, length)`. There is no
+                limit to the number of rows or their length, unlike in the
+                exported signatures.
 
         Returns:
-            `Hypotheses`. `strings(found.tokens)` has their texts.
+            `Hypotheses`, `N` for each row, best first. `strings(found.tokens)`
+            returns their texts `(batch, N)`.
         """
         return self._pipeline.it.decode_ids(inputs)
 
@@ -56,22 +59,23 @@ class Module(tf.Module):
         """Decodes sources as a call of the translator does.
 
         Args:
-            *sources: The translator's sources: strings `(batch,)`, or
-                features.
+            *sources: A tensor for each source of the translator: strings
+                `(batch,)`, or features `(batch, ...)`.
 
         Returns:
-            A dictionary of the `texts` and `scores`, each `(batch, N)`.
+            A dictionary of the strings `texts` and the float32 `scores`, each
+            `(batch, N)`, best first.
         """
         found = self._pipeline.it.decode(sources, {})
         return {"texts": found.texts, "scores": found.hypotheses.scores}
 
     def strings(self, ids):
-        """Turns target ids `(..., time)` into strings."""
+        """Turns target ids `(..., time)` into strings `(...)`."""
         return self._pipeline.it.target_text.strings(ids)
 
 
 class _Untracked:
-    """Holds an object that TensorFlow shall not look into."""
+    """Hides an object, as `it`, from TensorFlow's tracking of attributes."""
 
     def __init__(self, it):
         self.it = it

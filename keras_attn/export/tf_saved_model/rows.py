@@ -3,8 +3,8 @@
 A server decodes the rows of several clients together, so a bad row must not
 make the others fail. A row that cannot be decoded is replaced by a harmless
 one, such as an empty text. Its answer is an empty text, a score of minus
-infinity and an error that says why. Errors are strings, one for each row, ""
-for a good row.
+infinity and an error that gives the reason. Errors are strings `(batch,)`, ""
+for good rows.
 """
 
 import re
@@ -15,8 +15,8 @@ from keras_attn.decoding.phrases.spellings import phrases_in
 from keras_attn.decoding.translator.asked_phrases import MOST_PHRASES
 from keras_attn.text.text import MARK
 
-# The most rows of a request. The development server takes as many, and so does
-# TensorFlow Serving with the batching of `serving/deploy`.
+# The most rows of a request. It is also the most that the development server
+# joins, and TensorFlow Serving with the batching of `serving/deploy`.
 MAX_ROWS = 128
 NOTHING_FOUND = (
     "A search needs finite logits from the model. Received: a source for "
@@ -26,7 +26,12 @@ NOTHING_FOUND = (
 
 
 def wrong(bad, *parts) -> tf.Tensor:
-    """Returns errors for the bad rows, joined from strings and numbers."""
+    """Returns errors `(batch,)`, "" for rows that are not bad.
+
+    Args:
+        bad: Booleans `(batch,)`.
+        *parts: Strings, and tensors of strings or numbers, which are joined.
+    """
     strings = [
         x if isinstance(x, str) or x.dtype == tf.string else tf.as_string(x)
         for x in parts
@@ -35,7 +40,7 @@ def wrong(bad, *parts) -> tf.Tensor:
 
 
 def first(*errors) -> tf.Tensor:
-    """Returns the first error of each row."""
+    """Returns, for each row, the first error that is not empty."""
     found, *others = errors
     for error in others:
         found = tf.where(found == "", error, found)
@@ -43,7 +48,7 @@ def first(*errors) -> tf.Tensor:
 
 
 def is_bad(error) -> tf.Tensor:
-    """Returns whether each row has an error."""
+    """Returns booleans `(batch,)`: whether each row has an error."""
     return error != ""
 
 
@@ -60,7 +65,7 @@ def of_lengths(lengths, columns, name="ids") -> tf.Tensor:
 
 
 def too_long(lengths, most, name) -> tf.Tensor:
-    """Returns errors of lengths `(batch,)` above the most that are read."""
+    """Returns errors of lengths `(batch,)` that are larger than `most`."""
     return wrong(
         lengths > most,
         f"A row of `{name}` may have a length of at most {most} in this "
@@ -71,9 +76,10 @@ def too_long(lengths, most, name) -> tf.Tensor:
 
 
 def of_ids(ids, real, text, name) -> tf.Tensor:
-    """Returns errors of ids `(batch, length)` of a text's vocabulary.
+    """Returns errors of ids `(batch, length)` outside a text's vocabulary.
 
-    Only real ids are checked. There must be at least one column.
+    Only ids where `real`, of the same shape, is true are checked. There must
+    be at least one column.
     """
     size, unknown = text.size, text.special.unknown
     outside = real & ((ids < 0) | (ids >= size))
@@ -96,7 +102,10 @@ def are_empty(ids, special) -> tf.Tensor:
 
 
 def of_text(text, strings, name) -> tf.Tensor | None:
-    """Returns errors of strings `(batch,)`, or None if none are refused."""
+    """Returns errors of strings `(batch,)` that are too long for a `Text`.
+
+    Returns `None` if the `Text` cuts long strings instead of refusing them.
+    """
     if text.too_long != "error":
         return None
     count = tf.cast(text.lengths(strings), tf.int32)
@@ -110,7 +119,14 @@ def of_text(text, strings, name) -> tf.Tensor | None:
 
 
 def of_prefix(ids, strings, max_length, text) -> tf.Tensor:
-    """Returns errors of prefixes, strings with ids `(batch, length)`."""
+    """Returns errors of prefixes.
+
+    Args:
+        ids: The prefixes' ids `(batch, length)`, padded.
+        strings: The prefixes `(batch,)`.
+        max_length: The `max_length` of the search.
+        text: `Text` of the target.
+    """
     special = text.special
     count = tf.reduce_sum(tf.cast(ids != special.pad, tf.int32), axis=1)
     return first(
@@ -122,8 +138,8 @@ def of_prefix(ids, strings, max_length, text) -> tf.Tensor:
         ),
         wrong(
             _names_unknown(strings, text.prompt_marks),
-            "A prefix may name no tokens but those that it may write. "
-            "Received: ",
+            "A prefix may name no tokens but the prompt tokens and spelled "
+            "tokens of the target text. Received: ",
             strings,
         ),
         wrong(
@@ -137,14 +153,14 @@ def of_prefix(ids, strings, max_length, text) -> tf.Tensor:
 
 
 def of_phrases(name, lines, pipeline, longest=None) -> tf.Tensor:
-    """Returns errors of phrases, `(batch,)`, joined by line feeds.
+    """Returns errors of phrases.
 
     Args:
         name: Name of the input.
-        lines: The strings.
+        lines: Strings `(batch,)`, the phrases of a row joined by line feeds.
         pipeline: The `Pipeline` that reads them.
-        longest: Most tokens of a row's output, `(batch,)`, for phrases that
-            it must have; `None` for those that it avoids.
+        longest: Most tokens of each row's output, `(batch,)`, for phrases that
+            it must contain; `None` for phrases that it must not contain.
     """
     phrases, spellings = phrases_in(lines), pipeline.phrases.spellings
     ids = spellings(phrases.flat_values)
@@ -162,8 +178,8 @@ def of_phrases(name, lines, pipeline, longest=None) -> tf.Tensor:
         errors.append(
             wrong(
                 count > MOST_PHRASES,
-                f"`{name}` may have {MOST_PHRASES} phrases for a source. "
-                "Received: ",
+                f"`{name}` may have at most {MOST_PHRASES} phrases for a "
+                "source. Received: ",
                 count,
             )
         )
@@ -174,19 +190,19 @@ def of_phrases(name, lines, pipeline, longest=None) -> tf.Tensor:
         errors.append(
             wrong(
                 most >= longest,
-                f"A phrase of `{name}` must fit into the output. Received: one "
-                "of ",
+                f"A phrase of `{name}` must fit into the output, with the end "
+                "token. Received: one of ",
                 most,
                 " tokens, with max_length=",
                 longest,
-                ", the end counted.",
+                ". Shorten it.",
             )
         )
     return first(*errors)
 
 
 def _names_unknown(strings, known):
-    """Returns which prefixes have tokens `<|...|>` that none may write."""
+    """Returns which prefixes contain `<|...|>` that is not in `known`."""
     if not known:
         return tf.zeros_like(strings, tf.bool)
     pattern = "|".join(map(re.escape, known))
@@ -200,7 +216,7 @@ def of_found(hypotheses) -> tf.Tensor:
 
 
 def harmless_ids(bad, ids, special) -> tf.Tensor:
-    """Returns source ids `(batch, length)`, of an empty text in bad rows."""
+    """Returns source ids `(batch, length)`; bad rows become an empty text."""
     empty = tf.fill(tf.shape(ids)[1:], special.pad)
     at = tf.range(tf.shape(ids)[1])
     for i, token in enumerate([*special.source_start, *special.ends_source]):
@@ -209,7 +225,10 @@ def harmless_ids(bad, ids, special) -> tf.Tensor:
 
 
 def emptied(hypotheses, bad):
-    """Returns `Hypotheses` with none for the bad rows."""
+    """Returns `Hypotheses` in which bad rows have none.
+
+    Their scores are minus infinity, their ids, lengths and alignments zero.
+    """
 
     def keep(x, instead):
         shape = [-1] + [1] * (len(x.shape) - 1)
@@ -227,8 +246,8 @@ def emptied(hypotheses, bad):
 def required(signature, specs, given, most) -> list:
     """Checks the shapes of a signature's inputs before anything is computed.
 
-    With another number of rows in one input it is unknown which values belong
-    together, and too many rows would take too much memory. So the whole
+    If inputs differ in their number of rows, it is unknown which values belong
+    together. Too many rows would take too much memory. In both cases the whole
     request fails.
 
     Args:
@@ -236,6 +255,9 @@ def required(signature, specs, given, most) -> list:
         specs: A `tf.TensorSpec` for each input.
         given: The inputs.
         most: Most rows of a request, or `None` for any number.
+
+    Returns:
+        The inputs, which are computed only after these checks.
     """
     given = [
         tf.ensure_shape(x, spec.shape)
@@ -262,7 +284,13 @@ def required(signature, specs, given, most) -> list:
 
 
 def at_most(count, most, what) -> tf.Operation:
-    """Returns a check that fails a request of too many rows, before it runs."""
+    """Returns an operation that fails the request if `count` is above `most`.
+
+    Args:
+        count: A scalar tensor.
+        most: An integer.
+        what: What is counted, in the plural.
+    """
     return tf.debugging.Assert(
         count <= most,
         [

@@ -30,11 +30,13 @@ _TARGET = tf.TensorSpec([None], tf.string, name="target")
 class Signatures:
     """The functions of an export's signatures, and the specs of their inputs.
 
+    `keras_attn.export` lists the inputs and outputs of each, with shapes.
+
     Args:
-        pipeline: `Pipeline` of a translator, its texts read from files.
+        pipeline: `Pipeline` of a translator, whose texts are read from files.
         max_rows: Most rows of a request, or `None` for any number.
         guards: Guards of the sources, in addition to those of their texts.
-        longest: Largest size of a source, or `None` if there is none.
+        longest: Largest size of a source, or `None` if there is no limit.
     """
 
     def __init__(self, pipeline, max_rows=None, guards=(), longest=None):
@@ -52,7 +54,10 @@ class Signatures:
 
         Args:
             further: The argument `signatures` of an export.
-            impossible: Those that "all" leaves out.
+            impossible: The signatures that "all" leaves out.
+
+        Raises:
+            ValueError: If `further` is neither "all" nor a list of names.
         """
         if further == "all":
             further = [x for x in FURTHER if x not in impossible]
@@ -68,7 +73,7 @@ class Signatures:
         return *PLAIN, *(x for x in FURTHER if x in wanted)
 
     def specs(self, name) -> tuple[tf.TensorSpec, ...]:
-        """Returns the specs of a signature's inputs."""
+        """Returns the specs of a signature's inputs, in their order."""
         if name == "ids" and self.pipeline.sources.reads_text:
             return _IDS
         if name == "options":
@@ -87,9 +92,9 @@ class Signatures:
         twice = {x for x in names if names.count(x) > 1}
         if twice:
             raise ValueError(
-                f"The signature '{name}' adds inputs to the model's, whose "
-                "names must differ. Received: a model that also has inputs "
-                f"named {twice}. Build it with other names, or leave the "
+                f"The signature '{name}' adds inputs to those of the model, "
+                "and all names must differ. Received: a model that has inputs "
+                f"named {twice} too. Build it with other names, or leave the "
                 "signature out."
             )
         return specs
@@ -214,7 +219,7 @@ class Signatures:
         request["options"] = options.with_own(asked, bad)
         request |= {x: tf.where(bad, "", y) for x, y in phrases.items()}
         if not self.pipeline.search.takes_steering:
-            request.pop("terms", None)  # rows that have some have an error
+            request.pop("terms", None)  # rows with terms already have an error
         decoded = self.pipeline.decode(given, request)
         error = rows.first(error, rows.of_found(decoded.hypotheses))
         decoded = _emptied(decoded, rows.is_bad(error))
@@ -308,7 +313,7 @@ class Signatures:
         return self._steps.strings(ids, lengths)
 
     def _decode(self, given):
-        """Decodes sources; bad rows get empty results and no error."""
+        """Decodes sources; bad rows get empty results, without an error."""
         given, error = self._checked(given)
         decoded = self.pipeline.decode(given, {})
         if error is None:
@@ -316,9 +321,9 @@ class Signatures:
         return _emptied(decoded, rows.is_bad(error))
 
     def _checked(self, given):
-        """Replaces bad rows; returns the sources and the rows' errors.
+        """Replaces bad rows; returns the sources and the errors `(batch,)`.
 
-        The errors are None if no source can be bad.
+        The errors are `None` if nothing has to be checked.
         """
         errors = [x for guard in self._guards for x in guard.errors(given)]
         if not errors:
@@ -341,7 +346,7 @@ class Signatures:
         return too_long, rows.of_prefix(ids, prefix, longest, text)
 
     def _errors_of_phrases(self, max_length, terms, avoid):
-        """Returns errors of rows of terms, and of phrases to avoid."""
+        """Returns the errors of terms, and those of phrases to avoid."""
         search = self.pipeline.search
         longest = tf.where(max_length < 1, search.max_length, max_length)
         if search.takes_steering:
@@ -360,7 +365,7 @@ class Signatures:
 
     @property
     def numbers_asked(self) -> list[tf.TensorSpec]:
-        """The specs of numeric inputs of `options`, one number per row."""
+        """The specs of the numeric inputs of `options`, each `(batch,)`."""
         search = self.pipeline.search
         numbers = [_SEED] if search.draws else []
         options = search.request_options
@@ -395,14 +400,17 @@ def _names_of_phrases(names):
 
 
 def _missing(decoded):
-    """Returns the terms that the best texts lack, if any were asked for."""
+    """Returns the output `missing`, the terms that the best texts lack.
+
+    There is no such output if neither the request nor a glossary has terms.
+    """
     if isinstance(decoded.missing, tuple):
         return {}
     return {"missing": decoded.missing[:, 0]}
 
 
 def _aligned(decoded):
-    """Returns the alignments of the best texts, and what they align."""
+    """Returns the alignments and tokens of the best texts, and the sources'."""
     found = decoded.hypotheses
     return {
         "source_tokens": decoded.source_tokens,
@@ -414,5 +422,8 @@ def _aligned(decoded):
 
 
 def _without(report, bad):
-    """Returns a `Report` in which no bad row is empty: its source was not."""
+    """Returns a `Report` in which `empty` is false for bad rows.
+
+    Only the text that replaces a bad row is empty, not the row itself.
+    """
     return report._replace(empty=report.empty & ~bad)

@@ -1,9 +1,8 @@
 """The step of a model, for clients that run their own search.
 
-The encoded tensors and the state are structures; in a signature they are
-flat, tensors by name. The rows of a step may come from several clients. Each
-row has its own position, and the padding that wider neighbours add does not
-affect it.
+The encoded tensors and the state are structures; a signature has their tensors
+by name. The rows of a step may come from several clients. Each row has its own
+position, and padding to the width of other rows does not affect it.
 """
 
 import tensorflow as tf
@@ -21,23 +20,24 @@ from keras_attn.incremental import steps_left
 from keras_attn.incremental import with_masks
 from keras_attn.incremental import with_positions
 
-# Hypotheses that a step takes for each row of `max_rows`: clients often search
-# with four or five. A step's memory grows with their number as with the rows'.
+# The most hypotheses of a step for each row of `max_rows`; clients often search
+# with four or five. A step's memory grows with the rows times the hypotheses.
 _HYPOTHESES = 8
 
 
 def require_rules(search) -> None:
     """Raises `ValueError` if the signature `step` cannot apply a rule.
 
-    Warns of those of the search's options that it leaves to its clients.
+    Warns if the search has options that `step` leaves to its clients.
     """
     unfit = [x for x in search.rules if not x.reads_logits_alone]
     if unfit:
         raise ValueError(
             "The signature `step` does not know what its clients' hypotheses "
-            "contain, so it applies rules that read the logits alone. "
-            f"Received: {unfit}. Leave the rule or the signature out; or set "
-            "`reads_logits_alone = True` in its class, if that is so."
+            "contain, so it can apply only rules that read nothing but the "
+            f"logits. Received: {unfit}. Leave the rule or the signature out. "
+            "If the rule reads only the logits, set `reads_logits_alone = "
+            "True` in its class."
         )
     plain = {
         "min_length": 1,
@@ -49,19 +49,21 @@ def require_rules(search) -> None:
     if left:
         warn(
             f"The signature `step` leaves {' and '.join(left)} to its "
-            "clients, which search themselves.",
+            "clients, which run the search: `step` does not apply these "
+            "options.",
         )
 
 
 class Steps:
     """The functions behind `encode`, `step` and `strings`.
 
-    `encode` must be traced before `step`, whose inputs are its outputs.
+    `encode` must be traced before `step`, as its outputs are inputs of `step`.
+    `keras_attn.export` lists the inputs and outputs of each, with shapes.
 
     Args:
         pipeline: `Pipeline` of a translator.
         max_rows: Most rows of a request, or `None` for any number.
-        longest: Largest size of a source, or `None` if there is none.
+        longest: Largest size of a source, or `None` if there is no limit.
     """
 
     def __init__(self, pipeline, max_rows=None, longest=None):
@@ -89,11 +91,15 @@ class Steps:
         )
 
     def encode(self, given, error):
-        """Returns the inputs of the first step.
+        """Encodes sources.
 
         Args:
             given: The sources' tensors, with bad rows replaced.
             error: Errors of the rows `(batch,)`.
+
+        Returns:
+            A dictionary of the outputs of `encode`: all inputs of the first
+            step, `source_tokens`, `source_length` and `error`.
         """
         pipeline = self.pipeline
         inputs = pipeline.sources.inputs(given)
@@ -128,16 +134,17 @@ class Steps:
         }
 
     def _width_of_longest(self):
-        """Returns the largest size of an open axis of what is encoded.
+        """Returns the largest size of an open axis of the encoded tensors.
 
-        An encoder may make fewer positions of a source, or some more. How many
-        is seen on the examples.
+        An encoder may return fewer or more positions than its source has. The
+        ratio, rounded up, is found by encoding the examples. Returns `None` if
+        the sizes of sources have no limit.
         """
         if self._longest is None:
             return None
         given = self.pipeline.examples.sources
 
-        def sizes(*inputs):  # of unknown length, as here each memory has a mask
+        def sizes(*inputs):  # traced with unknown sizes, which give open axes
             encoded = with_masks(self.pipeline.cut.encode(*inputs))
             return self._encoded.widths(encoded)
 
@@ -188,9 +195,9 @@ class Steps:
         }
 
     def _by_rules(self, logits):
-        """Returns log-probabilities, minus infinity for forbidden tokens."""
+        """Returns log-probabilities, minus infinity where a rule forbids it."""
         rules = Rules(self.pipeline.search.rules)
-        nothing = Written(None, None)  # each hypothesis has its own length
+        nothing = Written(None, None)  # unknown here; only clients have it
         ruled = rules.apply(logits, nothing, rules.start(0, 1))
         logp = log_probabilities(ruled.logits, ruled.penalties, ruled.allowed)
         return tf.where(logp <= POSSIBLE, float("-inf"), logp)
@@ -219,9 +226,11 @@ class Steps:
         return [*self._state.open, *self._encoded.open]
 
     def _received(self, tokens, tensors):
-        """Returns state and encoded structure, cut to the rows' widths.
+        """Restores the structures from the tensors that a client sent.
 
-        Before them come errors `(batch,)` of rows that are too wide.
+        Returns:
+            Errors `(batch,)` of rows whose encoded tensors are too wide, the
+            state, and the encoded tensors. Both are zero past a row's widths.
         """
         tensors, widths = list(tensors), []
         error = tf.fill([tf.shape(tokens)[0]], "")
@@ -264,7 +273,7 @@ class Steps:
             rows.wrong(
                 left <= 0,
                 f"This export allows {longest} steps, the `max_length` of its "
-                "search. Received: one step more. Stop there, or export with "
-                "a larger `max_length`.",
+                "search. Received: one step more. Stop after that many steps, "
+                "or export with a larger `max_length`.",
             ),
         )

@@ -1,4 +1,4 @@
-"""Writes the warm-up requests, which a server runs before any others.
+"""Writes the warm-up requests, which a server runs before all others.
 
 There is one for each signature, since a signature's first run is slow, and one
 for each size for which XLA compiles the search.
@@ -12,17 +12,19 @@ from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 _FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
-# Of a tone: turns per sample, and the largest sample
+# The tone's lowest and highest frequency in cycles per sample; its amplitude
 _LOWEST, _HIGHEST, _LOUDNESS = 1 / 80, 1 / 10, 0.3
-MOST_SIZES = 980  # requests: a server reads 1,000, with those of signatures
+# The most sizes of XLA. A server reads at most 1,000 requests, and some of them
+# are those of the signatures.
+MOST_SIZES = 980
 
 
 def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
-    """Writes a request for each signature.
+    """Writes a request for each signature, and for each size of XLA.
 
     Args:
-        directory: The version's directory.
-        endpoints: The functions of the signatures by name.
+        directory: The version's directory, a `pathlib.Path`.
+        endpoints: The signatures' functions by their names.
         signatures: The `Signatures`.
         most: Most rows of a request, or `None`.
         longest: Largest sizes of features, the result of `longest_of()`.
@@ -36,7 +38,7 @@ def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, endpoint in endpoints.items():
             known = answers if name == "step" else {}
-            # `strings` takes ids of a target, which are not a source's.
+            # `strings` takes target ids, which need not have a source's size.
             own = 2 if name == "strings" else size
             inputs = {
                 spec.name: known.get(spec.name, _example(spec, own))
@@ -44,7 +46,8 @@ def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
             }
             if name == "words":
                 inputs["prefix"] = tf.constant(["", ""])
-            if name in ("options", "terms"):  # -1: the search's own options
+            # -1 selects the search's own options, and a new seed.
+            if name in ("options", "terms"):
                 inputs |= {
                     spec.name: tf.fill([2], tf.cast(-1, spec.dtype))
                     for spec in signatures.numbers_asked
@@ -61,7 +64,7 @@ def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
                 answers = endpoint(*inputs.values())
             writer.write(_log(name, inputs).SerializeToString())
         for count, wide in pipeline.sizes or ():
-            if most is not None:  # rows are added to those of a request
+            if most is not None:  # the export pads requests to `count` rows
                 count = min(count, most)
             if pipeline.sources.reads_text:
                 log = _log("ids", _ids(pipeline, count, wide))
@@ -71,7 +74,7 @@ def write_warm_up(directory, endpoints, signatures, most, longest) -> None:
 
 
 def _ids(pipeline, rows, size):
-    """Returns the inputs of `ids` for which XLA compiles the search."""
+    """Returns inputs of `ids` with a size for which XLA compiles."""
     text = pipeline.sources.text
     *_, known = text.special.of_text(text.size)
     return {
@@ -81,7 +84,7 @@ def _ids(pipeline, rows, size):
 
 
 def _sized(signatures, rows, size):
-    """Returns inputs of other sources for which XLA compiles the search."""
+    """Returns inputs of `serving_default` with such a size."""
     sources = signatures.pipeline.sources
     lines = {
         sources.specs[i].name: line_of(text, _before(signatures, size), size)
@@ -100,17 +103,24 @@ def _sized(signatures, rows, size):
 
 
 def _before(signatures, size):
-    """Returns the next smaller size, whose search is another."""
+    """Returns the next smaller size for which XLA compiles, 0 if none."""
     smaller = [x for x in signatures.pipeline.sizes.source if x < size]
     return max(smaller, default=0)
 
 
-def line_of(text, above: int, most: int) -> str:
-    """Returns a line of more than `above` source ids, at most `most`.
+def line_of(text, above: int, most: int) -> tf.Tensor:
+    """Returns a line that a `Text` turns into a given number of ids.
 
     Args:
-        text: A `Text`.
-        above, most: Numbers of ids, special tokens counted.
+        text: The `Text`.
+        above: The line has more ids than this, including special tokens.
+        most: The line has at most this number of ids.
+
+    Returns:
+        The line, a scalar string tensor.
+
+    Raises:
+        ValueError: If no such line is found.
     """
     special = text.special
     framing = len(special.source_start) + len(special.ends_source)
@@ -126,9 +136,9 @@ def line_of(text, above: int, most: int) -> str:
             if above < text.source_ids(line[None]).shape[1] <= most:
                 return line
     raise ValueError(
-        f"No line was found that is split into {above + 1} to {most} tokens, "
-        "for the warm-up request of a size that XLA compiles for. Received: "
-        f"{text}. Pass other sizes, `XLASizes(source=...)`."
+        f"No line was found that is split into {above + 1} to {most} tokens. "
+        "It is needed for the warm-up request of a size that XLA compiles for. "
+        f"Received: {text}. Pass other sizes, `XLASizes(source=...)`."
     )
 
 
@@ -143,7 +153,7 @@ def _log(signature, inputs):
 
 
 def _prefix(pipeline):
-    """Returns a token to begin a text with, "" if there is no room for it."""
+    """Returns a token as a prefix, or "" if there is none or no room for it."""
     text = pipeline.target_text
     *_, last = text.special.of_text(text.size)
     room = pipeline.search.max_length > 1 and last != text.special.unknown
@@ -151,10 +161,10 @@ def _prefix(pipeline):
 
 
 def _example(spec, size):
-    """Returns two rows, of `size` along axes without a size.
+    """Returns two rows for an input, with `size` for axes of unknown size.
 
-    They are zeros, or a tone that rises if they may be sound: of silence a
-    model of speech writes the longest text that it can.
+    Numbers are zeros. Features that may be sound are a rising tone, since a
+    speech model writes the longest text that it can if it hears only silence.
     """
     if spec.dtype == tf.string:
         return tf.constant(["", "warm up"])

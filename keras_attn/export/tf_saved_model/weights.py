@@ -1,7 +1,7 @@
-"""`StoredWeights`: an export's weights in fewer bits than the model's.
+"""`StoredWeights`: an export's weights, stored in fewer bits than the model's.
 
-They become float32 again once per call, before the loop of the search. So an
-export is smaller to store and to ship, but still computes in float32. If a
+Each call converts them back to float32 once, before the loop of the search. So
+an export is smaller to store and to ship, but still computes in float32. If a
 client runs the loop, each `step` is a call.
 """
 
@@ -15,10 +15,10 @@ class StoredWeights(tf.Module):
     """Small copies of the matrices of some models.
 
     - `"bfloat16"`: the upper half of each float32, rounded. Half the size,
-      two to three digits.
-    - `"int8"`: `integer * scale`. Each column (index of the last axis) has a
-      scale that makes its largest weight 127 (Jacob et al., 2018, without
-      their offset). A quarter of the size.
+      a precision of two to three digits.
+    - `"int8"`: `integer * scale`. Each column (index of the last axis) has its
+      own scale, for which its largest absolute weight becomes 127 (Jacob et
+      al., 2018, without their zero-point). A quarter of the size.
 
     Vectors, such as biases, stay as they are.
 
@@ -56,12 +56,12 @@ class StoredWeights(tf.Module):
 
 
 def require_stored(weights):
-    """Raises `ValueError` unless weights can be stored in this way."""
+    """Raises `ValueError` unless `weights` is one of `STORED`."""
     if weights not in STORED:
         raise ValueError(
             f"`weights` must be one of {STORED}. Received: "
-            f"weights={weights!r}. In each case they are float32 again "
-            "before they are used."
+            f"weights={weights!r}. Weights are always converted back to "
+            "float32 before they are used."
         )
 
 

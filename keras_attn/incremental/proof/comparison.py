@@ -1,8 +1,8 @@
 """Compares decoding step by step with the whole model.
 
 A model that is cut wrongly must never pass. So the comparison runs in a graph
-like that of a search, whose sizes are unknown, on long targets, several
-hypotheses and several sources. Three things must agree:
+of unknown sizes, like that of a search, with long targets, several hypotheses
+and several sources. Three things must agree:
 
 1. the encoder inside a graph and outside;
 2. a source alone and the same source beside others;
@@ -203,7 +203,7 @@ class Comparison:
         expected = as_array(folded(ops.cast(expected, "float32")))
         if self._is_close(whole, expected):
             return
-        # For targets that fail in a graph.
+        # The same values outside a graph, in case they differ inside.
         outside = self._logits_of(self._runs.whole())
         length = whole.shape[1]
         whole = outside[::beams, :length]
@@ -263,7 +263,7 @@ class Comparison:
         remedy = ""
         if isinstance(operation, keras.layers.TimeDistributed):
             remedy = (
-                ", by a mistake of Keras's; leave the `TimeDistributed` out, "
+                ", because of a bug in Keras; leave the `TimeDistributed` out, "
                 "because a `Dense` without it treats each position alone"
             )
         self._refuse(
@@ -325,7 +325,7 @@ class Comparison:
         )
 
     def _refuse_recomputed(self, stepper):
-        """Refuses a layer that gives other numbers for a target's beginning."""
+        """Refuses a layer whose numbers for a target's beginning differ."""
         ahead, whole = None, stepper.layer
         if self._model is not None:
             ahead = self._causes(self._model).looks_ahead()
@@ -346,7 +346,7 @@ class Comparison:
         )
 
     def _refuse(self, operation, reason):
-        """Refuses a layer, and says that it may be rounding in 16 bits."""
+        """Refuses a layer; in 16 bits, adds that it may be rounding."""
         refuse(operation, reason + self._rounding.advice)
 
     def _stepper_of(self, tensor):
@@ -428,7 +428,7 @@ class Comparison:
 
 
 def _by_whom(stepper):
-    """Names a user's stepper, or says which stepper a layer would need."""
+    """Names a user's stepper, or the stepper that a layer would need."""
     if stepper.position_wise:
         kind = type(stepper.layer).__name__
         return (

@@ -67,7 +67,7 @@ class PathRuns:
         inputs = [*self._constants, *self._entries]
         found = self._run(*(x[first:last] for x in inputs))
         results = Results(*map(list, found))
-        del found  # each tensor goes as its array comes
+        del found  # frees each tensor once its array is made
         for tensors in (results.border, results.whole, *results.steps):
             for i, x in enumerate(tensors):
                 tensors[i] = as_array(x)
@@ -104,7 +104,7 @@ class PathRuns:
         }
 
     def noises(self, rounding):
-        """Returns how much rounding may change results, at each position.
+        """Returns how much rounding may change the results.
 
         Returns:
             Noises of the tensors of the border, and of whole targets.
@@ -184,7 +184,7 @@ class PathRuns:
     def _steps(self, border, entries):
         prepared = self.path.prepare_from(border)
         ways = [(self.path, prepared)]
-        # A search runs the hoisted steps where it can.
+        # A search runs the hoisted steps if there are any.
         path, needs = hoist(self.path, prepared)
         if path is not self.path:
             ways.append((path, needs))

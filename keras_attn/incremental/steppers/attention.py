@@ -161,7 +161,7 @@ class SelfAttentionStepper(Stepper):
 
 
 def require_no_padding(stepper, name):
-    """Drops a mask of the target, of which no search has padding.
+    """Drops a mask of the target, because a search has no padding.
 
     Args:
         stepper: A `Stepper`.

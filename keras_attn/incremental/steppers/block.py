@@ -24,8 +24,8 @@ class BlockStepper(Stepper):
         source_name: Argument that holds the source's hidden states.
         target_mask_name: Argument that is the mask of the target.
         source_mask_name: Argument that is the mask of the source.
-        takes_attached_mask: Whether the block, without a mask of the source,
-            takes the one that Keras attached to the source.
+        takes_attached_mask: Whether the block uses the mask that Keras attached
+            to the source if it gets no mask of the source.
         left_out: Arguments that must not be given.
     """
 

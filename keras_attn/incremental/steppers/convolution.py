@@ -12,7 +12,7 @@ from keras_attn.keras_internals import producer
 
 @stepper_for(layers.ZeroPadding1D)
 class PaddingBeforeStepper(Stepper):
-    """Skips the zeros before a target, with which the next convolution begins.
+    """Skips the zeros before a target; the next convolution starts with them.
 
     It has no outputs.
     """

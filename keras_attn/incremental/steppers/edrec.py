@@ -12,7 +12,7 @@ from keras_attn.layers.decoder.past import OwnPast
 class EdRecStepper(BlockStepper):
     """Runs the parts of a block of EdRec.
 
-    In a call the block also returns two empty tensors instead of caches.
+    When called, the block also returns two empty tensors instead of caches.
     """
 
     only_first = (

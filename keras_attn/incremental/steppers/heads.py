@@ -53,9 +53,9 @@ class _OneHead:
 class ProjectedHeads:
     """Attention of several heads, with the methods of `Attention` for steps.
 
-    A group of query heads `r` shares a head `h` of keys and values, which are
-    kept once. A subclass wraps a layer: it defines how the layer projects, and
-    what else it does to the scores.
+    A group of query heads (`r` in einsums) shares a head (`h`) of keys and
+    values, which are kept once. A subclass wraps a layer: it defines how the
+    layer projects, and what else it does to the scores.
 
     Attributes:
         heads: Number of query heads.
@@ -162,7 +162,7 @@ class ProjectedHeads:
 def _axis_of_one(target, group):
     """Returns the axis of `(batch, heads, group, target, source)` of size 1.
 
-    It is None if the sizes are larger or not known.
+    The result is `None` if both sizes are larger or unknown.
     """
     for axis, size in ((3, target), (2, group)):
         if isinstance(size, int) and size == 1:
@@ -181,7 +181,7 @@ class ManyHeads(ProjectedHeads):
             self._width, self.heads = layer.key_dim, layer.num_heads
 
     def placed(self, x):
-        """Marks keys or queries `(batch, time, heads, dim)` with positions."""
+        """Adds positions to keys or queries `(batch, time, heads, dim)`."""
         return x
 
     def queries(self, x):
@@ -202,7 +202,7 @@ class ManyHeads(ProjectedHeads):
 
 
 def _unmasked(dense, x):
-    """Projects without the input's mask, of which a layer would warn."""
+    """Projects without the input's mask, which would cause a warning."""
     mask = get_keras_mask(x)
     set_keras_mask(x, None)
     projected = project(dense, x)

@@ -14,8 +14,8 @@ from keras_attn.layers.decoder.past import OwnPast
 class MoonshineStepper(BlockStepper):
     """Runs the parts of a block of Moonshine.
 
-    A call computes the angles by which queries and keys are turned for all
-    positions. A step asks their layer for those of its own position.
+    A call computes the rotation angles of queries and keys for all positions. A
+    step computes those of its own position, with the same layer.
     """
 
     uses_position = True
@@ -65,7 +65,7 @@ class MoonshineStepper(BlockStepper):
 
 
 class _TurnedHeads(ManyHeads):
-    """Adapter of an attention that turns the first columns of keys.
+    """Adapter of an attention that rotates the first columns of keys.
 
     Rotary position embedding: Su et al., 2021, https://arxiv.org/abs/2104.09864,
     equation 34.

@@ -23,7 +23,7 @@ class NestedStepper(Stepper):
             order of its inputs.
     """
 
-    relies_on = ("call",)  # otherwise its graph is what it computes
+    relies_on = ("call",)  # without its own `call` it computes its graph
     only_first = (
         "has an output that does not depend on the target; compute that in "
         "another model"

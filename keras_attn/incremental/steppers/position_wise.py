@@ -122,12 +122,12 @@ _OF_KERAS = [x for x in vars(keras.activations).values() if isfunction(x)]
 def _takes_vectors(call):
     """Whether a call computes the same for `(rows, dim)` as with a third axis.
 
-    For three axes `Dense` has ten more operations.
+    With three axes `Dense` runs ten more operations.
     """
     if type(call.layer) is not keras.layers.Dense or "call" in vars(call.layer):
         return False
     (x,) = call.input_tensors
-    # Others, such as layers, may name the axes that they mean.
+    # Other activations, such as layers, may depend on the number of axes.
     return call.layer.activation in _OF_KERAS and len(x.shape) == 3
 
 

@@ -14,8 +14,8 @@ from keras_attn.incremental.steppers.position_wise import as_rows
 class PositionedStepper(PositionWiseStepper):
     """Passes the number of the position as the argument `start_index`.
 
-    The position embeddings of KerasHub and of this package take it. In the
-    call each hypothesis is a row of the batch, with one position.
+    The position embeddings of KerasHub and of this package take this argument.
+    In the call, each hypothesis is a row of the batch, with one position.
     """
 
     uses_position = True

@@ -1,4 +1,4 @@
-"""Products of attention layers, each computed as one product of two matrices.
+"""Projections of attention layers, each computed as one matrix product.
 
 A step has few positions, for which such a product takes less time than the
 overhead of an `EinsumDense`.

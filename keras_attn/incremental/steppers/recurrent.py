@@ -36,7 +36,7 @@ class RecurrentStepper(Stepper):
             (
                 layer.stateful,
                 "has `stateful=True`, so it remembers other batches; build the "
-                "model without, and take its weights by `set_weights`",
+                "model without it, and copy the weights with `set_weights`",
             ),
             (
                 len(given["sequences"].shape) != 3,

@@ -14,9 +14,10 @@ from keras_attn.layers.decoder.past import OwnPast
 class T5Stepper(BlockStepper):
     """Runs the parts of a block of T5.
 
-    A score grows by a bias that depends on the distance of query and key.
-    The first block of a stack has its weights; in a call the others get the
-    bias from it. In a step each block computes it for one query.
+    A bias that depends on the distance of query and key is added to each score.
+    The first block of a stack has the weights of this bias. In a call the other
+    blocks get the bias from it. In a step each block computes the bias for one
+    query.
     """
 
     uses_position = True

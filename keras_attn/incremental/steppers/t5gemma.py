@@ -12,8 +12,8 @@ from keras_attn.layers.decoder.past import OwnPast
 class T5GemmaStepper(BlockStepper):
     """Runs the parts of a block of T5Gemma.
 
-    Queries and keys of the target are turned by their position. In a call the
-    block also returns keys and values as caches; a step has its own.
+    Queries and keys of the target are rotated by their position. In a call the
+    block also returns keys and values as caches; a step keeps its own.
     """
 
     uses_position = True
@@ -67,8 +67,8 @@ class GemmaHeads(ProjectedHeads):
 
     Args:
         layer: The layer.
-        position: Position of each row, int32 of any shape, or `None` if
-            queries and keys are not turned.
+        position: Position of each row, int32 of any shape, or `None` if queries
+            and keys are not rotated.
     """
 
     def __init__(self, layer, position=None):
@@ -91,7 +91,7 @@ class GemmaHeads(ProjectedHeads):
         return scores if cap is None else ops.tanh(scores / cap) * cap
 
     def turned(self, x):
-        """Turns queries or keys `(batch, time, heads, dim)` by position."""
+        """Rotates queries or keys `(batch, time, heads, dim)` by position."""
         if self._position is None:
             return x
         # A position per row, or one for all rows.

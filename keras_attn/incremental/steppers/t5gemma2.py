@@ -18,8 +18,8 @@ class T5Gemma2Stepper(T5GemmaStepper):
     The block attends to its past and to the source at once: one softmax runs
     over both. The alignments are the weights on the source, the mean of the
     heads, divided by their sum, since plots and the coverage penalty expect
-    alignments whose sum is 1. The share spent on the past is not reported. If
-    a step attends to the past alone, its alignments are zero.
+    alignments whose sum is 1. The share spent on the past is not reported. If a
+    step attends only to the past, its alignments are zero.
     """
 
     def source_heads(self):

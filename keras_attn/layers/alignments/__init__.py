@@ -1,8 +1,7 @@
-"""From scores to weights: how a query's attention is spread over the source.
+"""Alignments: how the scores of a query become weights over the source.
 
-An alignment turns the scores of one query into weights over the source
-positions. Masked positions get no weight. Weights are float32 under every
-dtype policy, because a softmax in half precision loses the small weights.
+Masked positions get no weight. Weights are float32 under every dtype policy,
+because a softmax in half precision loses the small weights.
 """
 
 from keras_attn.layers.alignments.alignment import Alignment as Alignment

@@ -8,12 +8,12 @@ from keras_attn.layers.parts import Part
 class Window(NamedTuple):
     """The part of a source that a query may look at."""
 
-    first: object  # (batch, target), int32, its first position, maybe below 0
-    center: object  # (batch, target), float32, where the query aims
+    first: object  # (batch, target), int32, first position, perhaps negative
+    center: object  # (batch, target), float32, the position it is centered on
 
 
 class Sample(NamedTuple):
-    """Weights that were drawn, with the probability of the draw."""
+    """Weights that were drawn at random, with the draw's log-probability."""
 
     weights: object  # (batch, target, source), float32
     log_probability: object  # (batch, target), float32
@@ -55,7 +55,7 @@ class Alignment(Part):
         super().__init__(autocast=False, **kwargs)
 
     def require_call(self):
-        """Raises `ValueError` also if a window has no `choose()`."""
+        """Checks `call`, and that there is `choose()` if there is a window."""
         super().require_call()
         if self.window_width is not None and (
             type(self).choose is Alignment.choose
@@ -70,13 +70,13 @@ class Alignment(Part):
     def build(self, scores_shape, *query_shape):
         """Creates the weights; subclasses take `scores_shape, query_shape`.
 
-        The signature has `*query_shape` for an alignment that is called by
-        itself. Keras then passes only shapes of arguments of `call`, and
-        `call` has no query.
+        The signature has `*query_shape` for an alignment that is called
+        without an `Attention`. Keras then passes only the shapes of arguments
+        of `call`, which usually has no query.
         """
 
     def get_build_config(self):
-        """Returns `None`: its `Attention` builds it, also after loading."""
+        """Returns `None`: its `Attention` builds it, even after loading."""
 
     def choose(self, query, position, begin, length):
         """Chooses the window of each query, if `window_width` is set.
@@ -106,7 +106,7 @@ class Alignment(Part):
                 `(batch, target, heads, source)`.
 
         Returns:
-            A structure of tensors with the axes of `shape`, but a last axis
-            of any size; `()` when nothing is random.
+            A structure of tensors of this shape, except that the last axis
+            may have any size; `()` if nothing is random.
         """
         return ()

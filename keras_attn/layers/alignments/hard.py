@@ -19,16 +19,17 @@ from keras_attn.layers.alignments.softmax import masked_softmax
 class HardAlignment(Alignment):
     """Hard attention by straight-through Gumbel softmax.
 
-    In training a position is drawn with the softmax's probabilities: the one
-    with the highest score after Gumbel noise is added. Its weight is one, but
+    In training a position is drawn with the softmax's probabilities: Gumbel
+    noise is added to the scores, and the highest wins. Its weight is one, but
     the gradient is that of the softmax over the noisy scores. Outside
-    training the position with the highest score is taken, the first in a
+    training the position with the highest score is taken, the first one in a
     tie.
 
     Args:
         temperature: Positive number that divides the noisy scores in the
-            softmax of the gradient. The lower it is, the less biased the
-            gradient is, and the more it varies. Defaults to `1.0`.
+            softmax used for the gradient. The lower it is, the lower the
+            bias of the gradient and the higher its variance. Defaults to
+            `1.0`.
         seed: Integer that seeds the draws, or `None`.
 
     Call arguments:
@@ -81,8 +82,8 @@ class ReinforceAlignment(Alignment):
 
     In training a position is drawn with the softmax's probabilities. Its
     weight is one and has no gradient. A share of the sentences gets the
-    softmax instead, which is the mean of the draws and has a gradient.
-    Outside training the position with the highest score is taken.
+    softmax instead, which is the expected value of the draws and has a
+    gradient. Outside training the position with the highest score is taken.
 
     Args:
         soft_share: Probability, from 0 to 1, that a sentence gets the
@@ -96,10 +97,10 @@ class ReinforceAlignment(Alignment):
 
     Output:
         A `Sample`. `weights` has shape `(batch, target, source)`.
-        `log_probability` has shape `(batch, target)` and belongs to the
-        position taken; it is zero for sentences that got the softmax.
-        `entropy` has shape `(batch, target)` and belongs to the softmax. A
-        query that may look nowhere has zeros in all three.
+        `log_probability`, of shape `(batch, target)`, is that of the position
+        taken; it is zero for sentences that got the softmax. `entropy`, of
+        shape `(batch, target)`, is that of the softmax. Both are in nats and
+        float32. A query that may look nowhere has zeros in all three.
 
     Reference:
         - [Xu et al., 2015](https://arxiv.org/abs/1502.03044), section 4.1
@@ -121,7 +122,7 @@ class ReinforceAlignment(Alignment):
             raise ValueError(
                 "`soft_share` is a probability, from 0 to 1. Received: "
                 f"soft_share={soft_share!r}. Pass `0.5`, the paper's choice, "
-                "or `0.0` to draw always."
+                "or `0.0` to always draw."
             )
         self.soft_share = soft_share
         self.seed = seed
@@ -159,7 +160,7 @@ class ReinforceAlignment(Alignment):
 
 
 def _best(scores, allowed):
-    """Returns one at the highest score, the first in a tie; else zero."""
+    """Returns ones at the highest scores, the first in a tie; else zeros."""
     if allowed is not None:
         scores = ops.where(allowed, scores, -1e9)
     best = ops.expand_dims(ops.argmax(scores, axis=-1), -1)
@@ -172,7 +173,7 @@ def _best(scores, allowed):
 def _masked_log_softmax(scores, allowed):
     """Returns log-probabilities, zero at positions that are not allowed.
 
-    Zero, because a weight of zero times minus infinity would be NaN.
+    Not minus infinity, because its product with a zero weight would be NaN.
     """
     if allowed is None:
         return ops.log_softmax(scores)

@@ -1,7 +1,7 @@
-"""Luong's local attention: each query looks through its own window.
+"""Luong's local attention: each query looks only at positions in a window.
 
-The window is chosen before anything is scored. So a query costs `2D + 1`
-scores, for a source of any length.
+The window is chosen before anything is scored. So a query needs `2D + 1`
+scores, however long the source is.
 """
 
 import keras
@@ -23,7 +23,7 @@ class _Local(Alignment):
         self.window_width = 2 * self.window + 1
 
     def _inside(self, allowed, distance):
-        """Whether slots at this distance from `p` may be looked at."""
+        """Returns which slots are within `D` of `p` and allowed (booleans)."""
         inside = ops.abs(distance) <= self.window
         return inside if allowed is None else ops.logical_and(inside, allowed)
 
@@ -44,12 +44,13 @@ class LocalMonotonicAlignment(_Local):
     """Luong's local-m: query `t` looks around position `t`.
 
     It assumes that source and target are aligned one to one: `p = t`. The
-    weights are a softmax over the source positions from `p - D` to `p + D`. A
-    query that is past the source by more than `D` looks nowhere, and its
-    weights are zero.
+    weights are a softmax over the source positions from `p - D` to `p + D`. If
+    `p` is more than `D` positions past the end of the source, the weights are
+    zero.
 
     Args:
-        window: The paper's `D`, how far a query looks to either side.
+        window: The paper's `D`, the number of positions on either side of
+            `p`.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, 2 * window + 1)`.
@@ -87,17 +88,18 @@ class LocalMonotonicAlignment(_Local):
 class LocalPredictiveAlignment(_Local):
     """Luong's local-p: each query predicts where to look.
 
-    It aims at the real number `p = S · sigmoid(v · tanh(W h))`, where `S` is
-    the length of the source without padding. The weights are a softmax over
-    the positions `s` from `p - D` to `p + D`, each times `exp(-(s - p)² /
-    2σ²)` with `σ = D / 2`. So they sum to less than one. `p` learns through
-    this Gaussian alone, because the window begins at a whole number, which
-    has no gradient.
+    It predicts the real number `p = S · sigmoid(v · tanh(W h))`, where `h` is
+    the query and `S` the length of the source without padding. The weights
+    are a softmax over the positions `s` from `p - D` to `p + D`, each times
+    `exp(-(s - p)² / 2σ²)` with `σ = D / 2`. So they sum to at most one. The
+    prediction of `p` learns only through this Gaussian, because the first
+    position of the window is an integer, which has no gradient.
 
     Args:
-        window: The paper's `D`, how far a query looks to either side.
-        units: Width of the hidden layer, the rows of `W`. Defaults to the
-            width of the query.
+        window: The paper's `D`, the number of positions on either side of
+            `p`.
+        units: Width of the hidden layer, the number of rows of `W`. Defaults
+            to the width of the query.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, 2 * window + 1)`.
@@ -142,8 +144,8 @@ class LocalPredictiveAlignment(_Local):
         self.share.build((None, self.hidden.units))
 
     def choose(self, query, position, begin, length):
-        # As rows: XLA cannot compile, in a loop, the gradient of a product
-        # with three axes.
+        # As a matrix: inside a loop, XLA cannot compile the gradient of a
+        # product of a tensor with three axes.
         rows = ops.reshape(query, (-1, query.shape[-1]))
         share = ops.reshape(
             self.share(self.hidden(rows)), (-1, ops.shape(query)[1])

@@ -1,8 +1,8 @@
 """Monotonic attention: a query looks where the last one did, or further on.
 
-It models a walk along the source, from where the last query stopped. At each
-position the walk stops with a probability `p`, and the position where it stops
-gets the weight one. If the walk runs off the end, all weights are zero.
+It models a walk along the source, which starts where the last query stopped. At
+each position the walk stops with a probability `p`, and the position where it
+stops gets the weight one. If the walk passes the end, all weights are zero.
 Training uses the expected weights, which have a gradient.
 """
 
@@ -13,7 +13,7 @@ from keras_attn.backend import cumulative_logsumexp
 from keras_attn.backend import custom_gradient
 from keras_attn.layers.alignments.alignment import Alignment
 
-_SMALLEST = 1e-37  # about the least float32 that no processor rounds to zero
+_SMALLEST = 1e-37  # near the smallest float32 that is not flushed to zero
 _BELOW_ONE = -16.6  # log of 2⁻²⁴, the least `1 - p` that float32 resolves
 
 
@@ -28,16 +28,16 @@ class MonotonicAlignment(Alignment):
         q[i, j] = (1 - p[i, j-1]) · q[i, j-1] + α[i-1, j]
         α[i, j] = p[i, j] · q[i, j]
 
-    Before the first query the walk stands at the first position. The weights
-    sum to less than one: the rest is the probability of walking off the end.
-    They are not renormalized, because hard decoding may walk off the end too.
+    The first query's walk starts at the first position. The weights sum to
+    less than one: the rest is the probability of walking off the end. They
+    are not renormalized, because hard decoding may walk off the end too.
 
     With several heads each head has its own walk (Ma et al., 2020), but all
     heads share `r`.
 
     The paper trains with the expected weights and decodes with the hard
     process: `hard_inference=True`. The two agree if the probabilities are
-    close to 0 and 1. Noise in training makes the model learn such
+    close to 0 or 1. Noise in training makes the model learn such
     probabilities.
 
     Args:
@@ -45,18 +45,18 @@ class MonotonicAlignment(Alignment):
             - `"recursive"`: the recurrence above, exact, in a number of
               steps that grows with the logarithm of the source's length.
             - `"parallel"`: its closed form, in one step. It adds logarithms,
-              which loses digits on long sources: for a walk over 400
+              which loses precision on long sources: for a walk over 400
               positions with probabilities near 0 and 1, weights are off by
               0.001.
             - `"hard"`: the hard process. The weight is one at the first
-              position with `p >= 0.5` that is not before the last query's.
-              If there is none, all weights are zero, and so are those of all
-              later queries. It has no gradient.
+              position with `p >= 0.5` that is not before the position of the
+              last query. If there is none, all weights are zero, and so are
+              those of all later queries. This mode has no gradient.
         noise: Standard deviation of the normal noise that is added to the
             scores in training. Defaults to `0.0`; the paper uses `1.0`.
-        initial_bias: Initial value of `r`. Defaults to `-1.0`: a fresh model
-            walks 4 positions at a time. The longer the sources, the lower it
-            should be.
+        initial_bias: Initial value of `r`. Defaults to `-1.0`: while the
+            scores are near zero, each query moves on by about 3 positions.
+            The longer the sources, the lower it should be.
         hard_inference: Whether to use the mode `"hard"` outside training.
             Defaults to `False`.
         seed: Integer that seeds the noise, or `None`.
@@ -77,7 +77,7 @@ class MonotonicAlignment(Alignment):
         - [Raffel et al., 2017](https://arxiv.org/abs/1704.00784), equations
           11 to 14, algorithm 1
         - [Ma et al., 2020](https://arxiv.org/abs/1909.12406), section 2.2,
-          of several heads
+          for several heads
 
     Example:
         >>> attention = keras_attn.Attention(
@@ -186,7 +186,8 @@ def _first(condition):
 
 
 def _hard(energy, allowed, previous):
-    # The last weights may be soft: the walk stood where they reached half.
+    # The last weights may be soft. The walk then starts where their cumulative
+    # sum reaches one half.
     reached = ops.cumsum(previous, axis=-1) >= 0.5
     stops = ops.logical_and(energy >= 0, ops.logical_and(allowed, reached))
     return ops.cast(_first(stops), "float32")
@@ -194,7 +195,7 @@ def _hard(energy, allowed, previous):
 
 def _recursive(energy, allowed, previous):
     stop = ops.where(allowed, ops.sigmoid(energy), 0.0)
-    # 1 - p of the position before; a subtraction would lose digits.
+    # `1 - p` of the position before. Subtracting would lose precision.
     go_on = _later(ops.where(allowed, ops.sigmoid(-energy), 1.0), 1)
     return stop * _linear_recurrence(go_on, previous)
 
@@ -234,7 +235,7 @@ def _linear_recurrence(factor, added):
 
 
 def _run_recurrence(factor, added):
-    """Doubles the number of terms that each `y[j]` has, until it has all."""
+    """Runs the recurrence, doubling the terms that each `y[j]` sums."""
     source = ops.shape(added)[-1]
 
     def double(terms, factor, added):

@@ -1,4 +1,4 @@
-"""Global attention: every position that is not masked gets some weight."""
+"""Global attention: every unmasked position gets some weight."""
 
 import math
 
@@ -13,8 +13,8 @@ class SoftmaxAlignment(Alignment):
     """Global attention: a softmax over all positions that are not masked.
 
     Args:
-        temperature: Positive number that divides the scores. Below 1 it
-            sharpens the weights: Chorowski's `β` is `1 / temperature`.
+        temperature: Positive number that divides the scores. A number below
+            1 sharpens the weights; it is `1 / β` of Chorowski et al.
             Defaults to `1.0`.
 
     Call arguments:
@@ -29,7 +29,7 @@ class SoftmaxAlignment(Alignment):
         - [Bahdanau et al., 2015](https://arxiv.org/abs/1409.0473),
           equation 6
         - [Chorowski et al., 2015](https://arxiv.org/abs/1506.07503),
-          section 2.3, of sharpening
+          section 2.3, for sharpening
 
     Example:
         >>> align = keras_attn.SoftmaxAlignment()
@@ -51,10 +51,10 @@ class SoftmaxAlignment(Alignment):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SigmoidAlignment(Alignment):
-    """Chorowski's smoothing: `sigmoid(e)` over its sum.
+    """Chorowski's smoothing: `sigmoid(e)` divided by its sum.
 
-    A sigmoid is bounded, and the softmax's exponential is not. So one high
-    score cannot take all the weight, and several frames of speech share it.
+    Unlike the exponential of a softmax, a sigmoid is bounded. So one high
+    score cannot take all the weight: several frames of speech can share it.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
@@ -66,7 +66,7 @@ class SigmoidAlignment(Alignment):
 
     Reference:
         - [Chorowski et al., 2015](https://arxiv.org/abs/1506.07503),
-          section 2.3, of smoothing
+          section 2.3, for smoothing
 
     Example:
         >>> align = keras_attn.SigmoidAlignment()
@@ -75,8 +75,8 @@ class SigmoidAlignment(Alignment):
     """
 
     def call(self, scores, allowed=None):
-        # In logarithms: at scores far below zero the sum of the sigmoids
-        # would be zero.
+        # In log space, because the sigmoids of scores far below zero would
+        # sum to zero.
         scores = ops.log_sigmoid(ops.cast(scores, "float32"))
         return masked_softmax(scores, allowed)
 
@@ -92,7 +92,8 @@ def masked_softmax(scores, allowed=None):
 
 def _softmax(scores):
     if scores.shape[-1] == 1:
-        # `ops.softmax` warns of one position, but a source may be that short.
+        # `ops.softmax` warns if there is one position, but a source may be
+        # that short.
         return ops.exp(ops.log_softmax(scores))
     return ops.softmax(scores)
 
@@ -102,6 +103,6 @@ def check_temperature(temperature):
         raise ValueError(
             "`temperature` divides the scores, so it must be above 0 and "
             f"finite. Received: temperature={temperature!r}. Pass a number "
-            "below 1 to sharpen the weights, above 1 to even them out."
+            "below 1 to sharpen the weights, above 1 to smooth them."
         )
     return temperature

@@ -1,9 +1,9 @@
-"""Sparse attention: all positions but the best few get exactly zero.
+"""Sparse attention: all positions but the best few get exactly zero weight.
 
 Both alignments compare the scores with a threshold `τ`, which they find by
-sorting each row once. This choice of the positions above the threshold has no
-gradient. The threshold is then computed again from the scores of these
-positions, and the gradient goes through that.
+sorting each row once. The choice of the positions above the threshold has no
+gradient. The threshold is then recomputed from the scores of these positions,
+and the gradient flows through this computation.
 """
 
 import keras
@@ -14,11 +14,12 @@ from keras_attn.layers.alignments.alignment import Alignment
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SparsemaxAlignment(Alignment):
-    """Sparsemax: the scores' nearest point on the simplex.
+    """Sparsemax: the Euclidean projection of the scores onto the simplex.
 
-    The weights are `max(e - τ, 0)` with the threshold `τ` at which they sum
-    to one. A score that is 1 below the best gets no weight, whatever the
-    others are. So a small change of scale makes more or fewer weights zero.
+    The weights are `max(e - τ, 0)`, with the threshold `τ` at which they sum
+    to one. A score that is 1 or more below the best gets no weight, whatever
+    the others are. So the scale of the scores decides how many weights are
+    zero.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
@@ -49,9 +50,9 @@ class SparsemaxAlignment(Alignment):
 class EntmaxAlignment(Alignment):
     """1.5-entmax, halfway between softmax and sparsemax.
 
-    The weights are `max(e / 2 - τ, 0)²` with the threshold `τ` at which they
-    sum to one. They are sparse like sparsemax's, but a weight becomes zero
-    smoothly.
+    The weights are `max(e / 2 - τ, 0)²`, with the threshold `τ` at which they
+    sum to one. They are sparse like those of sparsemax, but a weight goes to
+    zero smoothly.
 
     Call arguments:
         scores: Tensor of shape `(batch, target, source)`.
@@ -88,16 +89,18 @@ def _above(scores, allowed, thresholds):
     """Returns scores minus their row's best, and which exceed the threshold.
 
     Args:
-        thresholds: Function of the scores in falling order and their numbers
-            `k` in that order. It returns, for each `k`, the threshold that
-            would hold if the first `k` scores were above it.
+        scores: Tensor of shape `(batch, target, source)`.
+        allowed: Boolean tensor that broadcasts to the scores, or `None`.
+        thresholds: Function of the scores in falling order and their ranks
+            `k`, from 1. It returns, for each `k`, the threshold that would
+            hold if exactly the first `k` scores were above it.
     """
     scores = ops.cast(scores, "float32")
     if allowed is None:
         allowed = ops.ones_like(scores, dtype="bool")
     best = ops.max(ops.where(allowed, scores, -1e9), axis=-1, keepdims=True)
-    # No threshold is further than 1 below the best, so the scores need not be
-    # either. Much lower ones would cost the sums over a row their digits.
+    # The threshold is at most 1 below the best, so lower scores are raised to
+    # there. Much lower ones would cost the sums over a row their precision.
     scores = ops.where(allowed, scores - ops.stop_gradient(best), -1.0)
     scores = ops.maximum(scores, -1.0)
     falling = -ops.sort(-ops.stop_gradient(scores), axis=-1)
@@ -108,7 +111,7 @@ def _above(scores, allowed, thresholds):
     count = ops.sum(
         ops.cast(falling > tried, "float32"), axis=-1, keepdims=True
     )
-    # Takes the threshold number `count` by a sum, because `take_along_axis`
+    # Picks the threshold of rank `count` by a sum, because `take_along_axis`
     # does not work within loops.
     threshold = ops.maximum(_sum_where(number == count, tried), -1.0)
     return scores, ops.logical_and(allowed, scores > threshold)
@@ -130,7 +133,7 @@ def _sum_where(condition, x):
 
 
 def _count(above):
-    """Returns the number of those above, or 1 where nothing is allowed."""
-    # A cast, because a sum of the number 1.0 has the dtype `floatx`.
+    """Returns the number of scores above, or 1 if nothing is allowed."""
+    # A cast, because a sum of the constant 1.0 would have the dtype `floatx`.
     count = ops.sum(ops.cast(above, "float32"), axis=-1, keepdims=True)
     return ops.maximum(count, 1.0)

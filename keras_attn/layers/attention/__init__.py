@@ -1,4 +1,4 @@
-"""Attention: the layer that all mechanisms share, and the papers' presets."""
+"""Attention: the layer that all mechanisms share, and the papers' layers."""
 
 from keras_attn.layers.attention.attention import Attention as Attention
 from keras_attn.layers.attention.memory import Attended as Attended

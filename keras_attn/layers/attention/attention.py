@@ -1,9 +1,9 @@
 """`Attention(score, alignment)`: the layer that all mechanisms share.
 
-It projects the keys once, scores, aligns and sums. The memory of a source
-and the history of past alignments are arguments and results, never
-attributes. So the same layer serves training, decoding step by step, and
-beam search.
+It projects the keys once, scores them for each query, aligns, and sums the
+values. The memory of a source and the history of past alignments are arguments
+and results, never attributes. So the same layer serves training, decoding step
+by step, and beam search.
 """
 
 import keras
@@ -40,9 +40,9 @@ from keras_attn.placement import keeps
 class Attention(keras.layers.Layer):
     """Attention by any score and any alignment.
 
-    The calculation follows the steps:
+    It computes:
 
-    1. Carry the keys into the score's space, once per source:
+    1. Project the keys for the score, once per source:
        `(batch, source, dim)`.
     2. Score every query against every key: `(batch, target, source)`. An
        alignment with a window chooses the window first. Then only the keys
@@ -52,13 +52,13 @@ class Attention(keras.layers.Layer):
     4. Sum the values by those weights into a context for each query:
        `(batch, target, value_dim)`.
 
-    `call()` attends for a whole target at once. If the score or the
-    alignment looks at past alignments, it attends for one target position
+    `call()` processes the queries of a whole target at once. If the score or
+    the alignment looks at past alignments, it processes one target position
     after another. To attend one step at a time, as a decoder does, call
-    `prepare()` once for the memory and then `step()`.
+    `prepare()` once for the memory and then `step()` for each query.
 
     With several heads, query, key and value are projected for each head. The
-    score and the alignment have one set of weights for all heads and see a
+    score and the alignment have one set of weights for all heads and see each
     head as a row of the batch. One more projection joins the contexts.
 
     Args:
@@ -68,9 +68,9 @@ class Attention(keras.layers.Layer):
         num_heads: Number of heads.
         head_dim: Width of a head's queries, keys and values, with several
             heads. Defaults to `query_dim / num_heads`.
-        value_dim: Width of the context, by a learned projection. Defaults to
-            the width of the values. With one head these are then not
-            projected.
+        value_dim: Width of the context, made by a learned projection.
+            Defaults to the width of the values; with one head the values are
+            then not projected.
         gate: Whether the context is scaled by a learned `sigmoid(w · query +
             b)` (Xu et al., 2015, section 4.2.1).
         regularizer: Penalty on the alignments of a whole target, added to
@@ -86,8 +86,8 @@ class Attention(keras.layers.Layer):
         value: Tensor of shape `(batch, source, value_dim)`.
         key: Tensor of shape `(batch, source, key_dim)`. Defaults to `value`.
         query_mask: Boolean tensor of shape `(batch, target)`, True = real.
-            Keras fills in all masks, from `Embedding(mask_zero=True)` and
-            the like.
+            Keras fills in all three masks if the inputs carry them, as those
+            of `Embedding(mask_zero=True)` do.
         value_mask: Boolean tensor of shape `(batch, source)`. Masked
             positions get no weight.
         key_mask: Boolean tensor of shape `(batch, source)`, combined with
@@ -109,6 +109,10 @@ class Attention(keras.layers.Layer):
         With `return_samples=True`, also the log-probability and the entropy,
         each `(batch, target)`, float32. All are zero for masked queries. A
         query that may look nowhere has zero weights and a zero context.
+
+    Raises:
+        ValueError: If an argument is out of range, or if the shapes or masks
+            of a call do not fit each other.
 
     Example:
         >>> attention = keras_attn.Attention(keras_attn.GeneralScore())
@@ -166,7 +170,7 @@ class Attention(keras.layers.Layer):
 
     @property
     def looks_back(self):
-        """Whether a step needs past alignments or its own number."""
+        """Whether a step needs past alignments or the step's number."""
         return self.uses_history or self._uses_position
 
     @property
@@ -176,7 +180,7 @@ class Attention(keras.layers.Layer):
 
     @property
     def parts_named(self):
-        """The classes of score and alignment, as errors name them."""
+        """The class names of score and alignment, for errors."""
         return (
             f"{type(self.score).__name__} and {type(self.alignment).__name__}"
         )
@@ -228,7 +232,7 @@ class Attention(keras.layers.Layer):
         if self.projections:
             query_shape = (*query_shape[:2], self.projections.width)
             key_shape = (*key_shape[:2], self.projections.width)
-        # Loading builds and locks a part, which then must not build again.
+        # Loading builds and locks a part, which must not be built again.
         if not self.score.built:
             self.score.build(query_shape, key_shape)
         if not self.alignment.built:
@@ -277,7 +281,7 @@ class Attention(keras.layers.Layer):
         return self._returned(attended, query_mask, *returned)
 
     def prepare(self, value, key=None, value_mask=None, key_mask=None):
-        """Returns the `Memory` of a source, which no query changes.
+        """Returns the `Memory` of a source, the same for all queries.
 
         Args:
             value: Tensor of shape `(batch, source, value_dim)`.
@@ -291,8 +295,8 @@ class Attention(keras.layers.Layer):
             value_mask = ops.logical_and(value_mask, key_mask)
         key = value if key is None else key
         key, value = self._heads.split_source(key, value)
-        # Keras casts weights inside a layer's `call` only. Decoding gets
-        # here without one, so the score's weights are cast here.
+        # Keras casts weights only inside a layer's `call`. Decoding calls this
+        # method directly, so the score's weights are cast here.
         dtype = self.score.compute_dtype
         with AutocastScope(dtype):
             keys = self.score.project(ops.cast(key, dtype))
@@ -330,7 +334,7 @@ class Attention(keras.layers.Layer):
         return History(nothing, nothing, step, carried, by_head)
 
     def step(self, query, memory, history=()):
-        """Attends once for each of several queries per source.
+        """Attends once for each of one or more queries per source.
 
         Args:
             query: Tensor of shape `(batch, beams, query_dim)`. Each beam is
@@ -340,7 +344,8 @@ class Attention(keras.layers.Layer):
 
         Returns:
             The contexts `(batch, beams, value_dim)`, the alignments
-            `(batch, beams, source)` in float32, and the new history.
+            `(batch, beams, source)` in float32 (the mean of the heads), and
+            the new history.
         """
         attended, history = self.attend_step(query, memory, history)
         return attended.context, attended.alignments, history
@@ -368,8 +373,8 @@ class Attention(keras.layers.Layer):
                 in its sequence. Defaults to the step of the history.
 
         Returns:
-            `Attended` with the axis `beams` in the place of `target`, and
-            the new history.
+            An `Attended`, with the axis `beams` instead of `target`, and the
+            new history.
         """
         heads, remembers = self._heads, isinstance(history, History)
         if allowed is None:
@@ -426,7 +431,7 @@ class Attention(keras.layers.Layer):
         allowed=None,
         training=False,
     ):
-        """Attends for a whole target.
+        """Attends with the queries of a whole target.
 
         Args:
             query: Tensor of shape `(batch, target, query_dim)`.
@@ -438,7 +443,7 @@ class Attention(keras.layers.Layer):
             training: Whether the model trains.
 
         Returns:
-            `Attended`.
+            An `Attended`.
         """
         if self.uses_history:
             return self._attend_in_turn(
@@ -455,7 +460,7 @@ class Attention(keras.layers.Layer):
     def _attend_in_turn(
         self, query, memory, draws, query_mask, allowed, training
     ):
-        """Attends for one target position after another."""
+        """Attends with the query of one target position after another."""
         batch, target = ops.shape(query)[0], ops.shape(query)[1]
         inputs = {"query": query, "draws": draws}
         if allowed is not None:
@@ -527,7 +532,7 @@ class Attention(keras.layers.Layer):
         )
 
     def _attend_fused(self, query, memory, allowed):
-        """Returns the contexts alone, by the backend's own kernel."""
+        """Returns only the contexts, from the backend's fused kernel."""
         heads = self._heads
         context = fused.attend(
             ops.cast(heads.fused_query(query), self.compute_dtype),
@@ -591,7 +596,7 @@ class Attention(keras.layers.Layer):
             layer.add_loss(self.regularizer(alignments, query_mask, value_mask))
 
     def attended_dtypes(self):
-        """Returns an `Attended` of dtype names, which a loop needs."""
+        """Returns an `Attended` with dtype names, which a loop needs."""
         by_head = "float32" if self.num_heads > 1 else ()
         evidence = "float32" if self.alignment.samples else ()
         return Attended(
@@ -628,7 +633,7 @@ class Attention(keras.layers.Layer):
             shape = (batch, *heads, target, value.shape[1])
             outputs.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
         if return_samples:
-            # Two objects: Keras tells a model's outputs apart by identity.
+            # Two objects, because Keras identifies outputs by `id`.
             outputs += [
                 keras.KerasTensor((batch, target), dtype="float32")
                 for _ in range(2)
@@ -654,7 +659,7 @@ class Attention(keras.layers.Layer):
     def from_config(cls, config):
         config = arguments.with_new_names(cls, config, heads="num_heads")
         if not config.get("dropout"):
-            config.pop("seed", None)  # version 0.1 took a seed without effect
+            config.pop("seed", None)  # version 0.1 allowed an unused seed
         for part in ("score", "alignment", "regularizer"):
             if isinstance(config.get(part), dict):
                 config[part] = keras.saving.deserialize_keras_object(
@@ -664,7 +669,7 @@ class Attention(keras.layers.Layer):
 
 
 def _finite(scores):
-    """Clips float16 scores: the difference of two infinite ones is NaN."""
+    """Clips float16 scores, because infinity minus infinity is NaN."""
     if keras.backend.standardize_dtype(scores.dtype) != "float16":
         return scores
     return ops.clip(scores, -65504.0, 65504.0)

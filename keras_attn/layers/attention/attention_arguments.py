@@ -13,12 +13,12 @@ def require_instance(value, kind, name, example):
 
 
 def check_parts(score, alignment):
-    """Refuses what a score or an alignment declares and never gets."""
+    """Refuses a score or an alignment whose methods do not fit together."""
     score.require_call()
     alignment.require_call()
     if score.writes("initial_carry") and not score.takes("history"):
         raise ValueError(
-            "A score with a state of its own reads it as `history.carried`, "
+            "A score with its own state reads it as `history.carried`, "
             f"so `call` must name `history`. Received: "
             f"{type(score).__name__}, which writes `initial_carry()` but "
             "whose `call` does not name it. Write `call(self, query, keys, "
@@ -35,7 +35,9 @@ def check_scores(score, scores, query, keys):
             "of query and key, a tensor of shape (batch, target, source), "
             f"here {_sizes(wanted)}. Received: a tensor of shape "
             f"{_sizes(scores.shape)}, for queries of shape "
-            f"{_sizes(query.shape)} and keys of shape {_sizes(keys.shape)}."
+            f"{_sizes(query.shape)} and keys of shape {_sizes(keys.shape)}. "
+            "For example, a dot product returns "
+            "`keras.ops.matmul(query, keras.ops.swapaxes(keys, 1, 2))`."
         )
 
 
@@ -45,14 +47,15 @@ def check_weights(alignment, weights, scores):
         raise ValueError(
             f"`{type(alignment).__name__}.call` must return a weight for each "
             f"score, a tensor of shape {_sizes(scores.shape)}. Received: a "
-            f"tensor of shape {_sizes(weights.shape)}."
+            f"tensor of shape {_sizes(weights.shape)}. Compute the weights "
+            "along the last axis, as `keras.ops.softmax(scores)` does."
         )
 
 
 def _may_be(shape, wanted):
     """Whether a tensor may have the wanted shape, without broadcasting.
 
-    The batch is left out: one query may attend to many sources.
+    Does not compare batch sizes, because one query may attend to many sources.
     """
     if getattr(shape, "rank", 3) is None:  # TensorFlow knows nothing
         return True
@@ -110,8 +113,8 @@ def check_shapes(**shapes):
         if len(shape) != 3:
             raise ValueError(
                 f"`{name}` must have three axes, (batch, length, dim). "
-                f"Received: {name}_shape={shape}. A single vector per "
-                "row becomes a sequence of one by "
+                f"Received: {name}_shape={shape}. Turn a single vector per "
+                "row into a sequence of length 1 with "
                 "`keras.ops.expand_dims(x, 1)`."
             )
 

@@ -1,4 +1,4 @@
-"""Scaled dot attention by the backend's own kernel, where there is one."""
+"""Scaled dot-product attention by the backend's fused kernel, if it has one."""
 
 from keras import ops
 
@@ -8,7 +8,7 @@ from keras_attn.layers.scores import ScaledDotScore
 
 
 def can_fuse(score, alignment):
-    """Whether the backend's own kernel computes this attention, faster."""
+    """Whether the backend has a fast fused kernel for this attention."""
     return (
         has_fused_attention()
         and type(score) is ScaledDotScore

@@ -1,7 +1,8 @@
-"""One head or several: attention in several learned subspaces at once.
+"""Attention with one head, or with several in learned subspaces.
 
 The score and the alignment see each head as a row of the batch, so they need
-not know about heads. `B` in shapes is the batch times the heads.
+not know about heads. `B` in shapes is the batch size times the number of
+heads.
 """
 
 import keras
@@ -32,7 +33,7 @@ class OneHead:
         return keys
 
     def rows(self, x):
-        """Returns a memory's keys or values with a row for each head."""
+        """Returns a memory's keys or values as `(B, source, dim)`."""
         return x
 
     def split_query(self, query):
@@ -40,7 +41,7 @@ class OneHead:
         return query
 
     def repeat(self, structure):
-        """Returns tensors `(batch, ...)` as `(B, ...)`, equal for all heads."""
+        """Repeats tensors `(batch, ...)` for all heads: `(B, ...)`."""
         return structure
 
     def fold(self, structure):
@@ -52,7 +53,7 @@ class OneHead:
         return structure
 
     def total(self, structure):
-        """Adds up the heads of tensors: `(batch, target)` each."""
+        """Sums tensors `(B, target)` over the heads: `(batch, target)`."""
         return structure
 
     def pool(self, weights):
@@ -123,7 +124,7 @@ class Heads(keras.layers.Layer):
 
 
 class SeveralHeads:
-    """Attends with several heads, with the methods of `OneHead`.
+    """Attends with several heads; has the same methods as `OneHead`.
 
     Args:
         projections: A `Heads`.
@@ -213,7 +214,7 @@ def fold(x):
 
 def join_axes(x):
     """Joins the first two axes into one."""
-    # Not -1, which cannot be computed for a source without positions.
+    # Not -1, which cannot be inferred for an empty source.
     rows, columns, *rest = ops.shape(x)
     if isinstance(columns, int) and columns == 1:
         return ops.squeeze(x, 1)
@@ -228,9 +229,10 @@ def map_tensors(function, structure):
 
 
 def apply_to_rows(layer, x):
-    """Calls a dense layer on `(batch, length, dim)`, as rows.
+    """Calls a dense layer on `(batch, length, dim)`, reshaped to a matrix.
 
-    XLA cannot compile, in a loop, the gradient of a product with three axes.
+    Inside a loop, XLA cannot compile the gradient of a product of a tensor
+    with three axes.
     """
     batch, length, dim = ops.shape(x)
     rows = layer(ops.reshape(x, (-1, dim)))

@@ -9,7 +9,10 @@ def for_each_query(mask):
 
 
 def causal(batch, target, source):
-    """Returns `(batch, target, source)`, True up to the row's own position."""
+    """Returns a causal mask `(batch, target, source)`.
+
+    Query `t` may look at source positions up to `t`, which are True.
+    """
     rows = ops.expand_dims(ops.arange(target, dtype="int32"), 1)
     not_past = ops.expand_dims(rows >= ops.arange(source, dtype="int32"), 0)
     return ops.broadcast_to(not_past, (batch, target, source))
@@ -27,10 +30,10 @@ def positions(query, query_mask):
 
 
 def extent(mask, batch, source):
-    """Returns where each source begins and its length, each `(batch, 1)`.
+    """Returns the begin and the length of each source, each `(batch, 1)`.
 
-    A source reaches from its first real position to its last. Its ends are
-    padding.
+    A source reaches from its first real position to its last. Anything
+    before or after is padding.
     """
     if mask is None:
         begin = ops.zeros((batch, 1), dtype="int32")

@@ -18,16 +18,17 @@ class Memory(NamedTuple):
 class History(NamedTuple):
     """The past steps of an attention, with one row per query.
 
-    A field that no part of the attention reads is `()`. With several heads
+    A field that neither score nor alignment reads is `()`. With several heads
     the score sees the mean of the heads' alignments, and the alignment sees
-    the alignments of its own head.
+    those of its own head.
 
     Attributes:
         previous: The last alignments, float32 `(batch, beams, source)`.
-        total: Their sum so far, of the same shape.
+        total: The sum of all past alignments, of the same shape.
         step: The number of steps taken, int32 `(batch, beams)`.
         carried: The score's own state, tensors `(batch, beams, ...)`.
-        by_head: A `ByHead`, if an alignment of several heads looks back.
+        by_head: A `ByHead`, if there are several heads and the alignment
+            takes the history.
     """
 
     previous: object
@@ -55,11 +56,11 @@ class ByHead(NamedTuple):
     """Past alignments, each `(batch, beams, heads, source)`."""
 
     previous: object  # float32, the last
-    total: object  # float32, their sum so far
+    total: object  # float32, the sum of all
 
 
 class Attended(NamedTuple):
-    """The results of a number of queries."""
+    """The results of an attention for one or more queries."""
 
     context: object  # (batch, target, context_dim)
     alignments: object  # (batch, target, source), float32, the heads' mean

@@ -18,17 +18,17 @@ from keras_attn.layers.scores import ScaledDotScore
 class BahdanauAttention(Attention):
     """Additive attention: `AdditiveScore(units)` and a softmax.
 
-    Unlike `keras.layers.AdditiveAttention` it projects queries and keys. So
-    it is the paper's layer, and queries and keys may differ in width.
+    Unlike `keras.layers.AdditiveAttention` it projects queries and keys, as in
+    the paper. So queries and keys may differ in width.
 
     Args:
         units: Width of the space in which query and key are added.
         use_bias: Whether a bias is added inside the tanh.
-        normalize: Whether the score has a learned scale, by weight
-            normalization: see `AdditiveScore`.
+        normalize: Whether the score is weight-normalized with a learned
+            scale: see `AdditiveScore`.
         block_size: How many queries are compared at once: see
             `AdditiveScore`.
-        **kwargs: Those of `Attention`, such as `dropout` and `num_heads`.
+        **kwargs: Arguments of `Attention`, such as `dropout` and `num_heads`.
 
     Call arguments and output: as for `Attention`.
 
@@ -81,9 +81,10 @@ class LuongAttention(Attention):
         alignment: `"global"`, `"local-m"` or `"local-p"`, the paper's names
             for `SoftmaxAlignment`, `LocalMonotonicAlignment` and
             `LocalPredictiveAlignment`.
-        window: The paper's `D`, how far a local attention looks to either
-            side. Defaults to 10, as in the paper.
-        **kwargs: Those of `Attention`, such as `dropout` and `num_heads`.
+        window: The paper's `D`: a local attention looks at this many
+            positions on either side of its center. Defaults to 10, as in the
+            paper.
+        **kwargs: Arguments of `Attention`, such as `dropout` and `num_heads`.
 
     Call arguments and output: as for `Attention`.
 
@@ -125,7 +126,8 @@ class LuongAttention(Attention):
             raise ValueError(
                 "Luong's scores have no scale of their own: the kernel of "
                 f'"general" holds it. Received: scale={kwargs["scale"]!r}. '
-                "Leave it out; `ScaledDotScore(learned=True)` learns one."
+                "Leave it out; for a learned scale use "
+                "`Attention(ScaledDotScore(learned_scale=True))`."
             )
         local = alignment != "global"
         if window is not None and not local:
@@ -156,10 +158,13 @@ class LuongAttention(Attention):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ScaledDotAttention(Attention):
-    """Scaled dot-product attention; only several heads have projections.
+    """Scaled dot-product attention, the Transformer's.
+
+    With one head, queries, keys and values are not projected, so queries and
+    keys must have the same width.
 
     Args:
-        **kwargs: Those of `Attention`, such as `dropout` and `num_heads`.
+        **kwargs: Arguments of `Attention`, such as `dropout` and `num_heads`.
 
     Call arguments and output: as for `Attention`.
 

@@ -1,4 +1,4 @@
-"""Tries a score of a user's own, on queries and keys without values."""
+"""Tries a score on symbolic queries and keys when its attention is built."""
 
 import keras
 
@@ -12,12 +12,12 @@ _BATCH, _TARGET, _SOURCE = 2, 3, 5
 
 
 def try_score(score: Score, query_shape: tuple, key_shape: tuple) -> None:
-    """Raises `ValueError` if a score returns anything but a score per pair.
+    """Raises `ValueError` if a score does not return one score per pair.
 
-    In a call, shapes are often unknown. Here they are known, so a score whose
-    axes are swapped or missing is found before it is broadcast. Scores that
-    look at past alignments, or build layers in their calls, are checked in
-    their calls alone.
+    In a call, shapes are often unknown. Here they are known, so swapped or
+    missing axes are found before they are broadcast. Scores that look at past
+    alignments or positions, or build layers in their `call`, are checked only
+    when they are called.
     """
     if score.takes("history") or score.takes("position"):
         return
@@ -29,9 +29,9 @@ def try_score(score: Score, query_shape: tuple, key_shape: tuple) -> None:
     )
     try:
         scores, keys = _Scores(score).symbolic_call(query, key)
-    except Exception:  # a call of the attention raises it again, with a stack
+    except Exception:  # the attention's call raises it again, more clearly
         return
-    # A score may have weights for as many positions as its sources have.
+    # A score may have weights for the source length that it was built with.
     if tuple(scores.shape) != (_BATCH, _TARGET, key_shape[1]):
         attention_arguments.check_scores(score, scores, query, keys)
 

@@ -1,4 +1,4 @@
-"""The positions of a source that queries look at: all, or one window each.
+"""The source positions that each query looks at: all of them, or a window.
 
 `B` in shapes is the batch times the heads.
 """
@@ -19,20 +19,21 @@ class Everywhere:
         return query, keys
 
     def scores(self, scores):
-        """Returns the scores `(B, target, positions)` to align."""
+        """Returns the scores to align, `(B, target, positions)`."""
         return scores
 
     def allowed(self, allowed):
-        """Returns which of these positions the queries may look at."""
+        """Returns the mask of the positions that queries may look at."""
         return allowed
 
     def sum(self, weights, values, kept):
-        """Returns the sums of the values by the weights after dropout.
+        """Returns the weighted sums of the values, after dropout.
 
         Args:
             weights: Tensor of shape `(B, target, positions)`.
             values: Tensor of shape `(B, source, dim)`.
-            kept: Factors `(B, target, source)`, or `None`.
+            kept: Dropout's factors for the weights, `(B, target, source)`, or
+                `None` for no dropout.
         """
         return _weigh(weights, values, kept)
 
@@ -80,14 +81,14 @@ class Windows:
         return ops.reshape(scores, (*self._shape, self._width))
 
     def allowed(self, allowed):
-        """Returns where a window lies in the source and a query may look."""
+        """Returns `(B, target, window)`: inside the source, and allowed."""
         if allowed is None:
             return self._inside
         shape = (*self._shape, self._source)
         return self._inside & self._pick(ops.broadcast_to(allowed, shape))
 
     def sum(self, weights, values, kept):
-        """Returns the sums of the values in the windows."""
+        """Returns the weighted sums of the values in the windows."""
         kept = None if kept is None else _row_each(self._pick(kept))
         context = _weigh(_row_each(weights), self._look(values), kept)
         shape = (-1, self._shape[1], context.shape[-1])
@@ -135,9 +136,9 @@ def _row_each(x):
 
 
 def _never_empty(x, length):
-    """Pads an empty axis 1 to one position, so that there is one to take.
+    """Pads an empty axis 1 to one position, because `take` needs at least one.
 
-    Other tensors are returned without a copy.
+    If the length is known and not zero, returns `x` itself.
     """
     if isinstance(length, int):
         missing = int(length == 0)

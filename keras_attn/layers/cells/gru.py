@@ -12,13 +12,14 @@ class GRUCell(layers.GRUCell):
     """Keras's `GRUCell`, faster to train on a CPU.
 
     It has Keras's arguments, weights and results. Keras slices the recurrent
-    projection, and the gradient of each slice fills a tensor with zeros. One
-    split of the projection saves 6 % of a training step. Without bias, with
-    `reset_after=False` or with dropout this cell runs Keras's own code.
+    projection, and the gradient of each slice fills a tensor with zeros. This
+    cell splits the projection once, which saves 6 % of a training step.
+    Without bias, with `reset_after=False` or with dropout in training it runs
+    Keras's own code.
 
-    `AttentionDecoder` runs any Keras `GRUCell` this way by itself. The class
-    is for encoders on a CPU: use `keras.layers.RNN(keras_attn.GRUCell(units))`
-    in the place of `keras.layers.GRU(units)`. On a GPU `keras.layers.GRU` is
+    `AttentionDecoder` already runs any Keras `GRUCell` this way. The class is
+    for encoders on a CPU: use `keras.layers.RNN(keras_attn.GRUCell(units))`
+    instead of `keras.layers.GRU(units)`. On a GPU `keras.layers.GRU` is
     faster.
 
     Example:

@@ -1,7 +1,7 @@
 """Layer-normalized cells.
 
-Both normalize the projection of the inputs and that of the state separately,
-each over the units of all gates together (Ba et al., 2016).
+Both cells normalize the projection of the inputs and the projection of the
+state separately, each over the units of all gates together (Ba et al., 2016).
 """
 
 import keras
@@ -10,7 +10,7 @@ from keras import ops
 
 
 class _LayerNormed:
-    """A mixin with the normalizations, for a class on a Keras cell."""
+    """A mixin that adds the normalizations to a Keras cell."""
 
     def __init__(self, units, *, epsilon=1e-3, **kwargs):
         super().__init__(units, **kwargs)
@@ -62,12 +62,15 @@ class LayerNormLSTMCell(_LayerNormed, layers.LSTMCell):
 
     Args:
         units: Width of the states.
-        epsilon: Added to the variance.
-        **kwargs: Those of `keras.layers.LSTMCell`.
+        epsilon: Number added to the variances. Defaults to `0.001`.
+        **kwargs: Arguments of `keras.layers.LSTMCell`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, dim)`.
         states: The hidden state and the cell state, each `(batch, units)`.
+
+    Output:
+        The hidden state, `(batch, units)`, and the list of both new states.
 
     Reference:
         - [Ba et al., 2016](https://arxiv.org/abs/1607.06450), equations 20
@@ -107,13 +110,19 @@ class LayerNormGRUCell(_LayerNormed, layers.GRUCell):
 
     Args:
         units: Width of the state.
-        epsilon: Added to the variance.
-        **kwargs: Those of `keras.layers.GRUCell`, but `reset_after` must be
+        epsilon: Number added to the variances. Defaults to `0.001`.
+        **kwargs: Arguments of `keras.layers.GRUCell`; `reset_after` must be
             True, Keras's default.
 
     Call arguments:
         inputs: Tensor of shape `(batch, dim)`.
         states: The hidden state, `(batch, units)`.
+
+    Output:
+        The new hidden state, `(batch, units)`, and the new states.
+
+    Raises:
+        ValueError: If `reset_after` is False.
 
     Reference:
         - [Ba et al., 2016](https://arxiv.org/abs/1607.06450), supplementary

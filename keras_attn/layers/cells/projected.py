@@ -1,21 +1,21 @@
-"""A cell whose product of inputs and kernel is taken before a loop."""
+"""A cell whose inputs are multiplied by its kernel before a loop."""
 
 from keras import layers
 from keras import ops
 
 
 class ProjectedCell:
-    """Runs a cell on inputs that were multiplied by its kernel before.
+    """Runs a cell on inputs that are already multiplied by its kernel.
 
     Args:
-        cell: A built GRU cell with `reset_after` and bias, LSTM or simple
-            cell of Keras.
+        cell: A built Keras cell: a `GRUCell` with `reset_after` and bias, an
+            `LSTMCell` or a `SimpleRNNCell`.
     """
 
     def __init__(self, cell):
         self._cell = cell
         weights = cell.kernel, cell.recurrent_kernel
-        # Casts as the cell's `__call__` would: it may have its own policy.
+        # Casts as the cell's `__call__` would, by the cell's dtype policy.
         self.kernel, self._recurrent_kernel = map(self._cast, weights)
         self._bias = self._recurrent_bias = None
         if cell.use_bias:

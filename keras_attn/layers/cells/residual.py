@@ -12,12 +12,12 @@ from keras_attn.layers.cells.step import state_sizes
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ResidualCell(DropoutRNNCell, keras.layers.Layer):
-    """Adds its inputs to a cell's output; the states are the cell's.
+    """Adds the inputs to a cell's output; the states are the cell's.
 
-    If the inputs are wider than the output, only their first part is added:
-    a decoder that feeds a context to the cells of a stack puts it after that
-    part. The bottom cell of a stack reads an embedding and mostly has no
-    residual connection.
+    If the inputs are wider than the output, only their first part is added. A
+    decoder that feeds a context to the cells of a stack concatenates it after
+    that part. The bottom cell of a stack reads an embedding and usually has
+    no residual connection.
 
     Args:
         cell: A Keras RNN cell.
@@ -26,6 +26,13 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
         inputs: Tensor of shape `(batch, dim)`, at least as wide as the
             output.
         states: The states of the cell.
+
+    Output:
+        The output, `(batch, output_dim)`, and the cell's new states.
+
+    Raises:
+        ValueError: If `cell` is not a single RNN cell, or if the inputs are
+            narrower than its output.
 
     Reference:
         - [Wu et al., 2016](https://arxiv.org/abs/1609.08144), section 3.1
@@ -61,7 +68,7 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
         if input_shape[-1] < self.output_size:
             raise ValueError(
                 "A residual cell adds its inputs to its output, so the inputs "
-                "must be at least as wide. Received: inputs of width "
+                "must be at least as wide as it. Received: inputs of width "
                 f"{input_shape[-1]} for an output of width "
                 f"{self.output_size}. Use the cell without `ResidualCell`, or "
                 "make it narrower."
@@ -86,42 +93,42 @@ class ResidualCell(DropoutRNNCell, keras.layers.Layer):
         output = ops.squeeze(output, 1) + inputs[:, : self.output_size]
         return output, new_states
 
-    # Keras's RNN draws and forgets dropout masks through these.
+    # Keras's RNN draws and resets dropout masks through these.
 
     @property
     def dropout(self):
-        """The cell's."""
+        """Dropout rate of the wrapped cell's inputs."""
         return getattr(self.cell, "dropout", 0.0)
 
     @property
     def recurrent_dropout(self):
-        """The cell's."""
+        """Dropout rate of the wrapped cell's recurrent state."""
         return getattr(self.cell, "recurrent_dropout", 0.0)
 
     def get_dropout_mask(self, step_input):
-        """The cell's."""
+        """Returns the wrapped cell's dropout mask, or `None`."""
         if isinstance(self.cell, DropoutRNNCell):
             return self.cell.get_dropout_mask(step_input)
         return None
 
     def get_recurrent_dropout_mask(self, step_input):
-        """The cell's."""
+        """Returns the wrapped cell's recurrent dropout mask, or `None`."""
         if isinstance(self.cell, DropoutRNNCell):
             return self.cell.get_recurrent_dropout_mask(step_input)
         return None
 
     def reset_dropout_mask(self):
-        """The cell's."""
+        """Makes the wrapped cell draw another dropout mask."""
         if isinstance(self.cell, DropoutRNNCell):
             self.cell.reset_dropout_mask()
 
     def reset_recurrent_dropout_mask(self):
-        """The cell's."""
+        """Makes the wrapped cell draw another recurrent dropout mask."""
         if isinstance(self.cell, DropoutRNNCell):
             self.cell.reset_recurrent_dropout_mask()
 
     def get_initial_state(self, batch_size=None):
-        """Returns the cell's own first states, mostly zeros."""
+        """Returns the wrapped cell's initial states, usually zeros."""
         if hasattr(self.cell, "get_initial_state"):
             return self.cell.get_initial_state(batch_size=batch_size)
         return [

@@ -50,7 +50,7 @@ def puts_out_hidden(cell):
 
 
 def initial_state(cell, batch, dtype):
-    """Returns the first state that the cell defines, or zeros."""
+    """Returns the initial states that the cell defines, or zeros."""
     if hasattr(cell, "get_initial_state"):
         return cell.get_initial_state(batch_size=batch)
     return [ops.zeros((batch, size), dtype) for size in state_sizes(cell)]
@@ -64,8 +64,8 @@ def run(cell, inputs, states, training, joined=None):
         inputs: Tensor of shape `(batch, beams, dim)`.
         states: Flat tuple of tensors `(batch, beams, width)`.
         training: Whether dropout applies.
-        joined: Tensor `(batch, beams, dim)` or `None`. In a stack, each cell
-            but the bottom one reads it after the output of the cell below.
+        joined: Tensor `(batch, beams, dim)`, or `None`. In a stack it is
+            concatenated to the inputs of each cell but the bottom one.
 
     Returns:
         The output `(batch, beams, dim)`, and the new states, like `states`.
@@ -95,7 +95,7 @@ def _run_one(cell, inputs, states, training):
         return ops.cast(ops.reshape(new, shape), old.dtype)
 
     new_states = keras.tree.flatten(new_states)
-    # The output is mostly the first state, which is then reshaped only once.
+    # The output usually is the first state, which is then reshaped only once.
     beamed_states = tuple(
         beamed(new, old) for new, old in zip(new_states, states, strict=True)
     )
@@ -123,11 +123,11 @@ def drops(cell):
 
 @contextlib.contextmanager
 def dropout_drawn_before(cell, step):
-    """Draws the cells' dropout masks before a loop; forgets them after it.
+    """Draws the cells' dropout masks before a loop; drops them after it.
 
-    Keras cells draw a mask in their first call and keep it for all steps. A
-    mask that is drawn inside a loop cannot leave it, and a mask from an
-    earlier trace is out of scope.
+    Keras cells draw a mask in their first call and keep it for all steps. But
+    a mask that is drawn inside a loop cannot be used outside it, and a mask
+    from an earlier trace is out of scope.
 
     Args:
         cell: A Keras RNN cell.

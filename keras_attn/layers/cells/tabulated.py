@@ -1,4 +1,4 @@
-"""A cell that looks up the products of its inputs by a token's id."""
+"""A cell that looks up products of its kernel and inputs by token id."""
 
 from keras import layers
 from keras import ops
@@ -21,16 +21,16 @@ def is_tabulable(cell):
 
 
 class TabulatedCell:
-    """Runs a cell on tokens, with a table of products of its kernel.
+    """Runs a cell on token ids, with a table of products of its kernel.
 
-    The kernel multiplies the inputs of each token once, before a loop. A step
-    in the loop then looks up a row of these products instead of a row of the
-    inputs.
+    The inputs of each token, such as its embedding, are multiplied by the
+    kernel once, before a loop. A step in the loop then looks up a row of these
+    products instead of a row of the inputs.
 
     Args:
         cell: A built cell or stack for which `is_tabulable()` is true.
         table: The inputs of each token, `(vocabulary, dim)`. The cell may
-            read more inputs after these.
+            read further inputs, concatenated after these.
     """
 
     def __init__(self, cell, table):
@@ -45,8 +45,8 @@ class TabulatedCell:
         """Runs one step, without dropout.
 
         Args:
-            tokens: Ids `(batch, beams)` of the tokens to read.
-            beside: Inputs that the cell reads after those of the tokens, a
+            tokens: Ids of the tokens to read, `(batch, beams)`.
+            beside: Inputs that are concatenated after those of the tokens, a
                 tensor `(batch, beams, dim)`, or `None`.
             states: Flat tuple of tensors `(batch, beams, width)`.
 

@@ -1,8 +1,8 @@
 """`AttentionDecoder`: an RNN cell that attends to a source at every step.
 
-There is one step. Training unrolls it over the target, and a search calls it
-with several hypotheses per source. Computations that do not depend on the
-previous step run once for the whole target, outside the loop.
+Training and search share one step. Training unrolls it over the target, and a
+search calls it with several hypotheses per source. Computations that do not
+depend on the previous step run once for the whole target, outside the loop.
 """
 
 import operator
@@ -58,11 +58,12 @@ class AttentionDecoder(keras.layers.Layer):
     Bahdanau's own output layer is a maxout over the previous state, the
     input and the context. Here Luong's layer takes its place.
 
-    In the order `"post"` without input feeding the attention does not depend
-    on the previous steps, unless it looks at past alignments or the query
-    contains the last context. Then the cell runs over the whole target
-    first, and the attention runs once for all target positions. A GRU or
-    LSTM cell of Keras runs by the layer `keras.layers.GRU` or `LSTM`.
+    In the order `"post"` without input feeding, the cell runs over the whole
+    target first, and then the attention runs once for all target positions.
+    This needs an attention that does not depend on previous steps: one that
+    does not look at past alignments, with `attend="top"` and without
+    `"context"` in the query. Keras's `GRUCell` and `LSTMCell` are then run by
+    `keras.layers.GRU` and `LSTM`.
 
     Without attention, `AttentionDecoder(cell)(inputs, initial_state=state)`
     is the plain encoder-decoder (Sutskever et al., 2014): it emits the
@@ -74,14 +75,15 @@ class AttentionDecoder(keras.layers.Layer):
         attention: The `Attention` that reads the memory, or a list with an
             attention for each of several memories. Several contexts are
             concatenated.
-        order: `"pre"` or `"post"`, whether the decoder attends before or
-            after the cell.
-        input_feeding: Whether the last output is fed back to the cell, in
-            the order `"post"`, where it defaults to `True`. Leave it out in
-            the order `"pre"`, which feeds the context instead.
+        order: `"pre"` to attend before the cell runs, `"post"` to attend
+            after it.
+        input_feeding: Whether the last output is fed back to the cell. Only
+            for the order `"post"`, where it defaults to `True`. In the order
+            `"pre"` the context is fed to the cell instead.
         emit: `"attentional"` for `tanh(Wc [state; context])`, as wide as
-            the state, or `"concatenated"` for `[state; context]`. With a
-            `ResidualCell` the cell's output replaces the state here.
+            the state, or `"concatenated"` for `[state; context]`. If the
+            cell's output is not its state, as in a `ResidualCell`, the
+            output replaces the state here.
         query: The parts of the query, a string or a tuple of strings, which
             are concatenated: `"state"`; `"input"`, the step's input;
             `"context"`, the context of the last step; `"condition"`, the call
@@ -89,13 +91,13 @@ class AttentionDecoder(keras.layers.Layer):
         attend: In a stack, the cell whose state is the query: `"top"` or
             `"bottom"`. With `"bottom"` the context also enters all cells
             above (Wu et al., 2016).
-        bridge: How the cell's first states are made of `initial_state`.
-            `None` takes the tensors as they are. `"dense"` makes each state
-            by a tanh layer on all tensors concatenated. A Keras layer
-            receives the tensors concatenated and returns the states.
+        bridge: How to compute the cell's first states from `initial_state`.
+            `None` takes the tensors as they are. `"dense"` computes each
+            state with a tanh layer from the concatenation of all tensors. A
+            Keras layer receives this concatenation and returns the states.
         self_attention: An `Attention` over the decoder's own past states.
-            Its context is laid behind that of the memory (Paulus et al.,
-            2018).
+            Its context is concatenated after that of the memory (Paulus et
+            al., 2018).
 
     Call arguments:
         inputs: Embedded target shifted right by one, of shape
@@ -105,13 +107,14 @@ class AttentionDecoder(keras.layers.Layer):
         initial_state: The cell's first states, each `(batch, width)`: one
             tensor, or a list if the cell has several, in the order of
             `cell.state_size`. Defaults to the cell's own first states,
-            mostly zeros.
+            usually zeros.
         condition: Tensor of shape `(batch, dim)`, such as the embedding of
-            the target language. Given if and only if the query names it.
+            the target language. Needed if and only if `query` contains
+            `"condition"`.
         inputs_mask: Boolean tensor `(batch, target)`, True = real. At
             masked positions the output is zero and the state does not
-            change. Keras fills in this mask and the next, with or without
-            an initial state.
+            change. Keras fills in this mask and the next if the tensors
+            carry masks.
         memory_mask: Boolean tensor `(batch, source)`, or a list of such
             masks. Masked positions get no weight.
         return_attention_scores: Whether to return the alignments too.
@@ -124,7 +127,11 @@ class AttentionDecoder(keras.layers.Layer):
         `return_attention_scores=True`, also the alignments, of shape
         `(batch, target, source)`, or a list of such tensors. With
         `return_samples=True`, also log-probability and entropy, each
-        `(batch, target)`.
+        `(batch, target)`, float32.
+
+    Raises:
+        ValueError: If arguments do not fit each other, or if the shapes or
+            masks of a call do not.
 
     References:
         - [Bahdanau et al., 2015](https://arxiv.org/abs/1409.0473)
@@ -206,8 +213,8 @@ class AttentionDecoder(keras.layers.Layer):
                 name="attentional",
             )
         self._made = _Made()
-        # The method, because the layer as an attribute would be tracked, and
-        # its weights are the cell's.
+        # Keeps only the method: Keras would track the layer, whose weights are
+        # already tracked as the cell's.
         self._run_sequence = None
         if not self._recurs and (layer := sequence_layer(cell)):
             self._run_sequence = layer.__call__
@@ -226,7 +233,7 @@ class AttentionDecoder(keras.layers.Layer):
 
     @property
     def _recurrence(self):
-        """The step, made once of the layer's parts."""
+        """The decoder's step, made again only if a part was replaced."""
         parts = [
             self.cell,
             *self.attentions,
@@ -388,7 +395,7 @@ class AttentionDecoder(keras.layers.Layer):
         decoder_arguments.check_flags(self.attentions, *returned)
         decoder_arguments.check_condition(self.query, condition)
         if inputs_mask is None:
-            # Keras fills it in only if the call has other tensors too.
+            # Keras does not fill it in if `inputs` is the only tensor.
             inputs_mask = get_keras_mask(inputs)
         source = self.prepare(memory, memory_mask, condition)
         batch, target = ops.shape(inputs)[0], ops.shape(inputs)[1]
@@ -425,7 +432,11 @@ class AttentionDecoder(keras.layers.Layer):
         return tuple(results) if len(results) > 1 else results[0]
 
     def prepare(self, memory=None, memory_mask=None, condition=None):
-        """Returns the `Source` of the memories and the condition."""
+        """Returns the `Source`, computed once per source.
+
+        Args:
+            memory, memory_mask, condition: As in `call`.
+        """
         memories = self._recurrence.readers.prepare(memory, memory_mask)
         if condition is None:
             return Source(memories)
@@ -442,8 +453,11 @@ class AttentionDecoder(keras.layers.Layer):
             beams: Number of hypotheses per source, all alike at the start.
             max_length: The largest number of steps. Needed with
                 self-attention, which keeps the states of all steps.
-            batch: Number of sources. Needed without a memory and an initial
-                state.
+            batch: Number of sources. Needed if there is neither a memory nor
+                an initial state.
+
+        Returns:
+            A `DecoderState`.
         """
         dtype = self.compute_dtype
         if initial_state is None:
@@ -481,8 +495,8 @@ class AttentionDecoder(keras.layers.Layer):
     def step(self, inputs, state, source, draws=(), training=False):
         """Decodes one step of each hypothesis.
 
-        A subclass that overrides it changes decoding and training alike: a
-        whole target is then decoded by this method, step by step.
+        A subclass that overrides this method changes decoding and training
+        alike: `call` then runs it step by step over the whole target.
 
         Args:
             inputs: Embedded last token of each hypothesis, of shape
@@ -494,22 +508,22 @@ class AttentionDecoder(keras.layers.Layer):
 
         Returns:
             The outputs `(batch, beams, output_dim)`, the alignments
-            `(batch, beams, source)` in float32, and the new state. The
-            alignments are a list with a list of attentions, and an empty
-            list without attention.
+            `(batch, beams, source)` in float32, and the new state. If the
+            decoder was made with a list of attentions, the alignments are a
+            list too. Without attention they are an empty list.
         """
         return self._recurrence.emitted_step(
             inputs, state, source, draws, training
         )
 
     def hoist(self, source, table=None):
-        """Hoists products out of a loop of steps, if possible.
+        """Moves matrix products out of a loop of steps, if possible.
 
         Args:
             source: Result of `prepare()`.
             table: The inputs of each token, `(vocabulary, dim)`, or `None`
-                if inputs depend on more than the token or there are too many
-                tokens.
+                if inputs depend on more than the token or the vocabulary is
+                too large.
 
         Returns:
             A `Hoisted` with a recurrence that computes the same as `step()`,
@@ -601,7 +615,7 @@ class AttentionDecoder(keras.layers.Layer):
 
 
 class _Made:
-    """The last recurrence, and its parts; Keras does not look into it."""
+    """Caches a recurrence and its parts, out of Keras's tracking."""
 
     def __init__(self):
         self.parts: list = []
@@ -609,7 +623,7 @@ class _Made:
 
 
 def _last_sizes(shapes):
-    """Returns the last sizes of a shape, or of any nesting of shapes."""
+    """Returns the last size of a shape, or of each shape in a nesting."""
     if not any(isinstance(shape, (list, tuple)) for shape in shapes):
         return [shapes[-1]]
     return [size for shape in shapes for size in _last_sizes(shape)]

@@ -6,10 +6,10 @@ from keras import layers
 
 @keras.saving.register_keras_serializable("keras_attn")
 class DenseBridge(keras.layers.Layer):
-    """Makes each state by a tanh layer on all of the encoder's states.
+    """Computes each state from all of the encoder's states by a tanh layer.
 
     Args:
-        sizes: Widths of the states to make.
+        sizes: Widths of the states to compute.
 
     Call arguments:
         inputs: Tensor of shape `(batch, dim)`, the encoder's states,
@@ -45,7 +45,7 @@ class DenseBridge(keras.layers.Layer):
 
 
 def make_bridge(bridge, sizes, dtype):
-    """Returns the layer that an argument `bridge` means, or `None`."""
+    """Returns the layer for a `bridge` argument, or `None`."""
     if bridge is None or isinstance(bridge, keras.layers.Layer):
         return bridge
     if bridge == "dense":

@@ -29,8 +29,9 @@ def require_growing(attention):
     require_attention("self_attention", attention)
     if not attention.source_may_grow:
         raise ValueError(
-            "`self_attention` reads a past that grows with every step, so its "
-            "score and alignment must not need past alignments or positions. "
+            "`self_attention` reads states whose number grows at every step, "
+            "so its score and alignment must not need past alignments or "
+            "positions. "
             f"Received: {attention.parts_named}. Use for example "
             "`ScaledDotAttention()`."
         )
@@ -43,7 +44,7 @@ def require_context_alone(regularizer, alignment):
             "The decoder uses only the context of its `self_attention`, so "
             "a regularizer or samples would have no effect. Received: "
             f"{type(alignment).__name__} with regularizer={regularizer!r}. "
-            "Give them to the attention that reads the memory."
+            "Pass them to the attention that reads the memory."
         )
 
 
@@ -120,7 +121,8 @@ def check_own_step(unroll, drops, return_samples):
         raise ValueError(
             "In training `step` needs the random draws, for dropout and "
             "samples. Received: a subclass whose `step` takes neither "
-            "`draws` nor `training`. Define `step(self, inputs, state, "
+            "`draws` nor `training`, or only one. Define `step(self, inputs, "
+            "state, "
             "source, draws=(), training=False)` and pass both to "
             "`super().step`."
         )
@@ -216,9 +218,9 @@ def check_initial_state(sizes, widths):
 
 def refuse_idle_bridge():
     raise ValueError(
-        "`bridge` makes the first states of `initial_state`. Received: "
+        "`bridge` makes the first states from `initial_state`. Received: "
         "no initial_state. Pass the encoder's last states, or leave the "
-        "bridge out to start with zeros."
+        "bridge out to start with the cell's own states, usually zeros."
     )
 
 
@@ -230,7 +232,7 @@ def check_shapes(inputs_shape, memory_shapes):
         if len(shape) != 3:
             raise ValueError(
                 f"`{name}` must have three axes, (batch, length, dim). "
-                f"Received: {name}_shape={shape}. Token ids need an "
-                "`Embedding` first; a single vector per row becomes a "
-                "sequence of one by `keras.ops.expand_dims(x, 1)`."
+                f"Received: {name}_shape={shape}. Embed token ids with an "
+                "`Embedding` first; turn a single vector per row into a "
+                "sequence of length 1 with `keras.ops.expand_dims(x, 1)`."
             )

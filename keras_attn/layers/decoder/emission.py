@@ -1,6 +1,6 @@
-"""The output of a decoder, made of the cell's output and the context.
+"""The output of a decoder, computed from the cell's output and the context.
 
-Each class emits for any number of steps at once, and reports its width.
+Each class emits the outputs of any number of steps at once.
 """
 
 from keras import ops

@@ -1,11 +1,11 @@
-"""A decoder's step with fewer products in the loop of a search.
+"""A decoder's step with fewer matrix products in the loop of a search.
 
-A product with a matrix can be taken before a row is looked up. It can also be
-taken before rows are summed with weights: W (sum_s a_s m_s) = sum_s a_s
-(W m_s). So if the inputs of all tokens form a small table, the cell's kernel
-multiplies the table once. And if a context is only emitted, the memory is
-multiplied instead of every context. This saves more if more hypotheses share
-the memory.
+Rows can be multiplied by a matrix before one of them is looked up. They can
+also be multiplied before a weighted sum: W (sum_s a_s m_s) = sum_s a_s (W m_s).
+So if the inputs of all tokens form a small table, the table is multiplied by
+the cell's kernel once. And if a context is only emitted, the memory is
+multiplied instead of every context. The more hypotheses share the memory, the
+more this saves.
 """
 
 import dataclasses
@@ -38,15 +38,15 @@ class Hoisted:
 
 
 def hoist(recurrence, cell, source, table=None):
-    """Hoists products out of a loop of steps, if possible.
+    """Moves matrix products out of a loop of steps, if possible.
 
     Args:
         recurrence: The `Recurrence` of a decoder.
         cell: The decoder's cell.
         source: The decoder's `Source`.
         table: The inputs of each token, of shape `(vocabulary, dim)`, or
-            `None` if inputs depend on more than the token or there are too
-            many tokens.
+            `None` if inputs depend on more than the token or the vocabulary
+            is too large.
 
     Returns:
         A `Hoisted`, or `None` if no product can be hoisted.
@@ -69,7 +69,7 @@ def hoist(recurrence, cell, source, table=None):
 
 
 class _LookUp:
-    """Runs a `TabulatedCell` on ids of tokens, with a `Runner`'s method."""
+    """Runs a `TabulatedCell` on token ids; takes the place of a `Runner`."""
 
     def __init__(self, tabulated):
         self._tabulated = tabulated
@@ -79,7 +79,7 @@ class _LookUp:
 
 
 class _Summed(CellAlone):
-    """Emits like `Attentional`, from contexts that `Wc` multiplied before.
+    """Emits like `Attentional`, from contexts already multiplied by `Wc`.
 
     Args:
         dense: The dense layer with the kernel `Wc`.
@@ -108,7 +108,7 @@ def _emits_alone(recurrence, source, width):
         and recurrence.readers.sum_values
         and isinstance(emission, Attentional)
         and _is_plain_dense(emission.dense)
-        # Sums of wider rows would cost more than the products save.
+        # Wider products would make the sums cost more than is saved.
         and width <= source.memories[0].values.shape[-1]
     )
 
@@ -131,7 +131,7 @@ def _emit_before(hoisted, width):
 
 
 def _is_plain_dense(layer):
-    """Whether a layer is an unchanged `Dense` without bias, kept in place."""
+    """Whether a layer is a plain `Dense` without bias and without changes."""
     return (
         type(layer) is layers.Dense
         and not layer.use_bias

@@ -1,6 +1,6 @@
 """The two orders of a decoder: it attends before its cell runs, or after.
 
-A step runs `begin()`, attends with the hidden state of that moment, and runs
+A step runs `begin()`, attends with the hidden state that it returns, and runs
 `finish()`.
 """
 
@@ -12,14 +12,14 @@ from keras_attn.layers import cells
 
 
 class Ran(NamedTuple):
-    """The results of the cells that ran so far in a step."""
+    """The results of the cells that have run so far in a step."""
 
     output: object  # (batch, beams, dim), of the top cell that ran, or None
     states: tuple  # the cells' states, flat, each (batch, beams, width)
 
 
 class Runner:
-    """Runs a cell on two tensors concatenated.
+    """Runs a cell on the concatenation of two tensors.
 
     Args:
         cell: A Keras RNN cell.
@@ -33,8 +33,8 @@ class Runner:
 
         Args:
             inputs: Tensor of shape `(batch, beams, dim)`.
-            beside: A context or the last output, a tensor of shape `(batch,
-                beams, dim)`, or `None`.
+            beside: A context or the last output to concatenate after
+                `inputs`, a tensor `(batch, beams, dim)`, or `None`.
             states, training, joined: As for `cells.run`.
         """
         if beside is not None:
@@ -79,7 +79,7 @@ class Before:
 
 
 class After:
-    """Runs the cell on `[input; last output]`, or the input; then attends.
+    """Runs the cell on `[input; last output]` or the input, then attends.
 
     Args:
         runner: A `Runner` of the cell, or of the bottom cell.

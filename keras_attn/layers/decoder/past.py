@@ -1,9 +1,9 @@
 """Attention to the decoder's own past (intra-attention, self-attention).
 
 The past differs between hypotheses, so it has a beam axis, and a search
-gathers it with the rest of the state. XLA needs fixed shapes, so its buffers
-have the length of the longest output. Where shapes may change they grow by a
-position each step, and a step costs what has been decoded.
+gathers it with the rest of the state. XLA needs fixed shapes, so the buffers
+have the length of the longest output. If shapes may change, the buffers grow by
+one position per step, and the cost of a step grows with them.
 """
 
 from keras import ops
@@ -19,9 +19,9 @@ class OwnPast:
 
     Args:
         attention: A `keras_attn.Attention` that reads the past, or another
-            object with its methods.
-        window: How many of the last states may be looked at, or `None` for
-            all.
+            object with the same methods.
+        window: The number of most recent states that may be looked at, or
+            `None` for all.
     """
 
     def __init__(self, attention, window=None):
@@ -32,8 +32,9 @@ class OwnPast:
         """Returns the `Past` before the first step.
 
         Args:
-            state: A state of the shape to keep, `(batch, beams, dim)`.
-            max_length: How many states to have room for.
+            state: A state `(batch, beams, dim)` of the shape and dtype to
+                store.
+            max_length: Number of states that the buffers can hold.
             key: The state's key, `(batch, beams, key_dim)`, or `None` to use
                 the state as its own key.
         """
@@ -60,7 +61,7 @@ class OwnPast:
     def attend(self, past, query, draws=(), training=False):
         """Returns the context of each hypothesis, `(batch, beams, dim)`.
 
-        It is zero before the first step.
+        The context is zero before the first step.
 
         Args:
             past: A `Past`.
@@ -80,7 +81,7 @@ class OwnPast:
     def memory(self, past):
         """Returns the states that may be looked at, as a `Memory`.
 
-        It has a row for each hypothesis, `(batch * beams, ...)`.
+        Its tensors have a row for each hypothesis, `(batch * beams, ...)`.
         """
         keys, values, step = past
         if isinstance(step, tuple):
@@ -102,13 +103,14 @@ class OwnPast:
 
 
 def written(buffer, x, step):
-    """Returns a buffer of past positions with one more.
+    """Returns a buffer of past positions with one more written.
 
     Args:
         buffer: Tensor `(batch, beams, ..., time, dim)`.
-        x: The position, of as many elements as one place of the buffer.
-        step: Number of positions so far, int32 `(batch, beams)`; or `()`
-            where the buffer grows.
+        x: The new position, with as many elements as one position of the
+            buffer.
+        step: Number of positions written so far, int32 `(batch, beams)`; or
+            `()` for a buffer that grows.
     """
     x = reshape(x, (*ops.shape(buffer)[:-2], 1, buffer.shape[-1]))
     if isinstance(step, tuple):

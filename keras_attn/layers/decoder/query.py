@@ -9,7 +9,7 @@ class Query:
     Args:
         names: Names of the parts: `"state"`, the hidden state of the cell;
             `"input"`, the step's input; `"context"`, the previous step's
-            context; `"condition"`, that of the source.
+            context; `"condition"`, the condition of the `Source`.
     """
 
     def __init__(self, names):
@@ -28,8 +28,8 @@ class Query:
         """
         known = {"input": inputs, "state": hidden, "context": context}
         if "condition" in self.names:
-            # By an addition, because XLA cannot compile the gradient of
-            # `repeat` in a loop.
+            # Broadcasts by an addition, because XLA cannot compile the
+            # gradient of `repeat` in a loop.
             each = ops.zeros_like(inputs[..., :1])
             known["condition"] = ops.expand_dims(condition, 1) + each
         return join([known[name] for name in self.names])

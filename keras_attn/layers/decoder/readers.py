@@ -55,13 +55,18 @@ class Readers:
         own = [(self._own, own_shape)] if self._own else []
         pairs = zip(self._attentions, memory_shapes, strict=True)
         for reader, shape in [*pairs, *own]:
-            # Loading builds and locks a part, which then must not build again.
+            # Loading builds and locks a part, which must not be built again.
             if not reader.built:
                 reader.build(query_shape, shape)
 
     def one_for_each(self, memory, name):
-        """Returns as many memories, or shapes, as there are attentions."""
-        # A shape is itself a list, of numbers.
+        """Returns a list with a memory, or a shape, for each attention.
+
+        Args:
+            memory: A memory or shape, a list of them, or `None`.
+            name: Name of the argument, for the error.
+        """
+        # A shape is itself a list or tuple, but of numbers.
         several = isinstance(memory, (list, tuple)) and any(
             hasattr(x, "shape") or isinstance(x, (list, tuple)) for x in memory
         )
@@ -172,7 +177,7 @@ class Readers:
         return Reading(self._join(contexts), tuple(attended))
 
     def draw(self, memories, batch, target, training):
-        """Returns the random draws of each attention, the own one's last."""
+        """Returns the random draws of each attention, self-attention last."""
         draws = [
             reader.draw(batch, target, ops.shape(memory.keys)[-2], training)
             for reader, memory in zip(self._attentions, memories, strict=True)
@@ -204,7 +209,10 @@ class Readers:
         return found[0] if one else list(found)
 
     def samples(self, attended):
-        """Returns log-probability and entropy of all drawn positions."""
+        """Returns the log-probability and entropy of the drawn positions.
+
+        Both are summed over the attentions, `(batch, target)`, float32.
+        """
         drawn = [
             found
             for reader, found in zip(self._attentions, attended, strict=True)
@@ -230,7 +238,7 @@ class Readers:
         return masks
 
     def _join(self, contexts):
-        # The attentions may have dtype policies of their own.
+        # Each attention may have another dtype policy.
         return join([ops.cast(x, self._dtype) for x in contexts])
 
 
@@ -240,7 +248,7 @@ def _without_context(attended):
 
 
 def _before(hidden, mask):
-    """Returns which states come before each: `(batch, target, target)`."""
+    """Returns a mask of the states before each, `(batch, target, target)`."""
     batch, target = ops.shape(hidden)[:2]
     rows = ops.expand_dims(ops.arange(target, dtype="int32"), 1)
     before = ops.broadcast_to(

@@ -23,7 +23,7 @@ class Recurrence:
         order: Whether it attends before its cell runs, or after.
         query: The parts of the query.
         queried: Index, among the cell's states, of the query's hidden state.
-        readers: The attentions to memories and to the own past.
+        readers: The attentions to memories and to the decoder's own past.
         emission: How the output is made.
         feeds: Whether the output is fed to the next step.
     """
@@ -38,10 +38,9 @@ class Recurrence:
     def step(
         self, inputs, state, source, draws=(), training=False, tokens=None
     ):
-        """Runs a step of each hypothesis, without the emission.
+        """Runs a step of each hypothesis, without emitting its output.
 
-        With `feeds` the next step needs the emitted output, so this method
-        emits it.
+        Only with `feeds` it emits the output, because the next step needs it.
 
         Args:
             inputs: Tensor of shape `(batch, beams, dim)`.
@@ -49,10 +48,11 @@ class Recurrence:
             source: A `Source`.
             draws: The readers' random draws for this step; `()` for none.
             training: Whether the model trains.
-            tokens: What the runner reads instead of `inputs`, or `None`.
+            tokens: Token ids `(batch, beams)` that the runner reads instead
+                of `inputs`, or `None`.
 
         Returns:
-            The argument of `emit()`, the `Attended` of each attention, and
+            The argument for `emit()`, the `Attended` of each attention, and
             the new state.
         """
         read = inputs if tokens is None else tokens

@@ -15,8 +15,8 @@ class Past(NamedTuple):
 
     keys: object  # (batch, beams, [heads,] max_length, dim)
     values: object  # (batch, beams, [heads,] max_length, dim)
-    # (batch, beams), int32, how many states there are; or () where keys and
-    # values hold these states alone, with no room for more.
+    # (batch, beams), int32, the number of states so far; or () if keys and
+    # values hold exactly these states and grow at every step.
     step: object
 
 

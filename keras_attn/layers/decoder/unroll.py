@@ -12,7 +12,7 @@ from keras_attn.layers.attention import Attended
 
 
 class StepByStep:
-    """Unrolls a step over a target; emits for all steps at once if possible.
+    """Unrolls a step over a target, but emits all steps at once if possible.
 
     Args:
         recurrence: The `Recurrence` with the step.
@@ -58,7 +58,7 @@ class OwnStep:
     Args:
         step: A method like `AttentionDecoder.step`, with or without `draws`
             and `training`.
-        count: How many alignments `step` returns.
+        count: Number of alignments that `step` returns.
         several: Whether `step` returns the alignments in a list.
         dtype: Dtype of the outputs.
     """
@@ -122,7 +122,7 @@ class CellFirst:
     def _run_cell(self, inputs, state, mask, training):
         """Returns the cell's hidden states and outputs over the target."""
         if self._sequence is not None:
-            # Fused kernels take no mask, so the padding is moved to the end.
+            # Fused kernels take no mask, so padding is moved to the end first.
             order = loops.Order(mask)
             output = self._sequence(
                 order.real_first(inputs),
@@ -154,7 +154,7 @@ def sequence_layer(cell):
     """Returns the Keras layer that runs a cell over a sequence, or `None`.
 
     `keras.layers.GRU` and `LSTM` have fused kernels on GPUs, which their
-    cells lack. The layer made here takes the cell as its own, so the two
+    cells lack. The returned layer uses the given cell as its cell, so the two
     share their weights.
     """
     if type(cell) is layers.GRUCell:

@@ -1,4 +1,4 @@
-"""`MarginalDecoder`: hard attention whose alignments are summed over."""
+"""`MarginalDecoder`: hard attention, summed over all alignments."""
 
 from keras_attn.layers.marginal.marginal_decoder import (
     MarginalDecoder as MarginalDecoder,

@@ -1,4 +1,4 @@
-"""The distribution of the next token at each position of a source."""
+"""The distribution of the next token, given the source position."""
 
 import keras
 from keras import layers
@@ -11,10 +11,10 @@ from keras_attn.layers.marginal.transitions import wide
 
 
 class Emission(keras.layers.Layer):
-    """`e_t(s, .) = log_softmax(O tanh(W [h_t; m_s] + b) + c)`.
+    """Computes `e_t(s, .) = log_softmax(O tanh(W [h_t; m_s] + b) + c)`.
 
-    `W` is split into a part for the step and a part for the source, so that
-    each is multiplied once.
+    `W` is split into a part for `h_t` and a part for `m_s`, so each vector is
+    multiplied only once.
 
     Args:
         units: Width of the tanh layer, or `None` for the widths of `h_t` and
@@ -75,7 +75,7 @@ class Emission(keras.layers.Layer):
         return mixture(weights, query, keys, kernel, bias)
 
     def spoken(self, query, keys, columns):
-        """Scores a token at every position, up to what all have in common.
+        """Scores a token at every position, up to a shared constant.
 
         Args:
             query: Result of `query()`, of the step that wrote the token.
@@ -84,7 +84,8 @@ class Emission(keras.layers.Layer):
 
         Returns:
             Tensor of shape `(batch, steps, source)`, float32 or wider: the
-            token's logit without its bias, which is the same everywhere.
+            token's logit without its bias, which is the same at every
+            position.
         """
         return wide(spoken(query, keys, columns))
 

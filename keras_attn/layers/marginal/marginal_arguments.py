@@ -11,9 +11,9 @@ def check_order(order):
     """Returns the order of a transition, 0 or 1."""
     if isinstance(order, bool) or order not in (0, 1):
         raise ValueError(
-            "`order` is the number of last positions that the next one "
+            "`order` is the number of previous positions that the next one "
             f"depends on, 0 or 1. Received: order={order!r}. Pass 0 to choose "
-            "a position by its content, 1 to choose the way from the last."
+            "a position by its content, 1 to choose an offset from the last."
         )
     return order
 
@@ -22,14 +22,14 @@ def check_monotonic(monotonic):
     """Returns whether a transition is monotonic."""
     if not isinstance(monotonic, bool):
         raise ValueError(
-            "`monotonic` says whether positions before the last are left "
-            f"out. Received: monotonic={monotonic!r}. Pass True or False."
+            "`monotonic` says whether positions before the last are "
+            f"excluded. Received: monotonic={monotonic!r}. Pass True or False."
         )
     return monotonic
 
 
 def check_window(window, order):
-    """Returns the largest offset of a transition, `None` in the order 0."""
+    """Returns the largest offset of a transition, `None` for `order=0`."""
     if order == 1:
         return (
             WINDOW
@@ -42,7 +42,7 @@ def check_window(window, order):
         )
     if window is not None:
         raise ValueError(
-            "In the order 0 any position may come next, so `window` would "
+            "With `order=0` any position may come next, so `window` would "
             f"have no effect. Received: window={window!r}. Leave it out, or "
             "pass `order=1`."
         )
@@ -59,8 +59,8 @@ def check_call(decoder, args, given):
     if missing:
         raise ValueError(
             "A `MarginalDecoder` needs the embedded target, the memory and "
-            "the target's ids, since each token tells where the alignment "
-            f"may have been. Received: no {' and no '.join(missing)}. Call "
+            "the target's ids, which it needs to update the probability of "
+            f"each position. Received: no {' and no '.join(missing)}. Call "
             "`decoder(embed(target), memory, target)`."
         )
     for name, wanted in (

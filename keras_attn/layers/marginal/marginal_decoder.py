@@ -1,11 +1,11 @@
 """`MarginalDecoder`: hard attention, summed exactly over all alignments.
 
-Each token is written at one position of the source. Which one is not known,
+Each token is emitted at one position of the source. Which one is not known,
 so the probability of a text is a sum over all sequences of positions. The
-forward algorithm of hidden Markov models takes that sum a step at a time: it
+forward algorithm of hidden Markov models computes this sum step by step: it
 carries the probability of each position, given the tokens so far. The next
 token's distribution follows from it, so the model is trained and searched
-like any other that gives logits.
+like any other that returns logits.
 """
 
 from typing import NamedTuple
@@ -31,10 +31,10 @@ from keras_attn.layers.marginal.transitions import ZerothOrder
 class Forward(NamedTuple):
     """The forward algorithm between two steps, `(batch, beams, ...)`."""
 
-    # log p(position | tokens so far), less the normalizer of the position's
+    # log p(position | tokens so far), minus the logsumexp of the position's
     # logits: (batch, beams, source), float32 or wider.
     alpha: object
-    query: object  # the emission's, of the last step, (batch, beams, units)
+    query: object  # (batch, beams, units), the emission's, of the last step
 
 
 class MarginalState(NamedTuple):
@@ -56,46 +56,48 @@ class Asked(NamedTuple):
 class MarginalDecoder(keras.layers.Layer):
     """Decodes a target by hard attention, summed over all alignments.
 
-    Each token `y_t` is written at one position `a_t` of the memory. With
-    `h_t`, the cell's output, which depends on the tokens before `y_t` alone,
-    and `m_s`, the memory at position `s`:
+    Each token `y_t` is emitted at one position `a_t` of the memory. `h_t` is
+    the cell's output, which depends only on the tokens before `y_t`, and `m_s`
+    is the memory at position `s`:
 
     1. The emission at `s` is `e_t(s, .) = log_softmax(O tanh(W [h_t; m_s]))`.
-    2. The transition `A_t(s' | s)` is, in the order 0, `softmax_s'(h_t K
-       m_s')`, which depends on `s` only if it is monotonic; in the order 1 a
-       softmax over offsets `s' - s`, of `U [h_t; m_s]`.
+    2. The transition `A_t(s' | s)` is a log-probability. With `order=0` it is
+       `log_softmax_s'(h_t K m_s')`, which depends on `s` only if it is
+       monotonic. With `order=1` it is a log-softmax over the offsets
+       `s' - s`, of `U [h_t; m_s]`.
     3. `alpha'_t(s') = logsumexp_s(alpha_{t-1}(s) + A_t(s' | s))` is the
-       probability of each position given the tokens so far.
+       log-probability of each position given the tokens so far.
     4. `log p(y | y_<t, x) = logsumexp_s(alpha'_t(s) + e_t(s, y))` for every
        token `y`. These are the outputs.
-    5. `alpha_t = alpha'_t + e_t(., y_t)`, less its logsumexp, once `y_t` is
-       known: at the next step, whose input it is.
+    5. `alpha_t = alpha'_t + e_t(., y_t)`, minus its logsumexp. This is
+       computed in the next step, whose input is `y_t`.
 
-    `W` and `O` have biases. All alignments begin before the first real
-    position: `order=1`, and a monotonic `order=0`, start from there.
+    `W` and `O` have biases. Before the first step all probability is on the
+    first real position: `order=1`, and a monotonic `order=0`, start there.
 
     The outputs are log-probabilities, so no `Dense` follows. They can be
     used as logits: `SequenceCrossentropy` is then the exact
     `-log p(y | x)`, without sampling or a bound.
 
-    A step computes `(batch, source, vocabulary)` numbers, and drops them: the
-    gradient computes them again. So the layer is for vocabularies of
+    A step computes `(batch, source, vocabulary)` numbers. They are not kept,
+    but computed again for the gradient. So the layer is for vocabularies of
     characters, phonemes or a few thousand subwords.
 
     Args:
         cell: A Keras RNN cell, such as `keras.layers.GRUCell(256)`, or a
             list of cells to stack, the bottom one first.
         vocabulary: Number of target tokens.
-        order: How many last positions the next one depends on, `0` or `1`.
-        monotonic: Whether an alignment never goes back. The positions before
-            the last are left out and the others renormalized.
-        window: The largest offset in either direction, in the order 1.
-            Defaults to 5, so that there are 11 offsets. Offsets to padding
-            are left out and the others renormalized.
-        units: Width of the tanh layer. Defaults to the widths of the cell's
-            output and of the memory together.
-        bridge: How the cell's first states are made of `initial_state`, as
-            in `AttentionDecoder`.
+        order: Number of previous positions that the next one depends on, `0`
+            or `1`.
+        monotonic: Whether an alignment never goes back. Positions before the
+            last are then excluded, and the others renormalized.
+        window: The largest offset in either direction. Only for `order=1`,
+            where it defaults to 5: 11 offsets, or 6 if monotonic. Offsets to
+            padding are excluded, and the others renormalized.
+        units: Width of the tanh layer. Defaults to the sum of the widths of
+            the cell's output and the memory.
+        bridge: How to compute the cell's first states from `initial_state`,
+            as in `AttentionDecoder`.
 
     Call arguments:
         inputs: Embedded target shifted right by one, of shape
@@ -119,17 +121,17 @@ class MarginalDecoder(keras.layers.Layer):
         target, vocabulary)`, in float32 or wider. With
         `return_attention_scores=True`, also the probability of each position
         given the tokens so far, `p(a_t | y_<t)`, of shape `(batch, target,
-        source)`.
+        source)`, in the compute dtype.
 
     Raises:
-        ValueError: If an argument is out of range, or if a call lacks
+        ValueError: If an argument is out of range, if a call lacks `inputs`,
             `memory` or `ids`, or if their shapes do not fit.
 
     References:
         - [Wu et al., 2018](https://arxiv.org/abs/1808.10024), sections 2 and
-          3, for the order 0
+          3, for `order=0`
         - [Wu and Cotterell, 2019](https://arxiv.org/abs/1905.06319), section
-          3, for monotonic alignments and the order 1
+          3, for monotonic alignments and `order=1`
 
     Example:
         >>> source = keras.Input((None, 4))
@@ -246,7 +248,7 @@ class MarginalDecoder(keras.layers.Layer):
         return logits, zero_where_masked(alignments, inputs_mask)
 
     def prepare(self, memory, memory_mask=None):
-        """Returns the memory as steps read it, computed once per source.
+        """Returns the `Memory` that steps read, computed once per source.
 
         Args:
             memory: Tensor of shape `(batch, source, dim)`.
@@ -297,8 +299,8 @@ class MarginalDecoder(keras.layers.Layer):
     def _before_all(self, source, batch, beams):
         """Returns the state of the forward algorithm before the first step.
 
-        All probability is on the first real position. So the first input,
-        the start token, which was written nowhere, changes nothing.
+        All probability is on the first real position. So the first input, the
+        start token, which was not emitted at any position, changes nothing.
         """
         mask = _possible(source.mask)
         if mask is None:
@@ -314,7 +316,9 @@ class MarginalDecoder(keras.layers.Layer):
         return Forward(alpha, query)
 
     def _ask(self, hidden, ids, source):
-        """Computes all that needs no last alignment, for any number of steps.
+        """Computes all that does not depend on the last alignment.
+
+        It does so for any number of steps at once.
 
         Args:
             hidden: The cell's outputs, `(batch, steps, dim)`.
@@ -404,7 +408,7 @@ class MarginalDecoder(keras.layers.Layer):
 
 
 def _possible(mask):
-    """Returns the positions of alignments: the first if none is real."""
+    """Returns the mask of possible positions: the first if none is real."""
     if mask is None:
         return None
     mask = ops.cast(mask, "bool")

@@ -1,13 +1,13 @@
-"""The two numbers that a step needs of all positions' next tokens.
+"""Sums over the logits of the next token at all source positions.
 
-At every position `s` of the source stand the logits `z(s, v) = b_v + o_v .
-tanh(query + key_s)`, one for each token `v`. They are `(batch, steps, source,
-vocabulary)` numbers, far more than anything else in the decoder, and a step
-needs only a sum over their positions or tokens. So they are computed for the
-steps of one call, used and dropped, and computed again for the gradient. A
-decoder calls for one step at a time.
+At every position `s` of the source, each token `v` has a logit `z(s, v) = b_v +
+o_v . tanh(query + key_s)`. These are `(batch, steps, source, vocabulary)`
+numbers, far more than anything else in the decoder, and a step needs only sums
+of them over positions or tokens. So they are computed for the steps of one
+call, used and dropped, and recomputed for the gradient. The decoder makes a
+call for each step.
 
-Computing again what is cheap is the technique of
+Recomputing cheap results is the technique of
 [Chen et al., 2016](https://arxiv.org/abs/1604.06174), section 4.
 """
 
@@ -31,8 +31,8 @@ def mixture(weights, query, keys, kernel, bias):
     Returns:
         `logsumexp_s(weights + log_softmax_v(z))`, the log-probability of each
         token, `(batch, steps, vocabulary)`; and `logsumexp_v(z)`, the
-        normalizer of each position, `(batch, steps, source)`. Both have the
-        dtype of the weights.
+        log-normalizer of each position, `(batch, steps, source)`. Both have
+        the dtype of the weights.
     """
 
     @custom_gradient
@@ -59,8 +59,8 @@ def mixture(weights, query, keys, kernel, bias):
             )
             return of_weights, *_through(of_logits, hidden, kernel, bias)
 
-        # As one tensor, because Keras knows gradients of one output only on
-        # some backends.
+        # As one tensor, because on some backends Keras supports custom
+        # gradients of only one output.
         return ops.concatenate([mix, norms], axis=-1), gradient
 
     vocabulary = kernel.shape[-1]

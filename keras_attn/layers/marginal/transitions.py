@@ -1,8 +1,9 @@
 """Moves of an alignment from one source position to the next.
 
 A transition is a distribution `A_t(s' | s)` over the positions of a step,
-given that of the step before. All are kept as logarithms. A probability of
-zero is the finite number `NEVER`, since infinities make gradients NaN.
+given the position of the step before. Probabilities are kept as logarithms. The
+logarithm of zero is the finite number `NEVER`, because infinities make
+gradients NaN.
 """
 
 import keras
@@ -32,7 +33,7 @@ class Transition(keras.layers.Layer):
         raise NotImplementedError
 
     def project(self, memory, mask):
-        """Computes what no step changes, once per source.
+        """Computes what is the same in all steps, once per source.
 
         Args:
             memory: Tensor of shape `(batch, source, dim)`.
@@ -44,7 +45,9 @@ class Transition(keras.layers.Layer):
         raise NotImplementedError
 
     def ask(self, hidden, projected):
-        """Computes what no last position changes, for any number of steps.
+        """Computes all that does not depend on the last position.
+
+        It does so for any number of steps at once.
 
         Args:
             hidden: Tensor of shape `(batch, steps, dim)`.
@@ -64,19 +67,22 @@ class Transition(keras.layers.Layer):
             asked: Result of `ask()`.
             projected: Result of `project()`.
             mask: Boolean tensor `(batch, source)`, or `None`.
+
+        Returns:
+            Log-probabilities of the next positions, `(batch, steps, source)`.
         """
         raise NotImplementedError
 
 
 class ZerothOrder(Transition):
-    """Any position, by its score alone: `softmax_s'(h_t K m_s')`.
+    """Chooses a position by its content: `softmax_s'(h_t K m_s')`.
 
-    The last position counts only if the transition is monotonic.
+    The last position matters only if the transition is monotonic.
 
     References:
         - [Wu et al., 2018](https://arxiv.org/abs/1808.10024), section 3
         - [Wu and Cotterell, 2019](https://arxiv.org/abs/1905.06319), section
-          3.1, for the monotonic one
+          3.1, for monotonic transitions
     """
 
     def build(self, hidden_shape, memory_shape):
@@ -107,15 +113,15 @@ class ZerothOrder(Transition):
 
 
 class FirstOrder(Transition):
-    """A step of a few positions: a softmax over offsets, `U [h_t; m_s]`.
+    """Moves by a few positions: a softmax over offsets, of `U [h_t; m_s]`.
 
-    `U` has a row for each offset. Offsets that lead out of the source, or to
-    padding, are left out, and the others are renormalized. The paper applies
-    a matrix to `m_s` first; `U` holds its product with that matrix.
+    `U` has a row for each offset. Offsets that lead out of the source or to
+    padding are excluded, and the others are renormalized. The paper applies a
+    matrix to `m_s` first; here `U` contains the product with that matrix.
 
     Args:
         window: The largest offset in either direction.
-        monotonic: Whether offsets below zero are left out too.
+        monotonic: Whether negative offsets are excluded too.
 
     Reference:
         - [Wu and Cotterell, 2019](https://arxiv.org/abs/1905.06319), section
@@ -173,7 +179,7 @@ class FirstOrder(Transition):
 
 
 def wide(x):
-    """Casts 16 bits to float32; leaves float32 and float64 as they are."""
+    """Casts half precision to float32; keeps float32 and float64."""
     return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 

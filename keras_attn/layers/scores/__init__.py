@@ -1,9 +1,9 @@
 """Scores of a query for each key: one small class per mechanism.
 
-A score compares every query with every key and does not normalize: that is
-the work of an alignment (`alignments/`). To add a mechanism, subclass `Score`
-and write `call`. It then works as a layer, in the decoder, in beam search, in
-the export and in the plots.
+A score compares every query with every key. It does not normalize: alignments
+do that (`alignments/`). To add a mechanism, subclass `Score` and write `call`.
+The new score then works in `Attention`, the decoder, beam search, the export
+and the plots.
 """
 
 from keras_attn.layers.scores.additive import AdditiveScore as AdditiveScore

@@ -15,20 +15,20 @@ from keras_attn.layers.scores.score import linear
 class AdditiveScore(Score):
     """Bahdanau's score, `v · tanh(W query + U key + b)`.
 
-    The keys' part is computed once per source sentence. The comparison has
+    `U key` is computed once per source sentence. The sums inside the tanh are
     `(batch, target, source, units)` numbers. If these are many, only a block
-    of them is held at a time.
+    of them is held in memory at a time.
 
-    With weight normalization `v` is replaced by `g * v / |v|`. Then one
-    learned number `g` alone decides how sharp the attention may become.
+    With weight normalization `v` is replaced by `g * v / |v|`. Then the
+    learned number `g` alone decides how sharp the attention can become.
 
     Args:
         units: Width of the space in which query and key are added.
         use_bias: Whether there is a bias `b`, which starts at zero. The
             paper has none.
         normalize: Whether `v` is normalized. `g` starts at `sqrt(1 /
-            units)`. TF Addons' `BahdanauAttention(units, normalize=True)`
-            also has the bias: pass `use_bias=True` as well for its layer.
+            units)`. With `use_bias=True` as well, this is the score of TF
+            Addons' `BahdanauAttention(units, normalize=True)`.
         kernel_initializer: Initializer of `W`, `U` and `v`. Defaults to
             `"glorot_uniform"`.
         block_size: How many queries of a sentence are compared with its keys
@@ -71,8 +71,8 @@ class AdditiveScore(Score):
         super().__init__(**kwargs)
         if block_size is not None and not self._can_split:
             raise ValueError(
-                "Blocks are for scores that compare the query and the keys "
-                f"alone. {type(self).__name__} adds a term as large as the "
+                "Blocks are for scores that compare only the query and the "
+                f"keys. {type(self).__name__} adds a term as large as the "
                 "tensor that blocks avoid. Received: "
                 f"block_size={block_size!r}. Leave it out, or use "
                 "`AdditiveScore(units)`."
@@ -84,8 +84,8 @@ class AdditiveScore(Score):
         self.block_size = check_block_size(block_size)
 
     def build(self, query_shape, key_shape):
-        # An initializer draws the same numbers again, so each weight gets a
-        # copy with its own seed.
+        # An initializer draws the same numbers each time, so each weight gets
+        # a copy with another seed.
         self.query_kernel = self.add_weight(
             name="query_kernel",
             shape=(query_shape[-1], self.units),
@@ -148,10 +148,10 @@ class AdditiveScore(Score):
 class ConcatScore(Score):
     """Luong's "concat" score, `v · tanh(W [query; key] + b)`.
 
-    One matrix `W` multiplies query and key concatenated. Its rows for the
-    key are applied once per source sentence, so a decoding step costs the
-    same as with `AdditiveScore`. The two differ only in the initial values
-    of the matrices.
+    One matrix `W` multiplies the concatenation of query and key. Its rows for
+    the key are applied once per source sentence, so a decoding step costs the
+    same as with `AdditiveScore`. The two scores differ only in the initial
+    values of the matrices.
 
     Args:
         units: Width of the hidden layer.

@@ -1,4 +1,4 @@
-"""Cutting a batch of queries and keys into blocks that fit a cache."""
+"""Cuts a batch of queries and keys into blocks that fit a cache."""
 
 from keras import ops
 
@@ -6,7 +6,13 @@ from keras import ops
 class Blocks:
     """Cuts sentences and queries into blocks, and joins blocks again.
 
-    The last block of sentences and that of queries are padded with zeros.
+    The last block of sentences and the last of queries are padded with zeros.
+
+    Args:
+        batch: Number of sentences.
+        target: Number of queries of a sentence.
+        sentences: The largest number of sentences in a block.
+        queries: The largest number of queries of a sentence in a block.
     """
 
     def __init__(self, batch, target, sentences, queries):

@@ -1,10 +1,10 @@
-"""Additive scores in blocks, for comparisons that would be large.
+"""Additive scores in blocks, if the comparison of all pairs would be large.
 
 The plain form holds `tanh(query + key)` for every pair, a tensor of shape
 `(batch, target, source, units)`, and its gradient holds several such tensors.
-In blocks only the scores, `(batch, target, source)`, are held whole. Each
-block's `tanh` is used and dropped, and recomputed for the gradient. This
-takes less time too, because a block stays in the processor's cache.
+In blocks only the scores, `(batch, target, source)`, are held in full. Each
+block's `tanh` is used and dropped, and recomputed for the gradient. This also
+takes less time, because a block stays in the processor's cache.
 
 Recomputing cheap results is the technique of
 [Chen et al., 2016](https://arxiv.org/abs/1604.06174), section 4.
@@ -27,14 +27,14 @@ from keras_attn.layers.scores.blocks import Blocks
 LARGE = 2**22
 # Numbers in one block: 1 MiB in float32, which fits a core's cache.
 BLOCK = 2**18
-# Up to this many queries, as of a step or of a search's beams, are compared
-# at once if the sizes are not known. That takes at most 8 times the memory
+# If sizes are unknown, up to this many queries (those of a step, or of a
+# search's beams) are compared at once. That takes at most 8 times the memory
 # of the keys.
 FEW = 8
 
 
 def additive(query, keys, v, extra=None, block_size=None):
-    """`v · tanh(query + key + extra)` for every pair of a query and a key.
+    """Returns `v · tanh(query + key + extra)` for every query and key.
 
     Args:
         query: Tensor of shape `(batch, target, units)`.
@@ -54,7 +54,7 @@ def additive(query, keys, v, extra=None, block_size=None):
     """
     if extra is not None and block_size not in (None, "all"):
         raise ValueError(
-            "Blocks are for scores that compare the query and the keys alone. "
+            "Blocks are for scores that compare only the query and the keys. "
             f"Received: block_size={block_size!r} and one more term of shape "
             f"{tuple(extra.shape)}. Leave `block_size` out."
         )
@@ -82,7 +82,7 @@ def additive(query, keys, v, extra=None, block_size=None):
 
 
 def check_block_size(value):
-    """Returns `value` if `additive` takes it as its `block_size`."""
+    """Returns a `block_size` for `additive`, or raises `ValueError`."""
     number = isinstance(value, int) and not isinstance(value, bool)
     if value is None or value == "all" or (number and value > 0):
         return value
@@ -132,8 +132,8 @@ def _gradient_of_product(gradient, hidden, v):
 def _by_size(query, keys, v):
     """Scores plainly or in blocks, if sizes are known only at run time.
 
-    The gradient is written here, because that of `cond` would keep, at any
-    size, the tensors that both ways need.
+    The gradient is written here, because that of `cond` would keep the tensors
+    of both branches at any size.
     """
     source = ops.cast(ops.shape(keys)[1], "float32")
     # In float32, because an integer could overflow.
@@ -184,7 +184,7 @@ def _by_size(query, keys, v):
 
 
 def _fitting(query, keys):
-    """Returns blocks of about `BLOCK` numbers, for sizes not known yet."""
+    """Returns `Blocks` of about `BLOCK` numbers, for unknown sizes."""
     batch, target = ops.shape(query)[:2]
     columns, source = (
         ops.cast(size, "float32") for size in (target, ops.shape(keys)[1])
@@ -276,5 +276,5 @@ def _backward(gradient, query, keys, v, blocks):
 
 
 def _wide(x):
-    """Casts to float32, so that sums over many blocks keep their digits."""
+    """Casts to float32, so sums over many blocks stay precise."""
     return ops.cast(x, "float32")

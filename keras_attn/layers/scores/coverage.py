@@ -1,4 +1,4 @@
-"""Coverage: the score also sees how much of each position was translated."""
+"""Coverage: a score that also sees how much attention each position got."""
 
 import keras
 from keras import ops
@@ -14,22 +14,23 @@ from keras_attn.layers.scores.score import positive_number
 class CoverageScore(AdditiveScore):
     """Tu's score, `v · tanh(W query + U key + V c)`, with the coverage `c`.
 
-    The coverage of a source position says how much of it has been read. It
-    is zero before the first step, where the score equals Bahdanau's. An
-    attention with this score attends for one target position after another.
+    The coverage of a source position says how much attention it has received.
+    In the first step it is zero, and the score equals Bahdanau's. An attention
+    with this score processes one target position after another.
 
-    - `"count"`: `c` is the sum of the weights that the position got.
+    - `"count"`: `c` is the sum of the weights that the position got so far.
     - `"fertility"`: `c` is this sum divided by the fertility `N *
-      sigmoid(U_f · key)`, the number of target tokens that the position is
-      expected to make. A sigmoid below 0.001 counts as 0.001.
+      sigmoid(U_f · key)`, the expected number of target tokens that the
+      position is translated to. A sigmoid below 0.001 counts as 0.001.
     - `"learned"`: `c` is a vector, the state of a GRU. At each step the GRU
       reads the position's weight, its key and the query.
 
     Args:
         units: Width of the space in which the terms are added.
         kind: `"count"`, `"fertility"` or `"learned"`.
-        max_fertility: `N`, the most target tokens that a source position
-            makes. Only for `"fertility"`, where it defaults to 2.0.
+        max_fertility: `N`, the largest number of target tokens that a source
+            position is translated to. Only for `"fertility"`, where it
+            defaults to 2.0.
         coverage_dim: Width of the coverage vectors. Only for `"learned"`,
             where it defaults to 10.
         use_bias: Whether there is a bias inside the tanh: see
@@ -42,9 +43,9 @@ class CoverageScore(AdditiveScore):
         query: Tensor of shape `(batch, target, query_dim)`.
         keys: Result of `project()`, of shape `(batch, source, dim)`. The
             first `units` numbers are compared with the query. The others are
-            the key's part of the coverage.
+            used to compute the coverage.
         history: `History` of the alignments so far, each `(batch, target,
-            source)`. In half precision they are rounded when they are read,
+            source)`. A score that computes in half precision rounds them,
             but their sum is kept in float32.
 
     Output shape:
@@ -175,7 +176,7 @@ class CoverageScore(AdditiveScore):
         """Runs a step of the GRU, the paper's `f(c, alignment, key, query)`."""
         if self.kind != "learned":
             return carried
-        # Keras casts inside a layer's `call` only, and this is outside.
+        # Keras casts only inside a layer's `call`, and this is outside.
         query, keys, alignments, of_weight, of_query, recurrent = (
             ops.cast(x, self.compute_dtype)
             for x in (

@@ -47,7 +47,7 @@ class ScaledDotScore(Score):
 
     The scale `1 / sqrt(dim)` keeps the softmax from saturating: the dot
     product of two vectors of independent unit-variance numbers has variance
-    `dim`. The scale is fixed, or it is a weight with this initial value.
+    `dim`. The scale is fixed or learned.
 
     Args:
         learned_scale: Whether the scale is one learned number, which starts
@@ -99,13 +99,13 @@ class CosineScore(Score):
     """Content-based addressing, `sharpness * cos(query, key)`.
 
     Only the directions of query and key count, not their lengths. A cosine is
-    at most one, so a softmax over cosines alone could hardly prefer one
-    position. The learned sharpness (the paper's key strength beta) decides
-    how strongly it may. A softplus keeps the sharpness positive. The keys
-    are normalized once per source sentence.
+    at most one, so a softmax over cosines alone would be almost flat. The
+    learned sharpness (the paper's key strength beta) scales the cosines. A
+    softplus keeps it positive. The keys are normalized once per source
+    sentence.
 
     The paper's controller emits a sharpness at each step. Here all queries
-    share one number.
+    share one learned number.
 
     Args:
         initial_sharpness: Sharpness before training, a positive number.
@@ -167,8 +167,9 @@ class CosineScore(Score):
 class GeneralScore(Score):
     """Luong's "general" score, `query · W · key`.
 
-    Query and key may differ in width. `W` carries the keys into the query's
-    space once per source sentence, so a decoding step costs one dot product.
+    Query and key may differ in width. `W` projects the keys to the width of
+    the query once per source sentence, so a decoding step needs only dot
+    products.
 
     Args:
         kernel_initializer: Initializer of `W`. Defaults to
@@ -222,10 +223,10 @@ def dot(query, keys):
 
 
 def _direction(x):
-    """Divides `x` by its length, or by 0.001 if it is shorter.
+    """Divides `x` by its length, or by 0.001 if the length is smaller.
 
-    So a vector of zeros stays zero, and its gradient is finite. Computed in
-    float32, because the squares overflow in float16.
+    So a vector of zeros stays zero, and its gradient is finite. The squares
+    are computed in float32, because they would overflow in float16.
     """
     exact = ops.cast(x, "float32")
     square = ops.sum(ops.square(exact), axis=-1, keepdims=True)
@@ -238,6 +239,6 @@ def _require_equal_width(score, query_shape, key_shape):
             f"{type(score).__name__} takes the dot product of query and key, "
             "so their last dimensions must be equal. Received: "
             f"query_shape={query_shape}, key_shape={key_shape}. To compare "
-            "vectors of different width use `GeneralScore()` or "
+            "vectors of different widths use `GeneralScore()` or "
             "`AdditiveScore(units)`, which learn a projection."
         )

@@ -1,7 +1,7 @@
-"""Scores that depend on where in the source a position is.
+"""Scores that depend on the number of a source position.
 
-Luong's score depends on the query and the position alone. Chorowski's score is
-Bahdanau's with one more term, which sees where the attention was before.
+Luong's score depends only on the query and the position. Chorowski's score is
+Bahdanau's with one more term, computed from the past alignments.
 """
 
 import keras
@@ -21,8 +21,8 @@ class LocationScore(Score):
     """Luong's "location" score, `W query`: one number per source position.
 
     The score of a source position `s` depends on its number, not on its
-    content: the query is compared with column `s` of `W`. The columns serve
-    as keys, so that an alignment's window picks the right ones.
+    content: it is the dot product of the query with column `s` of `W`. The
+    columns serve as keys, so an alignment's window picks the right ones.
 
     Args:
         max_source: Length of the longest source.
@@ -109,12 +109,12 @@ class LocationScore(Score):
 class LocationSensitiveScore(AdditiveScore):
     """Chorowski's score, `v · tanh(W query + V key + U f + b)`.
 
-    `f` holds the results of a convolution over the last alignments, around
-    each source position. So attention can move on from where it was, and it
-    can distinguish positions that sound or look alike. An attention with
-    this score attends for one target position after another.
+    `f` is the result of a convolution of the last alignments, at each source
+    position. So attention can move on from where it was, and it can
+    distinguish positions with similar content. An attention with this score
+    processes one target position after another.
 
-    For the paper's sharpened softmax pass the alignment
+    For the paper's sharpened softmax use the alignment
     `SoftmaxAlignment(temperature=0.5)`, and for its smoothing
     `SigmoidAlignment()`.
 
@@ -122,9 +122,9 @@ class LocationSensitiveScore(AdditiveScore):
         units: Width of the space in which the terms are added.
         filters: Number of filters of the convolution, the width of `f`.
         kernel_size: Number of source positions that a filter sees. It must
-            be odd, so that a filter sees as many positions before as after.
-            Beyond the ends of the source it sees zeros. The paper has 201,
-            for speech frames.
+            be odd: a filter sees as many positions before as after. Beyond
+            the ends of the source it sees zeros. The paper uses 201, for
+            speech frames.
         cumulative: Whether the convolution sees two channels, the last
             alignments and the sum of all so far, as is common in speech
             synthesis. Otherwise it sees the last alignments only, as in the
@@ -138,7 +138,7 @@ class LocationSensitiveScore(AdditiveScore):
         query: Tensor of shape `(batch, target, query_dim)`.
         keys: Result of `project()`, of shape `(batch, source, units)`.
         history: `History` of the alignments so far, each `(batch, target,
-            source)`. In half precision they are rounded when they are read,
+            source)`. A score that computes in half precision rounds them,
             but their sum is kept in float32.
 
     Output shape:

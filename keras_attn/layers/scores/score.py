@@ -9,14 +9,13 @@ from keras_attn.layers.parts import Part
 class Score(Part):
     """Base class of all scores; subclasses write `call`, often `build`.
 
-    A score is a part of an `Attention` and is not called by itself. The
-    attention builds it for queries and keys of known width, calls
-    `project()` once per source and `call()` once per step. So any
-    computation on the key alone belongs in `project()`.
+    A score is a part of an `Attention`, which builds it for queries and keys
+    of known width, calls `project()` once per source and `call()` once per
+    step. So any computation on the key alone belongs in `project()`.
 
     Attributes:
-        by_position: Whether `project()` depends on the position of a key, so
-            that it needs the whole source at once.
+        by_position: Whether `project()` depends on the position of a key. It
+            then needs the whole source at once.
 
     Call arguments:
         query: Tensor of shape `(batch, target, query_dim)`.
@@ -35,7 +34,10 @@ class Score(Part):
         """Creates the weights for queries and keys of these shapes."""
 
     def project(self, key):
-        """Carries keys `(batch, source, key_dim)` into the score's space."""
+        """Projects keys `(batch, source, key_dim)` to `(batch, source, dim)`.
+
+        By default returns them as they are.
+        """
         return key
 
     def initial_carry(self, keys, beams):
@@ -58,7 +60,8 @@ class Score(Part):
             carried: The state before the step.
             query: Tensor of shape `(batch, beams, query_dim)`.
             keys: Result of `project()`, of shape `(batch, source, dim)`.
-            alignments: The step's weights, `(batch, beams, source)`.
+            alignments: The step's weights, `(batch, beams, source)`,
+                float32.
         """
         return carried
 
@@ -68,8 +71,8 @@ def linear(inputs, kernel, bias=None):
     if inputs.shape[-1] != kernel.shape[0]:
         raise ValueError(
             f"This score was built for vectors of width {kernel.shape[0]}. "
-            f"Received: a tensor of shape {tuple(inputs.shape)}. An attention "
-            "has weights for one width of queries and one of keys. Make "
+            f"Received: a tensor of shape {tuple(inputs.shape)}. The weights "
+            "of an attention fit one width of queries and one of keys. Make "
             "another attention for another width."
         )
     flat = ops.matmul(ops.reshape(inputs, (-1, kernel.shape[0])), kernel)

@@ -39,7 +39,7 @@ class OneHot(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Replaced(keras.layers.Layer):
-    """Replaces one id by another.
+    """Replaces one id with another.
 
     Args:
         old: The id to replace.
@@ -102,8 +102,8 @@ class PadTarget(PadTo):
 
     Args:
         length, padding: As for `PadTo`.
-        longest_target: The longest target of which the model writes each
-            next token.
+        longest_target: The longest target for which the model predicts every
+            next token; `None` for any length.
     """
 
     def __init__(self, length, padding, longest_target=None, **kwargs):
@@ -116,7 +116,7 @@ class PadTarget(PadTo):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class CutLike(keras.layers.Layer):
-    """Returns as many positions of a tensor as another one has."""
+    """Cuts a tensor to the number of positions of another one."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -166,7 +166,7 @@ class PadTargetStepper(Stepper):
 
 @stepper_for(CutLike)
 class CutLikeStepper(Stepper):
-    """Returns the position as it is: a step has no other."""
+    """Returns the position as it is: a step has no others."""
 
     position_wise = True
     rows_leave = True

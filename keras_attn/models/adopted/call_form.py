@@ -27,14 +27,16 @@ class CallForm(NamedTuple):
 
     Attributes:
         inputs: Its inputs.
-        ordered: Whether their order tells which one is the target, the last.
-        call: Function of a list of symbolic tensors, one for each input, that
-            returns the outputs.
+        ordered: Whether their order is known. If so, the last one is the
+            target.
+        call: Function from a list of symbolic tensors, one for each input, to
+            the outputs.
         traced: Whether the model's own graph is run. Otherwise the model is a
             single layer, whose inside is not visible.
         symbols: The inputs of its graph, if that is run.
-        ask: Function of a list of arrays, one for each input, that calls the
-            model as its author does; `None` if it reads strings.
+        ask: Function from a list of arrays, one for each input, to the outputs.
+            It calls the model as its author does. `None` if the model reads
+            strings.
     """
 
     inputs: list[InputForm]
@@ -101,7 +103,7 @@ def _of_graph(model):
 
 
 def _below_vectorization(model, x):
-    """Returns the ids that a layer makes of an input of strings.
+    """Returns the ids that a layer computes from an input of strings.
 
     A translator's `Text` makes these ids.
     """
@@ -129,7 +131,7 @@ def _of_subclass(model):
         inputs = _inputs_in(shapes)
         given = lambda values: [_in_place_of(shapes, values)]  # noqa: E731
     elif len(arguments) > 1:
-        # Keras records the shape of the first argument alone.
+        # Keras records only the shape of the first argument.
         inputs = [
             InputForm(name, None if i else _shape(shapes))
             for i, name in enumerate(arguments)

@@ -1,4 +1,4 @@
-"""`standard_model`: any encoder-decoder in the form that is cut into steps.
+"""`standard_model`: any encoder-decoder in the form that is decoded in steps.
 
 That is a functional model whose inputs are the source and, last, the target's
 ids, and whose output is the logits. It shares the layers and the weights of
@@ -37,7 +37,7 @@ _POSITION_WISE = (
     layers.Softmax,
 )
 
-# An input that none of these reads holds numbers, and no ids.
+# An input that none of these reads holds features, not ids.
 _READ_IDS = layers.Embedding, layers.Lambda, keras.Sequential
 _OPERATIONS_ON_IDS = {"Cast", "Equal", "NotEqual", "OneHot", "Take"}
 
@@ -66,10 +66,10 @@ class Standard(NamedTuple):
         model: The model.
         lengths: Longest ids of inputs that take one length, by the index of
             the input.
-        ask: Function of arrays for the model's inputs that calls the model from
-            which this one was made, as its author does, and returns the output
-            that holds the logits or probabilities; `None` if it is the same
-            model, or reads strings.
+        ask: Function from arrays for the model's inputs to the output that
+            holds the logits or probabilities. It calls the original model, as
+            its author does. `None` if this is the original model, or if that
+            reads strings.
     """
 
     model: keras.Model
@@ -87,11 +87,11 @@ def standard_model(
         source_text, target_text: As for a `Translator`.
         options: `Options`.
         is_shorter: Whether its output has one position fewer than the target,
-            whose last token it leaves out.
+            because the model leaves out the last token.
 
     Raises:
-        ValueError: If it is not known which input is the target or which
-            output the logits, or if the texts do not fit the inputs.
+        ValueError: If it is unknown which input is the target or which output
+            holds the logits, or if the texts do not fit the inputs.
     """
     adoption = _Adoption(model, source_text, target_text, options, is_shorter)
     return adoption.standard()
@@ -178,10 +178,9 @@ class _Adoption:
         if len(self._names) < 2:
             raise ValueError(
                 "The model must have at least two inputs, the source and the "
-                "target that was written so far, which it extends by a token. "
-                f"Received: a model with the input(s) {self._names}. A "
-                "language model, which has no source, is not supported: use "
-                "its own `generate`."
+                "target so far, which it extends by a token. Received: a model "
+                f"with the input(s) {self._names}. A language model, which has "
+                "no source, is not supported: use its own `generate`."
             )
 
     def _require_padding(self):
@@ -207,8 +206,8 @@ class _Adoption:
         if unknown or wrong:
             raise ValueError(
                 "`pad_to` must be an integer, at least 1, or a dictionary of "
-                f"such by the names of source texts, {text_names}. Received: "
-                f"pad_to={pad_to!r}"
+                f"such integers by the names of source texts, {text_names}. "
+                f"Received: pad_to={pad_to!r}"
             )
 
     def _number_of_target(self):
@@ -346,10 +345,10 @@ class _Adoption:
                 "The model must return logits or probabilities for each token "
                 "of the target, of shape (batch, target, "
                 f"{self._target_text.size}). Received: an output of shape "
-                f"{tuple(output.shape)}. A model that returns the token after "
-                "the last one alone, (batch, vocabulary), is not supported: "
-                "let its recurrent layer return sequences, and leave out what "
-                "takes the last position; its weights stay."
+                f"{tuple(output.shape)}. A model that predicts only the token "
+                "after the last one, (batch, vocabulary), is not supported: "
+                "let its recurrent layer return sequences, and leave out the "
+                "layer that takes the last position; the weights stay the same."
             )
         return output
 
@@ -397,7 +396,7 @@ def _logits(output):
 def _without_time_distributed(operation):
     """Returns the layer inside a `TimeDistributed` if it computes the same.
 
-    In a graph of unknown sizes Keras's layer mistakes the batch for the time.
+    In a graph of unknown sizes, Keras's layer confuses the batch with the time.
     """
     if type(operation) is layers.TimeDistributed and (
         type(operation.layer) in _POSITION_WISE

@@ -1,4 +1,4 @@
-"""`Prompts`: the tokens that tell a model of speech what to write."""
+"""`Prompts`: the tokens that select what a speech model writes."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ _TASKS = "transcribe", "translate"
 class Prompts:
     """The tokens that tell a model of speech what to write.
 
-    They are a language, a task, and the one for texts without timestamps.
+    They are a language, a task, and the token for texts without timestamps.
 
     Args:
         generation: Fields of a `generation_config.json`.
@@ -26,7 +26,8 @@ class Prompts:
         timestamps: The `Timestamps` that texts have, or `None`.
 
     Raises:
-        ValueError: If texts are to have timestamps that are not known.
+        ValueError: If texts should have timestamps that the model does not
+            know.
     """
 
     def __init__(self, generation: dict, ids: dict[str, int] | None, size: int):

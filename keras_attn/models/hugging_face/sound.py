@@ -1,4 +1,4 @@
-"""How a model of speech reads sound, and tells when words are spoken."""
+"""How a speech model reads sound, and finds when words are spoken."""
 
 from keras_attn.decoding.word_times import WordTimes
 from keras_attn.layers.log_mel_spectrogram import LogMelSpectrogram
@@ -7,7 +7,7 @@ from keras_attn.models.hugging_face.directory import Directory
 
 _FILE = "preprocessor_config.json"
 _FILES = _FILE, "processor_config.json"
-# Our names of the fields that say how features are computed
+# Our names for the fields that define how features are computed
 _ARGUMENTS = {
     "feature_size": "num_mels",
     "chunk_length": "seconds",

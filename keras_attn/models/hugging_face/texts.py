@@ -89,8 +89,8 @@ class Texts:
         Args:
             sides: The `Tokens` of source and target.
             frame: The `Frame`.
-            told: Whether the language of the source and that of the target
-                are known. If not, texts name them.
+            told: Two booleans: whether the languages of the source and of the
+                target are known. If one is not, its texts name it.
             spelled: Whether a source may spell special tokens.
         """
         found: list[Splitter] = []
@@ -117,7 +117,7 @@ class Texts:
         return found
 
     def source_text(self, longest: int | None) -> Text:
-        """Returns the text of sources of at most `longest` ids, all counted."""
+        """Returns the text of sources of at most `longest` ids in total."""
         special: Any = self.source_splitter.special
         around = len(special.source_start) + len(special.ends_source)
         return _text(self.source_splitter, longest, around)
@@ -193,7 +193,7 @@ class Framing:
         return self._family != "mbart" or files.is_mbart_50(self._settings)
 
     def _usual_source(self):
-        """Returns the source's language if `source=` does not give it.
+        """Returns the default language of the source, without `source=`.
 
         The model was trained with a language in each source.
         """
@@ -230,8 +230,8 @@ class Framing:
         if not codes:
             raise ValueError(
                 f"`{name}` names a language for models of several. Received: "
-                f"{name}={given!r} and a model of {self._family} that is not "
-                f"told its {name} language. Leave it out."
+                f"{name}={given!r} and a model of {self._family}, which does "
+                f"not take the {name} language. Leave it out."
             )
         for code in (given, f"__{given}__", f">>{given}<<"):
             if code in codes:

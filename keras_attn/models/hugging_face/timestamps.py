@@ -1,4 +1,4 @@
-"""`Timestamps`: the tokens by which a model of speech writes times."""
+"""`Timestamps`: the tokens with which a speech model writes times."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ class Timestamps:
 
     Attributes:
         none: Id of the token before them, `<|notimestamps|>`.
-        latest: Number of the latest with which a text begins, or `None`.
+        latest: Number of the latest timestamp that may begin a text, or `None`
+            for any.
     """
 
     none: int
@@ -26,7 +27,7 @@ class Timestamps:
         return self.none + 1
 
     def named(self, names: Sequence[str]) -> list[str]:
-        """Returns the tokens of a vocabulary with these.
+        """Returns the tokens of a vocabulary, with the timestamps named.
 
         Files may leave them out, since their names follow from their ids.
         """
@@ -37,7 +38,7 @@ class Timestamps:
         ]
 
     def rule(self, end: int) -> PairedTimestamps:
-        """Returns the rule by which they are written.
+        """Returns the rule that their order follows.
 
         Args:
             end: Id of the token that ends a text.

@@ -1,10 +1,10 @@
 """Models of KerasHub as arguments of a `Translator`.
 
 A task or a backbone becomes a functional model with list inputs. Its tokenizer
-becomes `Text`s with the same ids, and its preprocessor tells the special
+becomes `Text`s with the same ids, and its preprocessor defines the special
 tokens. `Translator.from_keras_hub` uses it.
 
-The layers and the model here are Keras's alone, so that they are registered
+The layers and models imported here need only Keras, so they are registered
 whenever `keras_attn` is imported; the other files need TensorFlow.
 """
 

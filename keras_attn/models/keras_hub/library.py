@@ -1,4 +1,4 @@
-"""`import_keras_hub`: KerasHub, of a version that has all that is needed."""
+"""`import_keras_hub`: imports KerasHub, of a version that is new enough."""
 
 
 def import_keras_hub(what: str):

@@ -61,8 +61,8 @@ def task_of(model):
         model: A task, or a backbone.
 
     Raises:
-        ValueError: If it is neither, or not from a source to a text; or if it
-            is a backbone that cannot make logits by itself.
+        ValueError: If it is neither, or has no encoder; or if it is a backbone
+            that cannot compute logits by itself.
     """
     hub = import_keras_hub("from_keras_hub").models
     if isinstance(model, str):
@@ -98,14 +98,14 @@ def task_of(model):
         and isinstance(model, x.backbone_cls)
     ]
     if kinds:
-        # That of the nearest class, if a backbone is a subclass of another.
+        # Takes the nearest class, if a backbone is a subclass of another.
         order = type(model).__mro__
         kind = min(kinds, key=lambda x: order.index(x.backbone_cls))
         task = kind(backbone=model, preprocessor=None)
         if task.has_task_weights():
             raise ValueError(
-                f"A `{kind.__name__}` has weights beside its backbone's, which "
-                "make the logits. Received: the backbone, "
+                f"A `{kind.__name__}` has weights besides its backbone's, "
+                "which make the logits. Received: the backbone, "
                 f"{type(model).__name__}. Pass the `{kind.__name__}`."
             )
         return task
@@ -132,8 +132,8 @@ def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
     Args:
         task: Result of `task_of()`.
         pad: Id of padding.
-        size: Number of ids. Further logits are cut off, as they have no
-            token.
+        size: Number of ids. Further logits are cut off, because they stand for
+            no token.
         audio_converter: KerasHub's layer from sound to features, or `None`.
     """
     _require_decoder(task)

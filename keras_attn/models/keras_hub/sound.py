@@ -11,7 +11,7 @@ _LEAST = 1_600
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SoundFeatures(keras.layers.Layer):
-    """Computes the features of sound by an `AudioConverter` of KerasHub.
+    """Computes the features of sound with KerasHub's `AudioConverter`.
 
     Args:
         converter: The converter, such as a `WhisperAudioConverter`. Its
@@ -24,7 +24,7 @@ class SoundFeatures(keras.layers.Layer):
         `(batch, frames, features)`.
 
     Attributes:
-        cut_at: Number of samples at which a sound is cut, if it is.
+        cut_at: Number of samples at which a sound is cut, or `None`.
     """
 
     def __init__(self, converter, dtype="float32", **kwargs):
@@ -54,7 +54,7 @@ class SoundFeatures(keras.layers.Layer):
 
 
 def _in_float32(converter):
-    """Returns a converter that does not compute in 16 bits, as no FFT does."""
+    """Returns a converter in float32, because an FFT needs 32 bits."""
     if converter.compute_dtype in ("float32", "float64"):
         return converter
     config = converter.get_config() | {"dtype": "float32"}

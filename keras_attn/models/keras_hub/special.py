@@ -20,8 +20,8 @@ def special_tokens(tokenizer, kind, around) -> SpecialTokens:
     Args:
         tokenizer: KerasHub's tokenizer.
         kind: Its `TokenizerAdapter`.
-        around: Dictionary of `start`, `end` and `pad`, and of `source_start`
-            and `source_end` of a model that reads text.
+        around: Dictionary with `start`, `end` and `pad`, and with
+            `source_start` and `source_end` if the model reads text.
     """
     end, unknown = around["end"], kind.unknown
     framing = {*around["start"], *around.get("source_start", ())}
@@ -32,8 +32,8 @@ def special_tokens(tokenizer, kind, around) -> SpecialTokens:
     named &= {*kind.ids.values()}
     named -= {*framing, around["pad"], end, unknown}
     # Some tokenizers pad with the end token or the unknown one, but padding
-    # needs an id of its own. The start token of a target is as good, or one of
-    # `named`, since no text has them.
+    # needs an id of its own. The start token of a target serves as well, or one
+    # of `named`, because no text contains them.
     not_padding = {end, unknown, *around.get("source_start", ())}
     not_padding |= {*around.get("source_end", ())}
     ids = (around["pad"], *around["start"], *sorted(named))
@@ -76,7 +76,8 @@ def by_tokenizer(tokenizer) -> dict[str, Any]:
 def by_preprocessor(preprocessor, tokenizer) -> tuple[dict, dict]:
     """Returns the tokens a preprocessor puts around texts, and its lengths.
 
-    A short text is preprocessed, as each preprocessor has code of its own.
+    A short text is preprocessed to find them, because each preprocessor has its
+    own code.
     """
     if not hasattr(preprocessor, "decoder_sequence_length"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""`T5Model`: an encoder-decoder of KerasHub's layers of T5."""
+"""`T5Model`: an encoder-decoder built of KerasHub's T5 layers."""
 
 import keras
 from keras import layers
@@ -12,10 +12,10 @@ from keras_attn.models.keras_hub.library import import_keras_hub
 class T5Model(keras.Model):
     """T5 from ids to logits, with list inputs, source and target.
 
-    KerasHub's `T5Backbone` has as many blocks in the decoder as in the
-    encoder, which ByT5 has not; and it divides by the square root of the
-    width whenever one matrix embeds and makes the logits, which some models
-    do not. Its layers are used as they are.
+    KerasHub's `T5Backbone` has as many blocks in the decoder as in the encoder,
+    unlike ByT5. It also divides by the square root of the width whenever one
+    matrix is used for embedding and logits, which some models do not. Its
+    layers are used as they are.
 
     Args:
         vocabulary_size: Number of ids.
@@ -24,8 +24,9 @@ class T5Model(keras.Model):
         num_heads, key_value_dim: Number of heads, and units of each.
         intermediate_dim: Width of the layer between the two dense ones of a
             block.
-        activation: That of the first of these.
-        use_gated_activation: Whether a product with a third one follows.
+        activation: Activation of the first of these.
+        use_gated_activation: Whether its output is multiplied by that of a
+            third dense layer.
         layer_norm_epsilon: Epsilon of the norms.
         dropout: Rate in training.
         tie_weights: Whether the embedding also makes the logits.
@@ -130,12 +131,12 @@ class T5Model(keras.Model):
 
 
 class _Stack:
-    """The blocks of an encoder or a decoder, and the norm behind them.
+    """The blocks of an encoder or a decoder, and the norm after them.
 
     Args:
         name: `"encoder"` or `"decoder"`.
         count: Number of blocks.
-        options: Of each block.
+        options: Arguments of each block.
         policy: Dtype policy.
     """
 
@@ -174,7 +175,7 @@ class _Stack:
 def _layers():
     """Returns KerasHub's classes of a block and a norm.
 
-    They are public as the layers of a backbone alone.
+    They are accessible only as layers of a backbone.
     """
     hub = import_keras_hub("T5").models
     least = hub.T5Backbone(

@@ -14,7 +14,7 @@ _NO_TOKEN = "\ue000"  # no vocabulary has it
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerAdapter:
-    """A kind of tokenizer: its splitter, and the ids of its tokens."""
+    """A tokenizer as a splitter, with the ids of its tokens."""
 
     splitter: Callable[[SpecialTokens], Splitter]
     ids: dict[str, int]
@@ -65,7 +65,7 @@ class TokenizerAdapter:
         own, given = tokenizer.special_tokens, tokenizer.unsplittable_tokens
         if {*given} - {*own}:
             raise ValueError(
-                "`from_keras_hub` splits all text but special tokens. "
+                "`from_keras_hub` splits all text except special tokens. "
                 f"Received: {type(tokenizer).__name__} with "
                 f"`unsplittable_tokens={given!r:.100}`. Make it without, or "
                 "pass `SpecialTokens` to read and write ids."

@@ -1,7 +1,7 @@
 """Loads weights of TensorFlow Addons' `tfa.seq2seq` into our layers.
 
-TF Addons ended in 2024, but its checkpoints still exist. Arrays have the names
-of a TensorFlow checkpoint here, the path of attributes to a variable. TF
+TF Addons ended in 2024, but its checkpoints still exist. Here arrays have their
+names in a TensorFlow checkpoint: the path of attributes to a variable. TF
 Addons' own variable names do not distinguish the query's kernel from the
 cell's.
 """
@@ -50,7 +50,7 @@ def load_tf_addons_weights(
 
     The layer then computes the same as the `tfa.seq2seq` layer. The README.md
     beside this file lists which layer and options are the counterpart. The
-    arrays alone do not tell all options. A layer that is not built yet is
+    arrays alone do not determine all options. A layer that is not built yet is
     built to fit.
 
     Args:

@@ -2,33 +2,36 @@
 
 import numpy as np
 
-_SPREAD = 1.25  # times the shortest may be the longest of a bucket, by tokens
+# With `batch_tokens`, the longest of a bucket is up to so many times as long as
+# the shortest.
+_SPREAD = 1.25
 
 
 class Buckets:
-    """Divides pairs by their length.
+    """Divides pairs into buckets by their length.
 
     Args:
         rows: `InMemory` or `Streamed` rows.
-        number: Number of buckets; some may be the same.
+        number: Number of buckets. There are fewer if their boundaries
+            coincide.
         batch_size: Number of rows per batch.
-        batch_tokens: If given, the number of ids that a side of a batch may
-            have, padding included. It then decides the number of rows, by
-            the longest pair of the bucket. So buckets are divided further
-            where the longest is much longer than the shortest.
+        batch_tokens: If given, the maximum number of ids on each side of a
+            batch, padding included. Then the number of rows per batch depends
+            on the longest pair of the bucket. So a bucket is divided further
+            if its longest pair is much longer than its shortest.
 
     Attributes:
-        boundaries: A bucket has the lengths from one of these to below the
-            next.
-        batch_sizes: Rows per batch of each bucket.
+        boundaries: Lengths in ascending order. Each bucket has the lengths
+            from one of these up to, but without, the next.
+        batch_sizes: Number of rows per batch of each bucket.
     """
 
     def __init__(self, rows, number, batch_size, batch_tokens=None):
         parts = np.linspace(0, 1, number + 1)[1:-1]
         boundaries = {int(x) + 1 for x in np.quantile(rows.lengths, parts)}
         if not rows.counted and batch_tokens is not None:
-            # Longer pairs than those seen get a bucket of their own, so that
-            # they do not decide the size of other batches.
+            # Pairs longer than those seen get a separate bucket, so they do
+            # not limit the size of other batches.
             boundaries.add(int(rows.lengths.max()) + 1)
         if batch_tokens is not None and number > 1:
             boundaries |= _between(boundaries, rows.lengths)

@@ -1,4 +1,4 @@
-"""`Pairs`: batches that know which epoch they are for."""
+"""`Pairs`: a dataset of batches whose order depends on the epoch."""
 
 import threading
 from typing import NamedTuple
@@ -8,14 +8,14 @@ import tensorflow as tf
 
 
 class Epochs:
-    """Numbers the epochs of a data set: one each time it is read."""
+    """Numbers the epochs of a dataset; each reading is an epoch."""
 
     def __init__(self):
         self.next = 0
         self._lock = threading.Lock()
 
     def numbers(self) -> tf.data.Dataset:
-        """Returns a data set of one number, that of the epoch."""
+        """Returns a dataset with the number of the epoch as its one item."""
         return tf.data.Dataset.range(1).map(
             lambda _: tf.ensure_shape(
                 tf.numpy_function(self._take, [], tf.int64), []
@@ -30,12 +30,12 @@ class Epochs:
 
 
 class RowOrder(NamedTuple):
-    """The order of the rows of an epoch, as a function of its number."""
+    """Computes the order of the rows of an epoch from its number."""
 
     seed: int
 
     def permutation(self, count: int, epoch) -> tf.Tensor:
-        """Returns the numbers below `count` in the order of an epoch."""
+        """Returns the indices 0 to `count - 1` in the order of an epoch."""
         numbers = tf.range(count, dtype=tf.int64)
         return tf.random.experimental.stateless_shuffle(
             numbers, seed=self._seeds(epoch)
@@ -54,20 +54,20 @@ class RowOrder(NamedTuple):
 class Pairs(tf.data.Dataset):
     """A `tf.data.Dataset` of batches, as `pairs()` returns it.
 
-    Each time it is read it is another epoch, 0, 1 and so on, and the number of
-    an epoch decides its order. So a training that goes on where another
-    process ended needs to set the number: the callback `ResumeTraining` does
-    so at the beginning of each epoch, as does Keras's
+    Each reading is a new epoch, 0, 1 and so on, and the order of the rows
+    depends on the number of the epoch. A resumed training therefore has to set
+    this number. The callback `ResumeTraining` does so at the beginning of each
+    epoch. Keras's callback can do it too:
 
     `LambdaCallback(on_epoch_begin=lambda epoch, _: data.set_epoch(epoch))`
 
-    What is made of it, such as `data.take(10)`, follows it.
+    Datasets derived from it, such as `data.take(10)`, use the same number.
 
     Args:
-        data: The data set.
-        epochs: `Epochs` that number it.
-        padding: Padding ids of the inputs, `None` for features, then that of
-            the targets.
+        data: The dataset of batches.
+        epochs: `Epochs` that number the readings of `data`.
+        padding: List of padding ids: one for each input, `None` for features,
+            then that of the targets.
     """
 
     def __init__(self, data: tf.data.Dataset, epochs: Epochs, padding):
@@ -94,12 +94,11 @@ class Pairs(tf.data.Dataset):
         self._epochs.next = int(epoch)
 
     def padding_share(self) -> float:
-        """Returns which share of all ids of an epoch's batches is padding.
+        """Returns the share of padding among all ids of an epoch, 0 to 1.
 
-        It reads the epoch that comes next, and does not count as one. Sources
-        and targets count together, targets once as input and once as output.
-        Features do not count. Fewer rows in a batch and more `buckets` leave
-        less padding.
+        It reads the next epoch, which does not advance the number of the
+        epoch. Sources, decoder inputs and targets are counted, features are
+        not. Fewer rows in a batch and more `buckets` mean less padding.
         """
         epoch, padding, total = self._epochs.next, 0, 0
         try:

@@ -39,28 +39,29 @@ def pairs(
 ) -> Pairs:
     """Turns pairs of lines, or of features and lines, into padded batches.
 
-    Rows of similar length share a batch, so that batches have little padding.
-    The last batches may be smaller. No pair is left out. Lines longer than
-    their `Text`'s `max_length` are cut to it, and a warning says how many
-    were cut. Of a stream it says how many of the first 10,000, or comes with
-    the first line that is cut later.
+    Rows of similar length share a batch, so batches have little padding. The
+    last batches may be smaller. No pair is left out. Lines longer than their
+    `Text`'s `max_length` are cut to it, and a warning gives the number of
+    lines cut. For a stream it gives the number among the first 10,000 lines;
+    if none of these is cut, it appears when the first later line is cut.
 
-    Lists are turned into ids once and kept in memory. What does not fit there
-    comes as streams, a `tf.data.Dataset` of strings for each side, such as
-    `tf.data.TextLineDataset("train.en")`, and is read and split anew in each
-    epoch. The first 10,000 pairs of a stream decide its buckets. Its number
-    of batches is unknown.
+    Lists are turned into ids once and kept in memory. Data that does not fit
+    in memory is passed as streams, a `tf.data.Dataset` of strings for each
+    side, such as `tf.data.TextLineDataset("train.en")`, which are read and
+    split anew in each epoch. The buckets of a stream are chosen by its first
+    10,000 pairs. Its number of batches is unknown.
 
-    Sources may be features, such as pictures or frames of sound. Arrays that
-    differ in the length of their first axis, such as `(time, features)`, are
-    padded with 0 at its end, and the model masks that.
+    Sources may be features, such as pictures or frames of sound. Arrays whose
+    first axes differ in length, such as `(time, features)`, are padded with 0
+    at the end of this axis, and the model has to mask the padding.
 
     Args:
         sources: Source lines, a list or a `tf.data.Dataset`; or features, an
             array or a list of arrays, one for each pair. For a model with
             several sources a dictionary of these, in the order of the model's
             inputs.
-        targets: Target lines, one for each source, of the same kind.
+        targets: Target lines, one for each source: a list, or a
+            `tf.data.Dataset` if the sources are one.
         source_text: `Text` of the sources, `None` for features, or a
             dictionary of these with the same names.
         target_text: `Text` of the targets.
@@ -72,22 +73,24 @@ def pairs(
             order of an epoch depends on this and on the number of the epoch.
         buckets: Number of groups of similar length. 1 mixes all lengths.
             With `batch_tokens` there may be more.
-        batch_tokens: If given, the largest number of ids, padding included,
-            that the sources or the targets of a batch may have, in the place
-            of `batch_size`: short pairs come in batches of many. A single
-            pair that is longer is a batch of its own. Frames count as ids.
+        batch_tokens: If given, the maximum number of ids, padding included,
+            of the sources and of the targets of a batch, instead of
+            `batch_size`. Batches of short pairs then have many rows. A pair
+            that is longer by itself makes a batch of one. Frames count as
+            ids.
 
     Returns:
         `Pairs`, a `tf.data.Dataset` of `((source, target_in), target_out)`,
-        int32 ids of shape `(batch, length)`, padded with 0 or what their
-        `Text` says. Sources end with the end token. `target_in` begins with
-        the start token, and `target_out` ends with the end token. Features
-        keep their dtype, but float64 becomes float32.
+        int32 ids of shape `(batch, length)`, padded with the `special.pad` of
+        their `Text`, by default 0. Several sources take the place of `source`.
+        Sources end with the end token. `target_in` begins with the start
+        token, and `target_out` ends with the end token. Features keep their
+        dtype, but float64 becomes float32.
 
     Raises:
-        ValueError: If the numbers of sources and targets differ or are zero.
-            Long streams are found to differ only at their end, by an
-            `InvalidArgumentError` of TensorFlow.
+        ValueError: If an argument is invalid, or if the numbers of sources and
+            targets differ or are 0. If long streams differ in length, an
+            `InvalidArgumentError` of TensorFlow is raised at their end.
 
     Example:
         >>> lines = ["ab", "b"]
@@ -131,7 +134,7 @@ def pairs(
                 "Features can't be paired with a `tf.data.Dataset`. Received: "
                 f"{[name for name, x in texts.items() if x is None]} is None. "
                 "Pass arrays and a list of targets; or make the batches of "
-                "`((features, target_in), target_out)` yourself, the ids by "
+                "`((features, target_in), target_out)` yourself, with ids from "
                 "`target_text.ids(lines, start=True)`."
             )
         sides = [
@@ -142,7 +145,7 @@ def pairs(
         rows: InMemory | Streamed = Streamed(sides, streams, window)
     else:
         rows = _in_memory(given, targets, texts, target_text)
-    # Drawn from the generator that `keras.utils.set_random_seed` seeds.
+    # From the generator that `keras.utils.set_random_seed` seeds.
     seed = random.randrange(2**31) if seed is None else seed
     order = RowOrder(seed) if window else None
     epochs = Epochs()
@@ -206,7 +209,7 @@ def _check_sizes(**sizes):
 
 
 def _window(shuffle):
-    """Returns the window for streams, 0 without shuffling."""
+    """Returns the window for shuffling streams, 0 for no shuffling."""
     if isinstance(shuffle, bool):
         return WINDOW if shuffle else 0
     if not isinstance(shuffle, int) or shuffle < 1:
@@ -223,22 +226,22 @@ def _check_stream(stream, name):
         raise ValueError(
             "If sources or targets are a `tf.data.Dataset`, all of them must "
             "be, and each element a line, a scalar string. Received: "
-            f"{name}={stream!r:.120}. Make one of a file by "
-            "`tf.data.TextLineDataset(path)`, and of a list by "
+            f"{name}={stream!r:.120}. Make one from a file by "
+            "`tf.data.TextLineDataset(path)`, and from a list by "
             "`tf.data.Dataset.from_tensor_slices(lines)`."
         )
 
 
 def _by_name(sources, source_text):
-    """Returns sources and their texts by what they are called in messages."""
+    """Returns sources and their texts by their names in messages."""
     several = isinstance(sources, Mapping), isinstance(source_text, Mapping)
     if not any(several):
         return {"sources": sources}, {"source_text": source_text}
     if not all(several) or not sources or list(sources) != list(source_text):
         raise ValueError(
-            "Several sources are a dictionary of lines or arrays, and their "
-            "texts one with the same names, in the order of the model's "
-            f"inputs, `None` for arrays. Received: sources={sources!r:.80}, "
+            "Several sources must be a dictionary of lines or arrays, and "
+            "`source_text` one with the same names, in the order of the model's"
+            f" inputs, `None` for arrays. Received: sources={sources!r:.80}, "
             f"source_text={source_text!r:.80}"
         )
     return (
@@ -249,7 +252,7 @@ def _by_name(sources, source_text):
 
 def _shift(*sides, pad):
     *sources, target = sides
-    # Removes the end token from the inputs, also if padding follows it.
+    # Removes the end token from the inputs, even if padding follows it.
     inputs = target[:, :-1]
     is_last = tf.equal(target[:, 1:], pad) & tf.not_equal(inputs, pad)
     return (*sources, tf.where(is_last, pad, inputs)), target[:, 1:]

@@ -1,7 +1,7 @@
-"""All pairs as rows: a length and a column for each side, in an epoch's order.
+"""Pairs as rows in an epoch's order: a length, and an item for each side.
 
-A `Rows` is a list of sides with their lines. It says how long its pairs are,
-before it is read, and gives the data set of an epoch.
+`InMemory` and `Streamed` hold the sides of the pairs. Both know the lengths of
+pairs before an epoch is read, and return the dataset of an epoch.
 """
 
 import numpy as np
@@ -12,12 +12,12 @@ from keras_attn.training.batches.sides import ArraySide
 from keras_attn.training.batches.sides import LineSide
 from keras_attn.training.batches.sides import Side
 
-WINDOW = 100_000  # lines of a stream among which the next one is drawn
-_SAMPLE = 10_000  # lines of a stream by which the buckets are chosen
-_CHUNK = 256  # lines of a stream that are turned into ids at a time
+WINDOW = 100_000  # number of lines within which a stream is shuffled
+_SAMPLE = 10_000  # number of lines of a stream to choose the buckets by
+_CHUNK = 256  # number of lines of a stream to turn into ids at a time
 _UNEQUAL = (
-    "The streams of sources and targets must have as many lines as each "
-    "other. Received: one that ended before another."
+    "The streams of sources and targets must have the same number of lines. "
+    "Received: one that ended before another."
 )
 
 
@@ -28,10 +28,10 @@ class InMemory:
         sides: List of `LineSide` and `ArraySide`.
 
     Attributes:
-        lengths: The ids of each pair's longest side, int32 of shape
+        lengths: Number of ids of each pair's longest side, int32 of shape
             `(pairs,)`.
-        longest: The largest length that a pair can have.
-        counted: Whether `lengths` are those of all pairs.
+        longest: Maximum length of a pair.
+        counted: Whether `lengths` covers all pairs.
     """
 
     counted = True
@@ -48,7 +48,10 @@ class InMemory:
 
         Args:
             number: Number of the epoch, an int64 scalar.
-            order: `Order`, or `None` for that of the lines.
+            order: `RowOrder`, or `None` for the order of the lines.
+
+        Returns:
+            A dataset of tuples: the length of a pair, and an item per side.
         """
         count = len(self.lengths)
         numbers = tf.data.Dataset.range(count)
@@ -65,17 +68,17 @@ class InMemory:
 class Streamed:
     """Pairs that are read anew in each epoch.
 
-    It warns once for each side of which a line was cut: at once if that is
-    among the first lines, else when the line is read. Both warnings point to
-    the line that made the data.
+    It warns once for each side if a line is cut: at once for one of the first
+    lines, otherwise when the line is read. Both warnings point to the caller's
+    line of code that made the data.
 
     Args:
         sides: List of `Side`.
-        streams: List of data sets of strings, one for each side.
-        window: Number of pairs among which the next one is drawn.
+        streams: List of datasets of strings, one for each side.
+        window: Number of pairs within which the stream is shuffled.
 
     Attributes:
-        As of `InMemory`; `lengths` are those of the first pairs.
+        As for `InMemory`, but `lengths` covers only the first pairs.
     """
 
     counted = False
@@ -96,7 +99,7 @@ class Streamed:
         if not found:
             raise ValueError(
                 "`sources` and `targets` must have at least one line. "
-                "Received: streams without any. Are the files empty?"
+                "Received: streams without lines. Are the files empty?"
             )
         lengths, cuts = zip(*found, strict=True)
         self.lengths = np.concatenate(lengths)
@@ -113,7 +116,7 @@ class Streamed:
         return rows.map(lambda *row: tuple(map(tf.identity, row)))  # not ragged
 
     def _columns(self, *lines):
-        """Returns the lengths of some pairs, lines cut, and columns."""
+        """Returns lengths of pairs, numbers of lines cut, and columns."""
         lengths, columns, cut = zip(
             *(
                 side.columns(x)
@@ -124,7 +127,7 @@ class Streamed:
         return tf.reduce_max(tf.stack(lengths), axis=0), tf.stack(cut), *columns
 
     def _watched(self, lengths, cut, *columns):
-        """Returns lengths and columns; reading them warns of lines cut."""
+        """Returns lengths and columns; warns of cut lines on reading."""
         warned = tf.cond(
             tf.reduce_any(cut > 0),
             lambda: tf.numpy_function(self._warn, [cut], tf.bool),
@@ -134,7 +137,7 @@ class Streamed:
             return (tf.identity(lengths), *columns)
 
     def _warn(self, cut, among=""):
-        """Warns of the sides of which lines were cut, once for each."""
+        """Warns once for each side whose lines were cut."""
         for i, side in enumerate(self.sides):
             if not cut[i] or self._warned[i]:
                 continue
@@ -149,9 +152,9 @@ class Streamed:
 
 
 def _together(streams):
-    """Returns streams side by side; reading fails if one ends before another.
+    """Zips streams; reading fails if one ends before another.
 
-    `zip` alone would leave the rest of the longer ones out.
+    `zip` alone would silently drop the rest of the longer streams.
     """
     marked = [
         x.map(lambda line: (True, line)).concatenate(

@@ -13,19 +13,19 @@ _CHUNK = 10_000  # number of lines that are turned into ids at a time
 
 
 class Side:
-    """The sources or the targets, whether they are a list or a stream.
+    """The sources or the targets of all pairs, from a list or a stream.
 
     Args:
-        text: `Text` of the lines. If it draws, a batch's lines are split anew
-            each time it is made; else a line is split once.
-        name: What the lines are, for messages.
+        text: `Text` of the lines. If its splitter draws, the items are lines,
+            which are split anew in each batch. Otherwise the items are ids.
+        name: Name of the lines in messages.
         is_target: Whether these are targets, which begin with a start token.
 
     Attributes:
         text: The argument `text`.
         name: The argument `name`.
-        longest: The largest number of ids that a line can have.
-        padded: Shape to which a batch of the column's items is padded.
+        longest: Maximum number of ids of a line.
+        padded: Shape to which the items of a batch are padded.
         padding: Value with which they are padded.
         pad: Id of padding in a batch, `None` for a side without ids.
     """
@@ -43,9 +43,11 @@ class Side:
         self.padding = "" if self._draws else special.pad
 
     def columns(self, lines):
-        """Returns lengths of lines, the ragged ids or lines, and those cut.
+        """Returns lengths of lines, the items, and the number of lines cut.
 
-        The last is the number of lines that were cut, a scalar.
+        Lengths are int32 `(lines,)`. The items are ragged ids `(lines,
+        ragged)`, or the lines themselves if the splitter draws. The number of
+        lines cut is a scalar.
         """
         ids = self._ragged(lines)
         column = lines if self._draws else ids
@@ -56,7 +58,7 @@ class Side:
         )
 
     def cut(self, lines, ids):
-        """Returns the number of lines longer than their ragged ids."""
+        """Returns the number of lines that were cut to `max_length`."""
         # Only rows of full length can have been cut, so only these are split
         # again.
         full = tf.boolean_mask(lines, ids.row_lengths() == self.longest)
@@ -64,7 +66,7 @@ class Side:
         return tf.reduce_sum(tf.cast(truncated, tf.int32))
 
     def ids(self, batch):
-        """Returns the padded ids of a batch of the column's items."""
+        """Returns the padded ids of a batch of items."""
         if not self._draws:
             return batch
         if self._is_target:
@@ -72,7 +74,7 @@ class Side:
         return self.text.source_ids(batch)
 
     def _ragged(self, lines):
-        """Returns the ids of lines, the likeliest ones if the text draws."""
+        """Returns ragged ids of lines, of the likeliest splits."""
         text = self.text.without_sampling
         if self._is_target:
             return text.ragged_ids(lines, start=True)
@@ -85,12 +87,12 @@ class LineSide(Side):
     Args:
         lines: List of bytes.
         text: Their `Text`.
-        name: What the lines are, for messages.
+        name: Name of the lines in messages.
         is_target: Whether these are targets.
 
     Attributes:
-        lengths: Number of ids of each line, of the likeliest ones if the
-            text draws.
+        lengths: Number of ids of each line, by its likeliest split if the
+            splitter draws.
     """
 
     def __init__(self, lines, text, name, is_target=False):
@@ -102,13 +104,13 @@ class LineSide(Side):
         self._starts = ids.row_splits
 
     def row(self, i):
-        """Returns the item of line `i`, a scalar."""
+        """Returns the item of line `i`: its ids, or the line itself."""
         if self._draws:
             return self._lines[i]
         return self._values[self._starts[i] : self._starts[i + 1]]
 
     def _all_ids(self, lines):
-        """Returns the ragged ids of all lines; warns of lines cut."""
+        """Returns the ragged ids of all lines; warns of cut lines."""
         chunks, cut = [], 0
         for i in range(0, len(lines), _CHUNK):
             chunk = tf.constant(lines[i : i + _CHUNK])
@@ -125,19 +127,19 @@ class LineSide(Side):
 
 
 class ArraySide:
-    """Arrays in memory, a row for each pair, such as pictures or frames.
+    """Arrays in memory, one for each pair, such as pictures or frames.
 
     Args:
-        rows: List of arrays of one dtype, as `rows_of` returns it. They have
+        rows: List of arrays of one dtype, as returned by `rows_of`. They have
             one shape, or differ in the length of their first axis.
 
     Attributes:
-        lengths: Length of each array if they differ, else 0: the buckets then
-            go by the other sides.
-        longest: The largest of them.
-        padded: Shape to which a batch of arrays is padded.
+        lengths: Length of each array if the lengths differ. Otherwise 0, and
+            the buckets depend on the other sides only.
+        longest: The largest of `lengths`.
+        padded: Shape to which the arrays of a batch are padded.
         padding: 0, in their dtype.
-        pad: `None`, as they are no ids.
+        pad: `None`, as the arrays are not ids.
     """
 
     pad = None
@@ -163,7 +165,7 @@ class ArraySide:
         return self._values[i]
 
     def ids(self, batch):
-        """Returns a batch as it is: there are no ids to make."""
+        """Returns a batch unchanged, as it has no ids."""
         return batch
 
 
@@ -180,7 +182,7 @@ def rows_of(arrays, name) -> list[np.ndarray]:
     if any(x.dtype.kind not in "biufc" for x in rows):
         raise ValueError(
             f"`{name}` without a `Text` must be numbers. Received: rows of "
-            f"{rows[0].dtype}. Pass a `Text` of the lines in the place of "
+            f"dtype {rows[0].dtype}. Pass a `Text` of the lines instead of "
             "`None`."
         )
     rows = [x.astype("float32") if x.dtype == "float64" else x for x in rows]

@@ -1,4 +1,4 @@
-"""`BestCheckpoint`: saves the best model by a score of some epochs."""
+"""`BestCheckpoint`: saves the best model by a score in the logs."""
 
 import keras
 
@@ -7,25 +7,25 @@ class BestCheckpoint(keras.callbacks.ModelCheckpoint):
     """Saves the model whenever a score of the logs is the best so far.
 
     Keras's `ModelCheckpoint(save_best_only=True)` does the same if each epoch
-    has the score. After an epoch without one, as between two decodings of
-    `DecodingMetrics(every=5)`, Keras saves that epoch's model over the best.
-    This callback passes such epochs over.
+    has the score. After an epoch without a score, as between two decodings of
+    `DecodingMetrics(every=5)`, Keras overwrites the best model. This callback
+    skips such epochs.
 
     Args:
         filepath: Path of the file, `.keras`, or `.weights.h5` with
-            `save_weights_only`. It may name values of the logs, as in
+            `save_weights_only`. It may contain values of the logs, as in
             `"{epoch:03}-{val_bleu:.1f}.keras"`.
         monitor: Name of the score in the logs, such as `"val_bleu"`.
-        mode: `"max"` where more is better (BLEU, chrF), `"min"` for error
+        mode: `"max"` if higher is better (BLEU, chrF), `"min"` for error
             rates.
-        save_weights_only: Whether to save the weights alone.
-        verbose: 1 prints when it saves.
-        initial_value_threshold: A score that the first model saved has to
-            beat, such as the best of a training that goes on.
+        save_weights_only: Whether to save only the weights.
+        verbose: 1 prints a line for each save.
+        initial_value_threshold: A score that the first saved model must beat,
+            such as the best score so far of a resumed training.
 
     Raises:
-        ValueError: If the first epoch's logs lack the score. The callback
-            comes after `DecodingMetrics` in the list.
+        ValueError: If the logs of the first epoch do not contain the score.
+            Put this callback after `DecodingMetrics` in the list.
 
     Example:
         >>> best = keras_attn.BestCheckpoint("best.keras", "val_bleu", "max")
@@ -44,8 +44,8 @@ class BestCheckpoint(keras.callbacks.ModelCheckpoint):
     ):
         if mode not in ("min", "max"):
             raise ValueError(
-                '`mode` must be "max" where more is better, as with BLEU, or '
-                f'"min", as with error rates. Received: mode={mode!r}'
+                '`mode` must be "max" if higher is better, as for BLEU, or '
+                f'"min", as for error rates. Received: mode={mode!r}'
             )
         super().__init__(
             filepath,
@@ -69,8 +69,8 @@ class BestCheckpoint(keras.callbacks.ModelCheckpoint):
             raise ValueError(
                 f"`BestCheckpoint` needs `{self.monitor}` in the logs of the "
                 f"first epoch. Received: logs with {sorted(logs)}. Put it "
-                "after `DecodingMetrics` in the list of callbacks, with a name "
-                "of `DecodingMetrics(metrics=...)` after `val_`."
+                "after `DecodingMetrics` in the list of callbacks. `monitor` "
+                "must be `val_` and a name in `DecodingMetrics(metrics=...)`."
             )
         if self.monitor in logs:
             super().on_epoch_end(epoch, logs)

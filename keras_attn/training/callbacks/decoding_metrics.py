@@ -1,4 +1,4 @@
-"""`DecodingMetrics`: scores decoded text after epochs of a training."""
+"""`DecodingMetrics`: decodes and scores text after epochs of training."""
 
 import functools
 import pathlib
@@ -17,54 +17,57 @@ from keras_attn.viewing.plots.plot import require_matplotlib
 class DecodingMetrics(keras.callbacks.Callback):
     """Decodes held-out sources after each epoch, and scores the text.
 
-    The scores join the logs of the epoch as `val_bleu` and the like: in the
-    history, in Keras's line of an epoch, and for the callbacks that come
-    after this one. Put `BestCheckpoint` and Keras's `EarlyStopping` and
-    `TensorBoard` after it in the list, with `mode="max"` where more is better
+    The scores are added to the logs of the epoch as `val_bleu` and so on. They
+    appear in the history and in Keras's progress line, and the callbacks after
+    this one can use them. Put `BestCheckpoint` and Keras's `EarlyStopping` and
+    `TensorBoard` after it in the list, with `mode="max"` if higher is better
     (BLEU, chrF) and `mode="min"` for error rates. Keras cannot guess the mode
-    from these names. Before it in the list they find no score, and Keras
-    warns of that.
+    from these names. Callbacks before this one find no score, and Keras warns
+    of that.
 
     With `every=5` the logs of the epochs between have no scores, so
-    `history.history["val_bleu"]` has a value for each decoding and is shorter
-    than `history.history["loss"]`; `epochs` has the numbers of its epochs.
-    `EarlyStopping` and `ReduceLROnPlateau` pass over epochs without a score:
-    their `patience` counts decodings. Their warnings of that are silenced.
-    `ModelCheckpoint(save_best_only=True)` would overwrite the best model
-    then, and is refused; `BestCheckpoint` keeps it.
+    `history.history["val_bleu"]` has one value per decoding and is shorter
+    than `history.history["loss"]`; `epochs` lists the epochs of its values.
+    `EarlyStopping` and `ReduceLROnPlateau` skip epochs without a score: their
+    `patience` counts decodings. Their warnings of missing scores are silenced.
+    `ModelCheckpoint(save_best_only=True)` would overwrite the best model after
+    such an epoch, so it is refused; use `BestCheckpoint`.
 
     The translator is made of the model in training and decodes with its
-    present weights. Some hundred short sources and a greedy search are
-    enough to watch a training; scores to report come from the test set, after
-    it. Decoding changes no weight and no random draw of the training.
+    current weights. A few hundred short sources and a greedy search are
+    enough to watch training; compute the scores that you report on the test
+    set afterwards. Decoding changes no weight and no random state.
 
     Args:
         translator: `Translator` of the model that is trained.
-        sources: Held-out sources, as a call of the translator takes them.
+        sources: Held-out sources, as for a call of the translator.
         references: For each source a string, or a list of several.
-        metrics: Names, of `"bleu"`, `"chrf"`, `"wer"`, `"cer"` and `"ser"`
-            (the error rates of words, characters and whole sequences), or
-            functions of `(hypotheses, references)` that return a number,
-            logged by their names. Or a dictionary from names for the logs to
+        metrics: List of names and functions. The names are `"bleu"`,
+            `"chrf"`, and `"wer"`, `"cer"` and `"ser"` (the error rates of
+            words, characters and whole sequences). A function of
+            `(hypotheses, references)` returns a number, which is logged under
+            the function's name. Or a dictionary from names in the logs to
             these.
         every: Number of epochs from one decoding to the next. The first and
             the last epoch of a `fit` always decode.
-        show: Number of the first sources to print, with what was decoded and
-            the references. 0 prints nothing.
+        show: Number of sources to print, with their decoded text and
+            references, from the first on. 0 prints nothing.
         batch_size: Number of sources that are decoded together.
-        pictures: Directory for heat maps of the attention to the sources
-            shown, `epoch-0001-1.png` and so on; needs Matplotlib.
-        tensorboard: Directory for TensorBoard, which gets the sources shown
-            as text and as heat maps.
+        pictures: Directory for heat maps of the attention of the `show` first
+            sources, `epoch-0001-1.png` and so on; needs Matplotlib.
+        tensorboard: Directory for TensorBoard files with the `show` first
+            sources as text and as heat maps; needs Matplotlib.
 
     Attributes:
         translations: The `Translations` of the last decoding.
         epochs: List of the epochs of the last `fit` that decoded, from 1.
 
     Raises:
-        ValueError: If the translator decodes another model than the one in
-            training, or if the numbers of sources and references differ.
-        ImportError: If a metric needs a package that is not installed.
+        ValueError: If the numbers of sources and references differ or are 0,
+            if a metric is unknown, or, when `fit` begins, if the translator
+            decodes another model than the one in training.
+        ImportError: If a metric or a picture needs a package that is not
+            installed.
 
     Example:
         >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
@@ -120,9 +123,9 @@ class DecodingMetrics(keras.callbacks.Callback):
         count = len(_columns(sources)[0])
         if count != len(self.references) or not count:
             raise ValueError(
-                "`DecodingMetrics` needs a reference, or a list of some, for "
-                f"each source, and a source. Received: {count} sources "
-                f"and {len(self.references)} references."
+                "`DecodingMetrics` needs at least one source, and for each "
+                f"source a reference or a list of some. Received: {count} "
+                f"sources and {len(self.references)} references."
             )
 
     def on_train_begin(self, logs=None):
@@ -138,8 +141,8 @@ class DecodingMetrics(keras.callbacks.Callback):
                 "`DecodingMetrics` needs a translator of the model that is "
                 "trained. Received: a translator whose models share no weight "
                 "with it. "
-                "Make one of this very model, `Translator(model, ...)`, and "
-                "not of a copy."
+                "Make the translator of the model that is trained, "
+                "`Translator(model, ...)`, not of a copy."
             )
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -176,7 +179,7 @@ class DecodingMetrics(keras.callbacks.Callback):
             self._draw(number)
 
     def _shown(self):
-        """Returns source, text and references of the rows to show."""
+        """Returns `(source, text, references)` of the rows to show."""
         columns = [x[: self.show] for x in _columns(self.sources)]
         sources = [
             " | ".join(x for x in row if isinstance(x, str))
@@ -197,7 +200,7 @@ class DecodingMetrics(keras.callbacks.Callback):
             print(f"  {source}\n  -> {text}\n     (wanted: {wanted})")
 
     def _draw(self, number):
-        """Draws the attention to the rows to show, and writes it."""
+        """Draws and saves the attention of the rows to show."""
         figures = {
             i: plot_attention(row)
             for i, row in enumerate(self.translations[: self.show], 1)
@@ -219,7 +222,7 @@ def _columns(sources):
 
 
 def _by_name(metrics):
-    """Returns functions of texts and references by their names in logs."""
+    """Returns a dictionary from names in the logs to metric functions."""
     if isinstance(metrics, str):
         metrics = [metrics]
     if not isinstance(metrics, Mapping):
@@ -234,18 +237,18 @@ def _by_name(metrics):
             known = ", ".join(f'"{x}"' for x in BY_NAME)
             raise ValueError(
                 f"A metric of decoded text is one of {known}, or a function "
-                f"of (hypotheses, references). Received: {metric!r}. Metrics "
-                "of tokens, such as `TokenAccuracy`, belong into `compile`."
+                f"of (hypotheses, references). Received: {metric!r}. Pass "
+                "metrics of tokens, such as `TokenAccuracy`, to `compile`."
             )
         found[name] = function
     return found
 
 
 def _require_packages(metrics, draws):
-    """Raises one `ImportError` that names all packages that are missing.
+    """Raises one `ImportError` that names all missing packages.
 
-    The metrics of this package import theirs when they are called, which
-    would be after the first epoch.
+    The metrics of this package import other packages only when they are
+    called, which would be after the first epoch.
     """
     checks = [
         functools.partial(metric, ["a"], ["a"])

@@ -1,8 +1,7 @@
-"""`Gap`: the end of an epoch that `DecodingMetrics` passes over.
+"""`Gap`: the end of an epoch in which `DecodingMetrics` does not decode.
 
-The logs of such an epoch have no score. Keras's callbacks warn of that and do
-one of two things: they pass the epoch over, or they save the model as if it
-was the best.
+The logs of such an epoch have no score. Keras's callbacks warn of that. Some
+skip the epoch; `ModelCheckpoint` saves the model as if it were the best.
 """
 
 import contextlib
@@ -14,12 +13,12 @@ from keras_attn.keras_internals import SAVES_WITHOUT
 
 
 class Gap:
-    """Answers Keras's warnings of a missing score while it is open.
+    """Handles Keras's warnings of a missing score, from `open` to `close`.
 
-    Warnings of callbacks that pass the epoch over are silenced, since that is
-    what a caller of `DecodingMetrics(every=n)` wants. A callback that would
+    Warnings of callbacks that skip the epoch are silenced, since a caller of
+    `DecodingMetrics(every=n)` wants them to skip it. A callback that would
     overwrite the best model is refused. Other warnings, and those about other
-    names, stay as they are.
+    names, are shown as usual.
 
     Args:
         names: Names of the scores in the logs.
@@ -30,7 +29,7 @@ class Gap:
         self._stack = contextlib.ExitStack()
 
     def open(self):
-        """Begins to answer, until `close()`."""
+        """Begins to handle warnings, until `close()`."""
         self.close()
         self._stack.enter_context(warnings.catch_warnings())
         for text in PASSES_OVER:
@@ -45,8 +44,8 @@ class Gap:
             self.close()
             raise ValueError(
                 "`ModelCheckpoint(save_best_only=True)` overwrites the best "
-                "model after an epoch without a score. Received: one beside "
-                "`DecodingMetrics(every=...)`, and Keras's warning "
+                "model after an epoch without a score. Received: one together "
+                "with `DecodingMetrics(every=...)`, and Keras's warning "
                 f"{str(message)!r}. Use `keras_attn.BestCheckpoint(filepath, "
                 "monitor, mode)`, or `every=1`."
             )
@@ -54,5 +53,5 @@ class Gap:
         warnings.showwarning = answer
 
     def close(self):
-        """Leaves warnings as they were before `open()`."""
+        """Restores the handling of warnings from before `open()`."""
         self._stack.close()

@@ -11,32 +11,32 @@ from keras_attn import arguments
 
 
 class LastCheckpoints(keras.callbacks.Callback):
-    """Keeps the model as it was after each of the last epochs.
+    """Saves the model after each epoch, and keeps the last few files.
 
     `keras_attn.average(callback.paths)` makes one model of them, which is
     often better than each. The files are whole models, `epoch-0007.keras` or
-    `step-00004200.keras`, as `model.save` writes them: for `Adam` three times
-    the size of the weights. A file is written beside the others and then
-    renamed, so that a kill leaves no part of one.
+    `step-00004200.keras`, as `model.save` writes them: with `Adam` three times
+    the size of the weights. A file is written in a subdirectory and then
+    moved, so a kill leaves no incomplete file among the others.
 
-    The optimizers of Keras have a mean of their own, `use_ema=True`. It needs
-    no files, and `fit` ends with it, but its decay is chosen before the
-    training. Files let you try the last 5 and the last 10, and are there
-    after a training that was cut off.
+    Keras's optimizers can average weights themselves, `use_ema=True`. That
+    needs no files, and the model has the mean when `fit` ends, but the decay
+    must be chosen before training. With files you can try the mean of the last
+    5 and of the last 10, even if training was interrupted.
 
-    A training that begins anew replaces what an earlier one left in the
-    directory, from its first save on. One that goes on, by `ResumeTraining`
-    or `initial_epoch=`, adds to it. `ResumeTraining` stays the last of the
-    callbacks.
+    A new training replaces the files of an earlier one in the directory, from
+    its first save on. A resumed training, by `ResumeTraining` or
+    `initial_epoch=`, adds to them. Put `ResumeTraining` after this callback,
+    last in the list.
 
     Args:
-        directory: Path of a directory of its own.
+        directory: Path of a directory for these files only.
         keep: Number of models to keep.
-        save_freq: `"epoch"`, or a number of batches from one save to the
-            next, where epochs are long.
+        save_freq: `"epoch"`, or the number of batches between two saves, for
+            long epochs.
 
     Attributes:
-        paths: List of the files there are, from the oldest to the newest.
+        paths: List of the files, from the oldest to the newest.
 
     Example:
         >>> inputs = keras.Input((1,))
@@ -73,7 +73,7 @@ class LastCheckpoints(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         if self.save_freq == "epoch":
             return
-        # The optimizer remembers the batches of a training that goes on.
+        # The optimizer counts batches across a resumed training.
         optimizer = getattr(self.model, "optimizer", None)
         self._before = self._done if optimizer is None else _batches(optimizer)
         self._done = self._before
@@ -93,7 +93,7 @@ class LastCheckpoints(keras.callbacks.Callback):
     def _save(self, number):
         form = "epoch-{:04}" if self.save_freq == "epoch" else "step-{:08}"
         name = form.format(number) + ".keras"
-        # A directory within is on the same disk, so the file can be renamed.
+        # A subdirectory is on the same disk, so the file can be renamed.
         part = self.directory / "part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -106,7 +106,7 @@ class LastCheckpoints(keras.callbacks.Callback):
             found[other].unlink()
 
     def _found(self):
-        """Returns the paths of the models there are, by their numbers."""
+        """Returns a dictionary from numbers of saved models to paths."""
         if not self.directory.is_dir():
             return {}
         unit = "epoch" if self.save_freq == "epoch" else "step"
@@ -118,6 +118,6 @@ class LastCheckpoints(keras.callbacks.Callback):
 
 
 def _batches(optimizer):
-    """Returns the number of batches that an optimizer was given."""
+    """Returns the number of batches that an optimizer has processed."""
     updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
     return updates * (optimizer.gradient_accumulation_steps or 1)

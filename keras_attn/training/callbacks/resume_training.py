@@ -1,4 +1,4 @@
-"""`ResumeTraining`: goes on with a training that was cut off."""
+"""`ResumeTraining`: resumes an interrupted training."""
 
 import pathlib
 import re
@@ -13,34 +13,39 @@ from keras_attn.keras_internals import start_at
 
 
 class ResumeTraining(keras.callbacks.Callback):
-    """Goes on with a training that was cut off, to the same weights.
+    """Resumes an interrupted training, and reaches the same weights.
 
-    After each epoch it saves all that the next epoch depends on: weights, the
-    optimizer's state, the states of random draws such as dropout's, and the
-    number of the epoch. `fit` then begins with the epoch that was cut off,
-    with its data in the same order. So the same program, killed at any moment
-    and started again, ends with the weights that it would have had. At most
-    an epoch's work is lost.
+    After each epoch it saves everything the next epoch depends on: the
+    weights, the optimizer's state, the states of random generators such as
+    those of dropout, and the number of the epoch. When the program is started
+    again, `fit` begins with the interrupted epoch, with its data in the same
+    order. So a program that is killed at any moment and started again ends
+    with the weights of an uninterrupted run. At most one epoch's work is lost.
 
-    Keras's `BackupAndRestore` does not save the states of random draws, and a
-    kill while it writes may leave weights of one epoch with the number of
-    another. This callback writes a new directory beside the last one, and
-    renames it.
+    Keras's `BackupAndRestore` does not save the states of random generators,
+    and a kill while it writes may leave weights of one epoch with the number
+    of another. This callback writes a new directory and then renames it.
 
-    Put it last in the list of callbacks: others may change the optimizer at
-    the end of an epoch. What callbacks count themselves is not saved:
-    `EarlyStopping` begins to wait anew. The draws of `text.sampled()` cannot
-    be repeated. On a GPU call `tf.config.experimental.enable_op_determinism()`
-    first, as its sums have no fixed order otherwise.
+    Put it last in the list of callbacks, since others may change the optimizer
+    at the end of an epoch. The internal state of other callbacks is not saved:
+    `EarlyStopping` counts its patience anew. The samples of `text.sampled()`
+    cannot be repeated. On a GPU, call
+    `tf.config.experimental.enable_op_determinism()` first, because its sums
+    otherwise have no fixed order.
 
     Args:
-        directory: Path of a directory of its own.
-        data: What `pairs(seed=...)` returned, or a list of some. Any
-            object will do that has a method `set_epoch(number)`, which is
-            called at the beginning of each epoch.
-        delete_checkpoint: Whether the end of the training deletes the
-            directory, as in Keras's `BackupAndRestore`. If not, a finished
-            training that is started again has its last weights at once.
+        directory: Path of a directory for this callback only.
+        data: The result of `pairs(seed=...)`, or a list of several. Any object
+            with a method `set_epoch(number)` works; the method is called at
+            the beginning of each epoch.
+        delete_checkpoint: Whether to delete the directory when training ends,
+            as Keras's `BackupAndRestore` does. If `False`, starting a finished
+            training again only restores its last weights.
+
+    Raises:
+        ValueError: If `data` has no method `set_epoch`, or, when `fit` begins,
+            if the model has another number of random generators than the
+            saved one.
 
     Example:
         >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
@@ -72,9 +77,10 @@ class ResumeTraining(keras.callbacks.Callback):
         for each in self.data:
             if not hasattr(each, "set_epoch"):
                 raise ValueError(
-                    "`data` must be what `pairs()` returned, or a list of "
-                    f"such. Received: {each!r:.80}, which has no method "
-                    "`set_epoch`. Of `pairs(...).take(10)` pass the pairs."
+                    "`data` must be the result of `pairs()`, or a list of "
+                    f"several. Received: {each!r:.80}, which has no method "
+                    "`set_epoch`. If the data is derived from `pairs()`, as "
+                    "`data.take(10)` is, pass the original."
                 )
 
     def on_train_begin(self, logs=None):
@@ -98,8 +104,8 @@ class ResumeTraining(keras.callbacks.Callback):
         self.model.save_weights(part / "model.weights.h5")
         np.savez(part / "seeds.npz", *map(_array, self._seeds()))
         before = _saved(self.directory)
-        # A directory cannot replace another one at once. One of the same
-        # number is left only where the same epoch is trained again.
+        # A directory cannot replace another in one step. One of the same
+        # number exists only if the same epoch is trained again.
         if epoch + 1 in before:
             shutil.rmtree(before.pop(epoch + 1))
         part.rename(self.directory / name)
@@ -120,9 +126,9 @@ class ResumeTraining(keras.callbacks.Callback):
         seeds = self._seeds()
         if len(seeds) != len(states):
             raise ValueError(
-                "A training can only go on with the model that it began with. "
-                f"Received: a model with {len(seeds)} states of random draws, "
-                f"where {path} has {len(states)}. To begin anew, delete "
+                "Training can only be resumed with the same model. Received: "
+                f"a model with {len(seeds)} states of random generators, but "
+                f"{path} has {len(states)}. To begin anew, delete "
                 f"{self.directory}."
             )
         for seed, state in zip(seeds, states, strict=True):
@@ -133,7 +139,7 @@ class ResumeTraining(keras.callbacks.Callback):
 
 
 def _saved(directory):
-    """Returns the paths of what was saved, by the number of epochs."""
+    """Returns a dictionary from numbers of epochs to saved directories."""
     if not directory.is_dir():
         return {}
     found = {

@@ -8,18 +8,17 @@ import textwrap
 
 # TensorBoard shows pictures about 350 pixels wide, and larger on a click.
 _DPI = 100
-_NAME = 60  # letters of a source above its picture
+_NAME = 60  # maximum number of characters of a source above its picture
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+.!|-])")
 
 
 class Writer:
     """Writes event files that TensorBoard shows under Text and Images.
 
-    It needs TensorFlow, and not the package of TensorBoard, whose own writers
-    do the same.
+    It needs TensorFlow, but not the package `tensorboard`.
 
     Args:
-        directory: Directory of a run.
+        directory: Path of the directory of a run.
     """
 
     def __init__(self, directory):
@@ -32,7 +31,8 @@ class Writer:
         Args:
             step: Number of the epoch.
             rows: List of `(source, text, reference)`, strings.
-            figures: Dictionary of Matplotlib figures by their numbers.
+            figures: Dictionary from numbers of rows, from 1, to Matplotlib
+                figures.
         """
         import tensorflow as tf
 
@@ -66,7 +66,7 @@ def _add_figure(summary, tag, name, figure):
     value.metadata.display_name = name
     image = value.image
     image.encoded_image_string = file.getvalue()
-    # A PNG begins with its sizes, after 16 other bytes.
+    # A PNG has its width and height after the first 16 bytes.
     image.width, image.height = struct.unpack(">II", file.getvalue()[16:24])
     image.colorspace = 4  # RGBA
 
@@ -79,6 +79,6 @@ def _table(rows):
 
 
 def _cell(text):
-    """Returns a text that Markdown shows as it is."""
+    """Escapes a text, so Markdown shows it verbatim."""
     text = " ".join(text.replace("&", "&amp;").splitlines())
     return _MARKDOWN.sub(r"\\\1", text)

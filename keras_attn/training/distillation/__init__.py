@@ -1,4 +1,4 @@
-"""Targets that a teacher writes for a student to learn from."""
+"""Distillation: a teacher generates targets to train a student on."""
 
 from keras_attn.training.distillation.distilled import Distilled as Distilled
 from keras_attn.training.distillation.distilled import Record as Record

@@ -1,6 +1,6 @@
-"""`Distilled`: the targets of a teacher for a corpus, as `pairs` takes them.
+"""`Distilled`: a teacher's targets for a corpus, in the form for `pairs`.
 
-The file has a JSON object for each source, on a line of its own:
+The file has one line for each source, a JSON object:
 
     {"source": "a cat", "targets": ["un chat"], "scores": [-0.5],
      "finished": [true], "truncated": false, "unknown": 0, "empty": false}
@@ -25,19 +25,19 @@ from keras_attn.training.metrics import bleu
 
 
 class Record(NamedTuple):
-    """A source, and the targets that a teacher wrote for it."""
+    """A source, and the targets that a teacher generated for it."""
 
     source: str
     targets: list[str]  # hypotheses, best first
-    scores: list[float]  # a score for each of them
-    finished: list[bool] | None = None  # False if cut at the search's maximum
+    scores: list[float]  # a score for each target
+    finished: list[bool] | None = None  # False for a target cut by the search
     truncated: bool = False  # whether the source was cut at its max_length
-    unknown: int = 0  # unknown tokens of the source
-    empty: bool = False  # whether the source is empty; its targets are made up
+    unknown: int = 0  # number of unknown tokens in the source
+    empty: bool = False  # whether the source has no token
 
     @classmethod
     def of(cls, source, translation, num_best=None) -> "Record":
-        """Makes a record of a `Translation`, with `num_best` hypotheses."""
+        """Makes a record of a `Translation`, with up to `num_best` targets."""
         several = [translation, *translation.alternatives][:num_best]
         return cls(
             source,
@@ -62,8 +62,8 @@ class Record(NamedTuple):
             texts, scores = [answer["text"]], [answer["score"]]
         finished = answer.get("finished")
         ends = np.full(len(scores), True) if finished is None else finished
-        ends = np.atleast_1d(ends)  # of the one text of `align`
-        # One that the search did not find has a score of minus infinity.
+        ends = np.atleast_1d(ends)  # a scalar if there is a single `text`
+        # A missing hypothesis has a score of minus infinity.
         found = [
             x for x in zip(texts, scores, ends, strict=True) if x[1] > -np.inf
         ]
@@ -80,20 +80,25 @@ class Record(NamedTuple):
 
     @classmethod
     def from_json(cls, line: bytes) -> "Record":
-        """Reads a line; raises `ValueError` if it is not a record."""
+        """Parses a line; raises `ValueError` if it is not a record."""
         fields = json.loads(line)
         try:
             found = cls(**{x: fields[x] for x in cls._fields if x in fields})
-            counts = {len(found.targets), len(found.scores)}
-            counts |= set() if found.finished is None else {len(found.finished)}
+            count = len(found.targets)
+            has_scores = len(found.scores) == count
+            has_finished = found.finished is None or (
+                len(found.finished) == count
+            )
         except TypeError as error:
             raise ValueError("it has no source, targets and scores") from error
-        if len(counts) > 1:
+        if not has_scores:
             raise ValueError("it needs a score for each target")
+        if not has_finished:
+            raise ValueError("`finished` needs a value for each target")
         return found
 
     def to_json(self) -> bytes:
-        """Returns the line, with its end."""
+        """Returns the line of the file, including the newline."""
         fields = self._asdict()
         try:
             line = json.dumps(fields, ensure_ascii=False).encode()
@@ -103,11 +108,10 @@ class Record(NamedTuple):
 
     @property
     def good(self) -> list[str]:
-        """The targets to learn from, best first.
+        """The targets to train a student on, best first.
 
-        Those that the search had to cut are left out: a student would learn
-        to stop in the middle. Where the source was cut or is empty, there
-        are none.
+        Targets that the search cut are left out, because a student would learn
+        to stop too early. If the source was cut or is empty, there are none.
         """
         if self.truncated or self.empty:
             return []
@@ -118,22 +122,22 @@ class Record(NamedTuple):
 
 
 class Distilled:
-    """The targets that a teacher wrote, as `distill` returns and saves them.
+    """The targets that a teacher generated, read from a file of `distill`.
 
     The methods return `(sources, targets)`, two lists for `pairs`. They leave
     out what a student should not learn: targets that the search cut at its
     maximum length, and sources that were cut at their `max_length` or are
-    empty. The file has these too, and iterating yields a `Record` for each
+    empty. The file contains these too: iterating yields a `Record` for each
     source.
 
     Nothing is kept in memory; each method reads the file.
 
     Args:
-        path: Path of the file that `distill` wrote. It may still be written.
+        path: Path of a file that `distill` wrote, or is still writing.
 
     Raises:
-        ValueError: If there is no such file. The methods raise it if a line
-            is not what `distill` writes.
+        ValueError: If there is no such file. The methods also raise it, for a
+            line that `distill` does not write.
 
     Reference:
         - [Kim and Rush, 2016](https://arxiv.org/abs/1606.07947)
@@ -166,14 +170,14 @@ class Distilled:
     def write(
         cls, path: str | os.PathLike, answers: Iterable[Mapping[str, Any]]
     ) -> "Distilled":
-        """Writes an export's answers, and returns the `Distilled` of the file.
+        """Writes an export's answers to a file, and returns its `Distilled`.
 
         Args:
             path: Path of the file, which appears only when all is written.
-            answers: For each source a dictionary of `source`, and `texts` and
-                `scores` as of the signature `nbest`, best first, or `text` and
-                `score`; and any of `finished`, `truncated`, `unknown` and
-                `empty`.
+            answers: A dictionary for each source. It must have `source`, and
+                `texts` and `scores` as returned by the signature `nbest`, best
+                first, or `text` and `score`. It may have `finished`,
+                `truncated`, `unknown` and `empty`.
         """
         path = pathlib.Path(path)
         unfinished = path.with_name(path.name + ".new")
@@ -186,7 +190,7 @@ class Distilled:
     def __iter__(self) -> Iterator[Record]:
         with open(self.path, "rb") as file:  # other line ends stay in texts
             for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):  # it is being written
+                if not line.endswith(b"\n"):  # still being written
                     return
                 try:
                     yield Record.from_json(line)
@@ -206,17 +210,17 @@ class Distilled:
         return f"Distilled({str(self.path)!r})"
 
     def best(self) -> tuple[list[str], list[str]]:
-        """Returns sources, and the best target of each.
+        """Returns the sources and the best target of each.
 
-        This is the sequence-level distillation of Kim and Rush (section 3.2).
+        This is sequence-level distillation (Kim and Rush, section 3.2).
         """
         return self.n_best(1)
 
     def n_best(self, count: int | None = None) -> tuple[list[str], list[str]]:
-        """Returns each source once for each of its targets, and the targets.
+        """Returns all targets, and for each target its source.
 
         Args:
-            count: The most targets of a source. Defaults to all.
+            count: Maximum number of targets per source. Defaults to all.
         """
         found = [
             (record.source, target)
@@ -230,18 +234,19 @@ class Distilled:
         references: Iterable[str | list[str] | None],
         similarity: Callable[[str, str | list[str]], float] | None = None,
     ) -> tuple[list[str], list[str]]:
-        """Returns sources, and the target of each nearest to its reference.
+        """Returns the sources, and for each the target nearest to a reference.
 
-        This is the sequence-level interpolation of Kim and Rush (section 3.3).
-        Of equally near targets the better one is taken; without a reference,
-        the best one.
+        This is sequence-level interpolation (Kim and Rush, section 3.3). Of
+        equally near targets, that with the best score is taken. If there is no
+        reference, the best target is taken.
 
         Args:
-            references: For each source that the teacher read, a string, a
-                list of several, or `None`.
-            similarity: Function of a target and the reference, whose value is
-                larger the more similar they are. Defaults to BLEU of the
-                sentence, smoothed, by sacreBLEU, which takes about 0.5 ms.
+            references: For each source in the file, a string, a list of
+                several, or `None`.
+            similarity: Function of a target and the source's item of
+                `references`, which returns a number, greater for more similar
+                texts. Defaults to smoothed sentence BLEU by sacreBLEU, which
+                takes about 0.5 ms.
 
         Raises:
             ValueError: If there are not as many references as sources.
@@ -266,10 +271,10 @@ class Distilled:
 
     def _unlike(self, references, sources):
         return ValueError(
-            "`nearest` needs a reference, a list of some, or None for each "
-            f"source that the teacher read. Received: {references} references "
+            "`nearest` needs one item for each source in the file: a string, a "
+            f"list of strings, or None. Received: {references} references "
             f"for the {sources} sources in {self.path}. Pass those of the "
-            "whole corpus, in its order."
+            "whole corpus, in the same order."
         )
 
 
@@ -278,7 +283,7 @@ def _nearest(targets, reference, similarity):
 
 
 def _sentence_bleu(target, reference):
-    # Orders of n-grams that a short sentence does not have don't count.
+    # Ignores n-grams that are longer than a short sentence.
     return bleu([target], [reference], effective_order=True)
 
 
@@ -288,5 +293,5 @@ def _columns(pairs):
 
 
 def _shortest(score):
-    """Returns a float32 as the float that is written in the fewest digits."""
+    """Returns a float32 as the float with the fewest decimal digits."""
     return float(str(np.float32(score)))

@@ -1,7 +1,7 @@
-"""`distill()`: a teacher writes targets over a corpus, which may be long.
+"""`distill()`: a teacher generates targets for a corpus, however long.
 
-Finished work is kept: the file grows by a few batches at a time, and the same
-call resumes an interrupted one.
+The file grows by a few batches at a time, and repeating an interrupted call
+resumes it.
 """
 
 import collections
@@ -23,11 +23,11 @@ from keras_attn.progress import is_shown
 from keras_attn.training.distillation.distilled import Distilled
 from keras_attn.training.distillation.distilled import Record
 
-# Batches in a call of the teacher, which batches lines of similar length
-# together. More would lose more work to a kill.
+# Batches in one call of the teacher, which batches lines of similar length
+# together. With more, a kill would lose more work.
 _BATCHES = 16
-# Records of a file that are written again, to see whether the teacher is the
-# same: a single one may be a tie.
+# Number of records to generate again, to check that the teacher is the same. A
+# single one may differ because of a tie.
 _TRIED = 8
 
 
@@ -40,42 +40,45 @@ def distill(
     seed: int = 0,
     verbose: str | int = "auto",
 ) -> Distilled:
-    """Lets a teacher write the targets that a smaller model learns from.
+    """Generates targets with a teacher, to train a smaller model on.
 
-    A student learns more easily from what its teacher writes than from what
-    people wrote (Kim and Rush, 2016), and the teacher also answers sources
-    for which there are no targets. The teacher is a large model, or an
-    ensemble: any `Translator`.
+    A student learns more easily from targets that its teacher generated than
+    from human targets (Kim and Rush, 2016), and the teacher can also translate
+    sources without targets. The teacher is a large model or an ensemble: any
+    `Translator`.
 
-    A line of the file is a JSON object, with a source, its targets, best first,
-    their scores, and what the teacher reports: which targets it had to cut,
-    whether it cut the source, and so on. `Distilled` reads it. If the program
-    is killed, the same call resumes, and writes the file of an uninterrupted
-    call. The teacher and the sources must be the same, which is checked: each
-    source, and what the teacher writes for the last of them.
+    Each line of the file is a JSON object with a source, its targets, best
+    first, their scores, and what the teacher reports: which targets its search
+    cut, whether it cut the source, and so on. `Distilled` reads the file. If
+    the program is killed, the same call resumes and completes the file as if
+    it had not been interrupted. The teacher and the sources must then be the
+    same. This is checked: all sources in the file are compared, and the last
+    of them are decoded again.
 
     Args:
-        teacher: `Translator`. Or any function of a list of lines and
-            `batch_size=` that returns the `Translations` of a translator, such
-            as one that gives it prefixes.
-        sources: List or other iterable of lines, which may be a generator or
-            a `tf.data.Dataset`. Or the path of a text file in UTF-8, one
-            source a line. They are not kept in memory.
+        teacher: `Translator`. Or a function of a list of lines and
+            `batch_size=` that returns the `Translations` of a translator, for
+            example to pass prefixes to it.
+        sources: Iterable of lines, such as a list, a generator or a
+            `tf.data.Dataset`. Or the path of a UTF-8 text file with one source
+            a line. They are not kept in memory.
         path: Path of the file to write, such as `"distilled.jsonl"`.
-        num_best: The most targets of a source to write. The teacher's search
-            has to return as many, `BeamSearch(5, num_hypotheses=5)`.
+        num_best: Maximum number of targets per source. The teacher's search
+            must return as many: `BeamSearch(5, num_hypotheses=5)`.
         batch_size: Number of sources that are decoded together.
-        seed: Seed for a teacher that draws, such as by `Sampling`.
+        seed: Integer seed for a teacher whose search draws, such as
+            `Sampling`.
         verbose: Whether to show a progress bar: 0, 1, or `"auto"`, which
             shows it on a terminal.
 
     Returns:
-        `Distilled`, the file. `keras_attn.pairs(*distilled.best(),
+        The `Distilled` of the file. `keras_attn.pairs(*distilled.best(),
         source_text, target_text)` makes batches of it.
 
     Raises:
-        ValueError: If the file at `path` has other sources or was written by
-            another teacher, or not by `distill`.
+        ValueError: If an argument is invalid, or if the file at `path` has
+            other sources, was written by another teacher, or not by
+            `distill`.
 
     Reference:
         - [Kim and Rush, 2016](https://arxiv.org/abs/1606.07947)
@@ -122,7 +125,7 @@ def distill(
 
 
 class _Teacher:
-    """Writes the records of some sources.
+    """Generates the records of some sources.
 
     Args:
         teacher, num_best, batch_size, seed: As for `distill`.
@@ -138,10 +141,10 @@ class _Teacher:
 
         Args:
             sources: List of lines.
-            first: Number of the first among all sources.
+            first: Index of the first of them among all sources, from 0.
         """
         options = {}
-        if self._draws:  # a source draws the same, wherever a run begins
+        if self._draws:  # the seed of a source depends on its index alone
             numbers = range(first, first + len(sources))
             options["seed"] = [self._seed_of(x) for x in numbers]
         found = list(
@@ -153,8 +156,8 @@ class _Teacher:
             raise ValueError(
                 "The teacher must return a `Translation` for each source, as a "
                 f"`Translator` does. Received: {len(found)} results for "
-                f"{len(sources)} sources, {found[:1]!r:.80}. Return what a "
-                "translator returned."
+                f"{len(sources)} sources, {found[:1]!r:.80}. Return the result "
+                "of a `Translator`."
             )
         return [
             Record.of(source, x, self._num_best)
@@ -167,16 +170,20 @@ class _Teacher:
 
 
 def _go_on(path, stream, size, write):
-    """Reads a file; returns how many records stay, and the remaining sources.
+    """Prepares a file to resume; returns what to keep and what remains.
 
-    An incomplete chunk is written anew, because scores are rounded differently
-    in other batches.
+    An incomplete chunk is generated anew, because scores are rounded
+    differently in other batches.
 
     Args:
         path: Path of the file.
         stream: Iterator of all sources.
-        size: Number of sources that are written at a time.
-        write: Function that returns the records that are written now.
+        size: Number of sources in a chunk.
+        write: `_Teacher`.
+
+    Returns:
+        The number of records to keep, and an iterator of the sources after
+        them.
     """
     number, last = 0, collections.deque(maxlen=_TRIED)
     again = []  # sources of a chunk that is not complete
@@ -185,10 +192,10 @@ def _go_on(path, stream, size, write):
         if record.source != source:
             given = "no more" if source is None else f"{source!r:.80}"
             raise ValueError(
-                f"To go on with {path}, `distill` needs the sources that it "
-                f"was begun with. Received: {given} as source {number}, where "
-                f"the file has {record.source!r:.80}. Pass those sources, or "
-                "another path."
+                f"To resume {path}, `distill` needs the same sources as when "
+                f"it began. Received: {given} as source {number}, where "
+                f"the file has {record.source!r:.80}. Pass the same sources, "
+                "or another path."
             )
         last.append(record)
         again.append(source)
@@ -219,7 +226,7 @@ def _part_at_end(path):
         return b""
     if not (part.startswith(begin) or begin.startswith(part)):
         raise ValueError(
-            "`path` must be that of a file of `distill`, or a new one. "
+            "`path` must be that of a file of `distill`, or of a new file. "
             f"Received: {path}, which ends with {part[-80:]!r}. Pass another "
             "path."
         )
@@ -227,16 +234,16 @@ def _part_at_end(path):
 
 
 def _require_same_teacher(path, before, count, write):
-    """Refuses a teacher whose records mostly differ from those of the file.
+    """Raises if most of a teacher's records differ from those of the file.
 
-    Rounding may change a choice between two targets that are equally likely.
-    Their scores are then about equal, so scores are compared.
+    Scores are compared, not texts: rounding may change the choice between two
+    equally likely targets, but their scores are about equal.
 
     Args:
         path: Path of the file.
-        before: Its last records.
-        count: Number of records that it has.
-        write: Function that returns the records that are written now.
+        before: The last records of the file.
+        count: Number of records in the file.
+        write: `_Teacher`.
     """
     sources = [x.source for x in before]
     now = write(sources, count - len(before))
@@ -249,12 +256,12 @@ def _require_same_teacher(path, before, count, write):
     if len(unlike) > len(before) / 2:
         one, other = unlike[-1]
         raise ValueError(
-            f"To go on with {path}, `distill` needs the teacher, `num_best` "
-            "and `seed` that it was begun with. Received: a teacher that "
+            f"To resume {path}, `distill` needs the same teacher, `num_best` "
+            "and `seed` as when it began. Received: a teacher that "
             f"answers {one.source!r:.80} by {other.targets!r:.80} with the "
-            f"scores {other.scores!r:.80}, where the file has "
-            f"{one.targets!r:.80} with {one.scores!r:.80}. Pass that teacher, "
-            "or another path."
+            f"scores {other.scores!r:.80}, but the file has "
+            f"{one.targets!r:.80} with {one.scores!r:.80}. Pass the same "
+            "arguments, or another path."
         )
 
 
@@ -275,13 +282,13 @@ def _lines(sources) -> Iterator[str]:
 
 
 _NEEDS_LINES = (
-    "`sources` must be lines of text, or the path of a text file. For sources "
-    "of another kind call the translator yourself."
+    "`sources` must be lines of text, or the path of a text file. For other "
+    "kinds of sources, call the translator yourself."
 )
 
 
 def _lines_of(path):
-    """Yields the lines of a text file, which end as in `TextLineDataset`."""
+    """Yields the lines of a file as `tf.data.TextLineDataset` does."""
     with open(path, "rb") as file:
         for line in file:
             line = line.removesuffix(b"\n").removesuffix(b"\r")
@@ -304,12 +311,12 @@ def _strings(sources):
 
 
 def _count(sources):
-    """Returns the number of sources, or `None` where it is not known."""
+    """Returns the number of sources, or `None` if it is unknown."""
     if isinstance(sources, (str, os.PathLike)):
         return sum(1 for _ in _lines_of(sources))
     try:
         return len(sources)
-    except TypeError:  # a generator, or a dataset that does not know it
+    except TypeError:  # a generator, or a dataset of unknown size
         return None
 
 

@@ -1,4 +1,4 @@
-"""Metrics of sequences: of tokens during training, and of decoded text."""
+"""Metrics of predicted tokens in training, and of decoded text."""
 
 from keras_attn.training.metrics.edits import ErrorRates as ErrorRates
 from keras_attn.training.metrics.edits import edit_distance as edit_distance

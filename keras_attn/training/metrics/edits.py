@@ -8,12 +8,12 @@ from keras_attn.training.metrics.rows import lists_of
 
 
 class ErrorRates(NamedTuple):
-    """The result of `error_rates`, as shares: 0.25 is 25 %.
+    """The result of `error_rates`, as fractions: 0.25 is 25 %.
 
-    `sequence` is the share of wrong rows, `token` the edits per token of the
-    references. Their usual names depend on the task: for letters to phonemes
-    they are word error rate (WER) and phoneme error rate (PER), in speech
-    recognition sentence error rate and word error rate.
+    `sequence` is the share of wrong rows, `token` the number of edits per
+    token of the references. Their usual names depend on the task: for letters
+    to phonemes they are word error rate (WER) and phoneme error rate (PER), in
+    speech recognition sentence error rate and word error rate.
     """
 
     sequence: float
@@ -27,11 +27,11 @@ def error_rates(
 ) -> ErrorRates:
     """Scores each hypothesis against the nearest of its references.
 
-    A word may have several right pronunciations, a sentence several right
-    translations. In each row the reference with the fewest edits counts, the
-    first in a tie. A row is wrong if this reference needs any edit. The token
-    error rate is the number of all edits divided by the total length of the
-    references that count. It can exceed 1 if hypotheses are too long.
+    A word may have several correct pronunciations, a sentence several correct
+    translations. In each row the reference with the fewest edits is used, the
+    first in a tie. A row is wrong if it needs any edit. The token error rate
+    is the total number of edits divided by the total length of the references
+    used. It can exceed 1 if hypotheses are too long.
 
     Two tokens are equal if their code points are equal, after `normalization`
     of both sides. By default an accented letter written as one code point
@@ -49,8 +49,13 @@ def error_rates(
             they are.
 
     Returns:
-        `ErrorRates(sequence, token)`. If all references are empty, `token` is
-        0 or infinite.
+        `ErrorRates(sequence, token)`, two floats. If all references are empty,
+        `token` is 0 if there are no edits, and infinite otherwise.
+
+    Raises:
+        ValueError: If the numbers of hypotheses and references differ or are
+            0, or if a row is not of this form.
+        ImportError: If RapidFuzz is not installed.
 
     Reference:
         - Rates as in [Toshniwal and Livescu, 2016](
@@ -93,18 +98,19 @@ def error_rates(
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     """Returns the Levenshtein distance between two sequences.
 
-    That is the least number of insertions, deletions and substitutions that
-    turn `a` into `b`. A `str` is the sequence of its characters. Tokens are
-    compared as they are: an accented letter written as two code points
+    This is the smallest number of insertions, deletions and substitutions that
+    turn `a` into `b`. A `str` is treated as a sequence of characters. Tokens
+    are compared as they are: an accented letter written as two code points
     differs from the same letter written as one. `error_rates` normalizes
-    first.
+    tokens first.
 
     Args:
         a: Sequence of tokens.
         b: Sequence of tokens.
 
     Returns:
-        A number of edits, at most the length of the longer sequence.
+        The number of edits, an integer, at most the length of the longer
+        sequence.
 
     Raises:
         ImportError: If RapidFuzz is not installed.

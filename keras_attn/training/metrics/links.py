@@ -1,4 +1,4 @@
-"""Word alignments: links between tokens, and how many of them are wrong."""
+"""Word alignments: links between tokens, and their error rate."""
 
 import operator
 from collections.abc import Iterable
@@ -12,20 +12,23 @@ Links = Iterable[tuple[int, int]]
 
 
 def alignment_links(alignment, end: bool = True) -> set[tuple[int, int]]:
-    """Returns the hard links of a soft alignment.
+    """Turns an alignment of attention weights into links between tokens.
 
-    Each target token is linked to the source token it attends to most, the
-    first in a tie. A target token that attends to nothing has no link.
+    Each target token is linked to the source token that it attends to most,
+    the first in a tie. A target token without any weight has no link.
 
     Args:
         alignment: Array of shape `(target, source)`, such as a
             `Translation`'s `alignment`.
         end: Whether the last row and the last column are those of end tokens.
-            A link to or from an end token is left out, so a target token
-            may be left without one.
+            Links to or from an end token are left out, so a target token may
+            have no link.
 
     Returns:
-        A set of pairs `(source, target)` that count from 0.
+        A set of pairs `(source, target)` of positions from 0.
+
+    Raises:
+        ValueError: If `alignment` does not have two axes.
 
     Reference:
         - [Luong et al., 2015](https://arxiv.org/abs/1508.04025), section 5.4
@@ -57,24 +60,28 @@ def alignment_error_rate(
     sure: Sequence[Links],
     possible: Sequence[Links] | None = None,
 ) -> float:
-    """Returns the alignment error rate (AER) of a corpus, lower is better.
+    """Returns the alignment error rate (AER) of a corpus; lower is better.
 
-    With the links found `A`, the sure ones `S` and the possible ones `P`,
-    which include the sure ones:
+    For the found links `A`, the sure links `S` and the possible links `P`,
+    which include the sure ones, it is
 
     `1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)`
 
-    The numbers are summed over all sentences.
+    The numbers of links are summed over all sentences.
 
     Args:
-        found: For each sentence pairs `(source, target)`, as from
+        found: For each sentence pairs `(source, target)`, as returned by
             `alignment_links`.
         sure: For each sentence the links that an alignment must have.
-        possible: For each sentence the links that it may have, with or
-            without the sure ones. Defaults to none but the sure ones.
+        possible: For each sentence the links that an alignment may have, with
+            or without the sure ones. Defaults to the sure ones.
 
     Returns:
-        A share between 0 and 1; 0 if there are no links at all.
+        A float between 0 and 1; 0 if there are no links at all.
+
+    Raises:
+        ValueError: If the numbers of sentences differ or are 0, or if links
+            are not pairs of integers.
 
     Reference:
         - [Och and Ney, 2003](https://aclanthology.org/J03-1002/), section 4
@@ -98,7 +105,7 @@ def alignment_error_rate(
 
 
 def _links(links, row):
-    """Returns links as a set of pairs of int."""
+    """Returns links as a set of pairs of integers."""
     try:
         return {(_number(source), _number(target)) for source, target in links}
     except (TypeError, ValueError):

@@ -2,13 +2,13 @@
 
 
 def lists_of(**given) -> list[list]:
-    """Returns arguments as lists with as many rows as each other.
+    """Returns arguments as lists with equal numbers of rows.
 
-    Any iterable will do, such as a generator.
+    Each argument may be any iterable, such as a generator.
 
     Raises:
-        ValueError: If one is a single string or no iterable, if their numbers
-            of rows differ, or if they have none.
+        ValueError: If one is a single string or not iterable, if their numbers
+            of rows differ, or if they have no rows.
     """
     for name, rows in given.items():
         if isinstance(rows, (str, bytes)) or not hasattr(rows, "__iter__"):
@@ -23,12 +23,12 @@ def lists_of(**given) -> list[list]:
         received = " and ".join(f"{n} {name}" for name, n in counts.items())
         raise ValueError(
             f"{_named(given)} must have an item for each row. Received: "
-            f"{received}. Put what belongs to one row into a list of its own."
+            f"{received}. Put several references of one row into a list."
         )
     if not lists[0]:
         raise ValueError(
-            "A metric needs at least one row, because that of none is "
-            f"undefined. Received: no {next(iter(given))}. Pass the decoded "
+            "A metric needs at least one row, because it is undefined for "
+            f"none. Received: no {next(iter(given))}. Pass the decoded "
             "rows."
         )
     return lists

@@ -1,8 +1,8 @@
-"""Metrics of decoded text: a number for lists of strings.
+"""Metrics of decoded text, which compare lists of strings.
 
 Each takes `hypotheses`, a string for each row, and `references`, for each row
-a string or a list of several. Error rates are shares: 0.25 is 25 %, lower is
-better. BLEU and chrF go from 0 to 100, higher is better.
+a string or a list of several. Error rates are fractions (0.25 is 25 %); lower
+is better. BLEU and chrF range from 0 to 100; higher is better.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,21 @@ References = Sequence[str | Sequence[str]]
 
 
 def word_error_rate(hypotheses: Sequence[str], references: References) -> float:
-    """Returns the edits per word of the references, between spaces.
+    """Returns the number of edits per word of the references.
 
-    For pronunciations, lines of phonemes, this is the phoneme error rate. Of
-    several references the nearest counts, as in `error_rates`.
+    Words are separated by white space. For pronunciations, written as
+    phonemes with spaces, this is the phoneme error rate. Of several references
+    the nearest is used, as in `error_rates`.
 
     Args:
         hypotheses: List of strings.
         references: For each hypothesis a string, or a list of strings.
+
+    Returns:
+        A float, 0.25 for 25 %. It can exceed 1.
+
+    Raises:
+        ImportError: If RapidFuzz is not installed.
 
     Example:
         >>> said = ["the cat sat", "a dog"]
@@ -40,11 +47,20 @@ def word_error_rate(hypotheses: Sequence[str], references: References) -> float:
 def character_error_rate(
     hypotheses: Sequence[str], references: References
 ) -> float:
-    """Returns the edits per character of the references, spaces included.
+    """Returns the number of edits per character of the references.
+
+    Spaces are characters too. Of several references the nearest is used, as in
+    `error_rates`.
 
     Args:
         hypotheses: List of strings.
         references: For each hypothesis a string, or a list of strings.
+
+    Returns:
+        A float, 0.25 for 25 %. It can exceed 1.
+
+    Raises:
+        ImportError: If RapidFuzz is not installed.
 
     Example:
         >>> keras_attn.metrics.character_error_rate(["kitten"], ["sitting"])
@@ -62,6 +78,12 @@ def sequence_error_rate(
         hypotheses: List of strings.
         references: For each hypothesis a string, or a list of strings.
 
+    Returns:
+        A float from 0 to 1.
+
+    Raises:
+        ImportError: If RapidFuzz is not installed.
+
     Example:
         >>> keras_attn.metrics.sequence_error_rate(["a", "b"], ["a", ["c"]])
         0.5
@@ -70,11 +92,11 @@ def sequence_error_rate(
 
 
 def bleu(hypotheses: Sequence[str], references: References, **options) -> float:
-    """Returns the BLEU of a corpus by sacreBLEU, from 0 to 100.
+    """Returns the BLEU of a corpus, computed by sacreBLEU, from 0 to 100.
 
-    Hypotheses and references must be text as people write it, not split into
-    tokens: sacreBLEU splits them by rules that its signature names. By
-    default they are `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp`.
+    Hypotheses and references must be ordinary text, not split into tokens:
+    sacreBLEU tokenizes them itself. Its signature names the settings. By
+    default it is `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp`.
 
     Args:
         hypotheses: List of strings.
@@ -98,10 +120,10 @@ def bleu(hypotheses: Sequence[str], references: References, **options) -> float:
 
 
 def chrf(hypotheses: Sequence[str], references: References, **options) -> float:
-    """Returns the chrF of a corpus by sacreBLEU, from 0 to 100.
+    """Returns the chrF of a corpus, computed by sacreBLEU, from 0 to 100.
 
-    chrF compares sequences of up to six characters, so it needs no words. With
-    `word_order=2` it is chrF++.
+    chrF compares sequences of up to six characters, so text need not be split
+    into words. With `word_order=2` it is chrF++.
 
     Args:
         hypotheses: List of strings.
@@ -121,7 +143,7 @@ def chrf(hypotheses: Sequence[str], references: References, **options) -> float:
     return _by_sacrebleu("CHRF", hypotheses, references, options)
 
 
-# What `DecodingMetrics(metrics=...)` knows by name.
+# The names that `DecodingMetrics(metrics=...)` takes.
 BY_NAME: dict[str, Callable[[Sequence[str], References], float]] = {
     "bleu": bleu,
     "chrf": chrf,
@@ -152,7 +174,7 @@ def _lists(hypotheses, references):
             raise ValueError(
                 "Each hypothesis needs at least one reference, a string or a "
                 f"list of strings. Received: references[{row}]={right!r:.80}. "
-                "Leave rows without one out."
+                "Leave out rows without a reference."
             )
         lists.append(several)
     return hypotheses, lists
@@ -168,7 +190,7 @@ def _by_sacrebleu(name, hypotheses, references, options):
             "which is not installed. Install it with `pip install sacrebleu`; "
             "it is also part of keras-attn's extra `metrics`."
         ) from error
-    # sacreBLEU wants the first references of all rows, then all second ones.
+    # sacreBLEU takes a list of all first references, then of all second ones.
     most = max(map(len, lists))
     streams = [
         [x[i] if i < len(x) else None for x in lists] for i in range(most)

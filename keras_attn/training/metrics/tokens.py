@@ -1,14 +1,14 @@
-"""Metrics of a training's predictions, over real tokens.
+"""Metrics of a model's predictions in training, over real tokens.
 
 Keras's own metrics average each row first, and without sample weights they
-count padding. With rows of similar length in a batch, which `pairs` makes,
-both change the result: `"accuracy"` was 0.041 where 0.047 of all tokens were
-right. These metrics find padding in the targets, as `SequenceCrossentropy`
-does, and keep sums over tokens. So the result does not depend on how rows are
+count padding. If the rows of a batch have similar lengths, as `pairs` makes
+them, both change the result: `"accuracy"` was 0.041 when 0.047 of all tokens
+were right. These metrics find padding in the targets, as `SequenceCrossentropy`
+does, and sum over tokens. So the result does not depend on how rows are
 batched. A Keras mask is ignored.
 
-All of them see the model's predictions with the right tokens before
-("teacher forcing"). The callback `DecodingMetrics` scores decoded text.
+All of them measure predictions after the correct tokens ("teacher forcing").
+The callback `DecodingMetrics` scores decoded text.
 """
 
 import keras
@@ -21,17 +21,17 @@ from keras_attn.training.losses import SequenceCrossentropy
 
 
 class _WeightedMean(keras.metrics.Metric):
-    """The mean of values that a subclass measures, over all batches."""
+    """Base class: the weighted mean of a subclass's values of all batches."""
 
     def __init__(self, name, padding_id=PAD):
-        # Sums over a data set exceed the range of float16.
+        # Sums over a dataset exceed the range of float16.
         super().__init__(name=name, dtype="float32")
         self.padding_id = arguments.index(padding_id, "padding_id")
         self.total = self.add_variable((), "zeros", "float32", name="total")
         self.weight = self.add_variable((), "zeros", "float32", name="weight")
 
     def measure(self, y_true, y_pred, weights):
-        """Returns values and their weights, of one shape, float32.
+        """Returns values and their weights, float32 of the same shape.
 
         Args:
             y_true: int32 ids of shape `(batch, target)`.
@@ -41,7 +41,7 @@ class _WeightedMean(keras.metrics.Metric):
         raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch.
+        """Adds a batch to the mean.
 
         Args:
             y_true: Integer ids of shape `(batch, target)`, padded.
@@ -56,8 +56,8 @@ class _WeightedMean(keras.metrics.Metric):
         if sample_weight is not None:
             weights = weights * padded.per_token(sample_weight, y_true)
         values, weights = self.measure(y_true, y_pred, weights)
-        # `where` and not a product alone, because logits at padding, and
-        # where the weight is 0, may be NaN.
+        # `where` and not only a product, because values may be NaN at padding
+        # and at other tokens of weight 0.
         values = ops.where(ops.equal(weights, 0.0), 0.0, values * weights)
         self.total.assign_add(ops.sum(values))
         self.weight.assign_add(ops.sum(weights))
@@ -84,13 +84,13 @@ class TokenAccuracy(_WeightedMean):
         y_pred: Logits or probabilities of shape `(batch, target,
             vocabulary)`.
         sample_weight: Optional weights of shape `(batch,)` for rows or
-            `(batch, target)` for tokens. The result is the weighted mean: the
-            sum of the weights is its divisor, as in Keras's metrics. Pass
-            the metric as one of `compile(weighted_metrics=...)`: those in
-            `metrics` get no weights from `fit`.
+            `(batch, target)` for tokens. The result is the weighted mean,
+            divided by the sum of the weights, as in Keras's metrics. Pass the
+            metric in `compile(weighted_metrics=...)`: metrics in `metrics`
+            get no weights from `fit`.
 
     Output shape:
-        A float32 scalar between 0 and 1, 0 if there was no token.
+        A float32 scalar between 0 and 1; 0 if there was no token.
 
     Example:
         >>> accuracy = keras_attn.TokenAccuracy()
@@ -111,16 +111,16 @@ class TokenAccuracy(_WeightedMean):
 class Perplexity(_WeightedMean):
     """Perplexity per real token: the exponential of the mean cross-entropy.
 
-    Label smoothing does not enter, so trainings with different losses can be
-    compared. Those with different vocabularies cannot: longer subwords are
-    fewer tokens.
+    It does not include label smoothing, so models with different losses can
+    be compared. Models with different vocabularies cannot, since longer
+    subwords mean fewer tokens.
 
     Args:
         name: Name in the logs.
         padding_id: Id of padding. Defaults to `0`; a pretrained vocabulary
             may have another, `text.special.pad`.
-        from_logits: Whether the model returns logits. Pass `False` for one
-            that ends in a softmax. Defaults to `True`.
+        from_logits: Whether the model returns logits. Pass `False` for a
+            model that ends in a softmax. Defaults to `True`.
 
     Call arguments:
         y_true: Integer ids of shape `(batch, target)`, padded.
@@ -163,9 +163,9 @@ class Perplexity(_WeightedMean):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SequenceAccuracy(_WeightedMean):
-    """Share of rows of which every real token is predicted right.
+    """Share of rows in which every real token is predicted correctly.
 
-    A row of padding alone does not count, nor does a token whose weight is 0.
+    Rows of padding alone do not count, nor do tokens of weight 0.
 
     Args:
         name: Name in the logs.
@@ -177,11 +177,11 @@ class SequenceAccuracy(_WeightedMean):
         y_pred: Logits or probabilities of shape `(batch, target,
             vocabulary)`.
         sample_weight: Optional weights of rows or tokens, as for
-            `TokenAccuracy`. A row weighs as much as the heaviest of its
+            `TokenAccuracy`. The weight of a row is the largest weight of its
             tokens.
 
     Output shape:
-        A float32 scalar between 0 and 1, 0 if there was no row.
+        A float32 scalar between 0 and 1; 0 if there was no row.
 
     Example:
         >>> accuracy = keras_attn.SequenceAccuracy()
@@ -195,7 +195,7 @@ class SequenceAccuracy(_WeightedMean):
         super().__init__(name, padding_id)
 
     def measure(self, y_true, y_pred, weights):
-        # 1 also where nothing counts, so that it makes no row wrong.
+        # 1 also at tokens that do not count, which must not make a row wrong.
         right = ops.where(
             ops.equal(weights, 0.0), 1.0, _is_right(y_true, y_pred)
         )

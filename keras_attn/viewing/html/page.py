@@ -1,9 +1,9 @@
-"""`attention_html`: results as one page that needs nothing else.
+"""`attention_html`: results as one page that needs no other files.
 
-The page is made of the files in this directory. It holds the results as JSON,
-in which no character can end an element, and the script writes them only as
-text. Its policy allows the browser this very script, by its hash, and no
-request to anywhere.
+The page is made from the files in this directory. It holds the results as JSON,
+in which no character can end an element, and the script inserts them only as
+text. Its content security policy allows only this script, by its hash, and no
+requests.
 """
 
 import base64
@@ -35,34 +35,36 @@ def attention_html(
 ) -> str:
     """Returns a page of HTML that shows what results attended to.
 
-    The page is one file, about 20 kB larger than the results, and works without
+    The page is one file, about 13 kB larger than the results, and works without
     a network. Hypotheses of a source are shown side by side with their scores.
-    Hover over or focus a token to see what it attended to, in numbers and bars:
-    a target token shows its weights over the source, a source token those that
-    target tokens gave to it. It follows the browser's light or dark theme,
-    works by keyboard and describes itself to screen readers.
+    Hover over or focus a token to see its attention in numbers and bars: for a
+    target token, its weights over the source; for a source token, the weights
+    that target tokens gave to it. The page follows the browser's light or dark
+    theme, works by keyboard and supports screen readers.
 
     Args:
-        results: What a `Translator` returned, one result of it, or a list of
-            objects with `text`, `score`, `tokens`, `source_tokens`,
-            `alignment` and, if there are others, `alternatives`. An
-            alternative may lack all but `text` and `score`.
+        results: The output of a `Translator`, one of its results, or a list
+            of objects with `text`, `score`, `tokens`, `source_tokens`,
+            `alignment` and, if there are other hypotheses, `alternatives`. An
+            alternative needs only `text` and `score`. For a result whose
+            alignment is empty, the page shows no attention.
         title: Title of the page.
-        words: Whether subwords are joined to words, as in `plot_attention`.
-        ask: If not None, the page has a field with this text, whose form asks
-            the page's own address again, with `?text=...`. It is for
-            programs that answer, as `examples/live.py` does.
-        message: Text above the results, such as that of an error.
+        words: Whether subwords are joined into words, as in `plot_attention`.
+        ask: If not None, the page has a form with a text field that contains
+            this text. The form requests the page's own address again, with
+            `?text=...`. It is for servers that answer, such as
+            `examples/live.py`.
+        message: Text above the results, such as an error message.
         terms: If not None, the form has a second field with this text, for
-            phrases that an output must have, sent as `&terms=...`. It needs
+            phrases that an output must contain, sent as `&terms=...`. Needs
             `ask`.
 
     Returns:
         The page. Write it to a file in UTF-8.
 
     Raises:
-        ValueError: If a result has no attention whose shape fits its tokens;
-            or if there are `terms` without `ask`.
+        ValueError: If a result has no alignment, or if its shape does not fit
+            the tokens; or if there are `terms` without `ask`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -76,7 +78,7 @@ def attention_html(
     """
     if terms is not None and ask is None:
         raise ValueError(
-            "`terms` is a second field of the form that `ask` makes. Received: "
+            "`terms` is a second field of the form that `ask` adds. Received: "
             f'terms={terms!r:.80} and ask=None. Pass `ask`, a text or "".'
         )
     if not are_several(results):
@@ -93,12 +95,12 @@ def attention_html(
         script=script,
         hash=base64.b64encode(digest).decode(),
     )
-    # Half a pair of UTF-16 is no character and could not be written.
+    # A lone UTF-16 surrogate is not a character and could not be written.
     return page.encode("utf-8", "replace").decode()
 
 
 def _record(result, words):
-    """Returns what the page needs of a result."""
+    """Returns the data of a result that the page needs."""
     best = _hypothesis(result, words, required=True)
     others = getattr(result, "alternatives", None) or []
     return {
@@ -114,7 +116,7 @@ def _hypothesis(result, words, required):
     found = {"text": getattr(result, "text", ""), "score": score_of(result)}
     if not required and not np.size(getattr(result, "alignment", ())):
         return found
-    # A model without attention may have no columns, a cut row no tokens.
+    # Without attention there may be no columns; an empty output has no rows.
     if required and hasattr(result, "alignment"):
         if not np.size(result.alignment):
             source = list(result.source_tokens)
@@ -125,7 +127,7 @@ def _hypothesis(result, words, required):
 
 
 def _thousandths(weights):
-    """Returns weights as integers, which are short, or None for NaN."""
+    """Returns weights in thousandths, as short integers, or None for NaN."""
     return [
         [int(x) if np.isfinite(x) else None for x in row]
         for row in np.round(weights * 1000)

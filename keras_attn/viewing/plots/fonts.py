@@ -1,13 +1,13 @@
-"""Fonts that have the characters of a figure, and sizes in inches."""
+"""Fonts that have a figure's characters, and the size and colours of text."""
 
 from functools import lru_cache
 
-LETTER = 0.62 / 72  # inches, rough width of a letter per point of font size
+LETTER = 0.62 / 72  # approximate width of a letter, in inches per font point
 INK, FAINT, GRID = "#222222", "#767676", "#e3e6ea"
 
 
 def font_of(text) -> dict:
-    """Returns properties of Matplotlib's texts that draw some characters."""
+    """Returns properties with which Matplotlib can draw a text."""
     return {
         "family": _families(text),
         "parse_math": False,  # a token may be a dollar sign
@@ -16,7 +16,7 @@ def font_of(text) -> dict:
 
 
 def _families(text):
-    """Returns the default fonts, and installed ones for missing characters."""
+    """Returns the default fonts, and others for characters that they lack."""
     import matplotlib
     from matplotlib import font_manager
 

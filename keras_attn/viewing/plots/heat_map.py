@@ -12,8 +12,8 @@ from keras_attn.viewing.plots.marks import draw_mark
 from keras_attn.viewing.shown import Shown
 from keras_attn.viewing.shown import is_right_to_left
 
-CELL = 0.36  # inches, width of a cell, unless the cells exceed `LONGEST`
-LONGEST = 12.0  # inches, largest length of all cells along the longer side
+CELL = 0.36  # inches, width of a cell, unless the cells would exceed `LONGEST`
+LONGEST = 12.0  # inches, largest total length of the cells along a side
 
 
 class HeatMap:
@@ -21,9 +21,9 @@ class HeatMap:
 
     Args:
         shown: The `Shown` weights and tokens.
-        title: Text above.
-        name: What the weights are.
-        marks: Names of marks.
+        title: Text above the cells.
+        name: Name of the weights, written at the colour bar.
+        marks: Names of the marks to draw, of `MARKS`.
     """
 
     def __init__(self, shown: Shown, title, name="attention", marks=()):
@@ -37,7 +37,7 @@ class HeatMap:
 
     @property
     def text(self) -> str:
-        """All characters that it draws."""
+        """All characters that this panel draws."""
         return "".join([*self.rows, *self.columns, self.title, self.name])
 
     def fit(self, cell: float):
@@ -49,14 +49,14 @@ class HeatMap:
         self.turned = widest > 0.95 * cell
 
     def fit_axes(self, ax):
-        """Sets the width of a cell to about what given axes have."""
+        """Sets the width of a cell so that the cells fill given axes."""
         target, source = self.shown.alignment.shape
         box, dpi = ax.get_window_extent(), ax.get_figure(root=True).dpi
         self.fit(min(box.width / source, box.height / target) / dpi)
 
     @property
     def inches(self) -> tuple[float, float]:
-        """Width and height with labels."""
+        """Width and height in inches, with labels."""
         target, source = self.shown.alignment.shape
         letter = LETTER * self.size
         above = max(map(len, self.columns)) * letter * 0.75
@@ -72,13 +72,13 @@ class HeatMap:
 
         Args:
             ax: Matplotlib axes.
-            font: Properties of texts, as `font_of(text)` returns them.
+            font: Text properties, as `font_of(text)` returns them.
         """
         self._draw_cells(ax)
         self._draw_labels(ax, font | {"size": self.size})
         for mark in self.marks:
             draw_mark(mark, ax, self.shown.alignment, self.cell)
-        # Wraps the title to about the width of cells and colour bar.
+        # Wraps the title to about the width of the cells and the colour bar.
         width = (self.shown.alignment.shape[1] * self.cell + 1) / LETTER / 11
         ax.set_title(
             wrapped(self.title, width), loc="left", size=11, color=INK, **font
@@ -101,7 +101,8 @@ class HeatMap:
         if self.mirrored:
             ax.invert_xaxis()
         ax.spines[:].set_visible(False)
-        # The colour bar is an inset of these axes: as high as the cells.
+        # The colour bar is an inset of these axes, so it is as high as the
+        # cells.
         width = source * self.cell
         bar = ax.inset_axes([1 + 0.14 / width, 0, 0.12 / width, 1])
         bar = ax.figure.colorbar(image, cax=bar, ticks=[0, 0.5, 1])
@@ -114,7 +115,7 @@ class HeatMap:
         ax.xaxis.set_label_position("top")
         ax.tick_params(length=0, labelcolor=INK)
         place = {}
-        if self.turned:  # a label begins at its cell, or reads towards it
+        if self.turned:  # the left end of a label is at its cell
             place = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
         ax.set_xticks(range(len(self.columns)), self.columns, **font, **place)
         ax.set_yticks(range(len(self.rows)), self.rows, **font)

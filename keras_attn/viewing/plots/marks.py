@@ -1,31 +1,32 @@
-"""Marks on a heat map: what a mechanism chose, its path, its window."""
+"""Marks on a heat map: the largest weights, their path, or a window."""
 
 import numpy as np
 
 MARKS = "choice", "path", "window"
 
-# Seen beside the blues by people who do not tell red from green.
+# An orange that people with red-green colour blindness can tell from blue.
 _COLOUR = "#d55e00"
 
 
 def names_of(mark) -> tuple[str, ...]:
-    """Checks a caller's marks and returns their names."""
+    """Returns a tuple of the names of marks, or raises `ValueError`."""
     names = () if mark is None else (mark,) if isinstance(mark, str) else mark
     names = tuple(names)
     if not set(names) <= set(MARKS):
         raise ValueError(
-            f"`mark` must be some of {', '.join(map(repr, MARKS))}. Received: "
-            f"mark={mark!r}. Pass one of them, or a list."
+            f"`mark` must be one of {', '.join(map(repr, MARKS))}, or a list "
+            f'of these. Received: mark={mark!r}. Pass for example "choice".'
         )
     return names
 
 
 def draw_mark(name, ax, weights, cell):
-    """Draws a mark.
+    """Draws a mark in all rows.
 
     Args:
         name: One of `MARKS`.
-        ax: Matplotlib axes with a cell for each weight, from (0, 0) on.
+        ax: Matplotlib axes with a cell for each weight, the first centered
+            at (0, 0).
         weights: Array of shape `(target, source)`.
         cell: Width of a cell in inches.
     """
@@ -33,7 +34,7 @@ def draw_mark(name, ax, weights, cell):
     rows = np.flatnonzero(weights.any(axis=1))
     best = weights.argmax(axis=1)
     if name == "path":
-        places = np.full(len(weights), np.nan)  # no line where nothing is
+        places = np.full(len(weights), np.nan)  # no line in rows of zeros
         places[rows] = best[rows]
         ax.plot(
             places,
@@ -56,7 +57,7 @@ def _draw_boxes(ax, boxes, cell, **style):
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
-    inset = 0.06  # of a cell, so that boxes of two rows do not touch
+    inset = 0.06  # of a cell, so boxes of neighbouring rows do not touch
     patches = [
         Rectangle(
             (first - 0.5 + inset, row - 0.5 + inset),

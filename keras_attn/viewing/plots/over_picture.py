@@ -9,27 +9,34 @@ from keras_attn.viewing.plots.fonts import INK
 from keras_attn.viewing.plots.heat_map import wrapped
 
 _SIDE = 1.7  # inches, longer side of a panel
-_COLUMNS = 6  # most panels beside each other
-_LINE = 3  # times as wide as high, a picture is a line of text or of sound
+_COLUMNS = 6  # largest number of panels beside each other
+_LINE = 3  # smallest width / height of a line, a picture of text or sound
 _LINE_SIDE = 6.5  # inches, width of a line
-LEFT = 0.12  # inches, from the left to the title, as to the first panel
-_VEIL = 0.8  # how much of the picture is covered where there is no attention
+LEFT = 0.12  # inches, from the left edge to the title, as to the first panel
+_VEIL = 0.8  # opacity of the veil at positions without attention
 
 
 class OverPicture:
-    """Panels with a veil that lifts where a token attended.
+    """Draws a panel for each token: the picture under a veil.
 
-    As in figure 3 of [Xu et al., 2015](https://arxiv.org/abs/1502.03044). The
-    panels of a wide picture, a line, stand one below the other.
-    Matplotlib interpolates between the places of the grid. All panels have
-    one scale: the veil is gone where the largest weight of all tokens is.
+    The veil, a layer of one colour, is transparent where the token attended,
+    as in figure 3 of [Xu et al., 2015](https://arxiv.org/abs/1502.03044).
+    Matplotlib interpolates between the positions of the grid. All panels have
+    one scale: the largest weight of all tokens makes the veil fully
+    transparent. If the picture is a line (at least 3 times as wide as high),
+    the panels are one below the other.
 
     Args:
         shown: The `Shown` weights and tokens.
-        title: Text above.
-        picture: Array of shape `(height, width)` or `(height, width, 1 to 4)`.
-        grid: `(rows, columns)` of the feature map, or None for those that fit
-            the picture best.
+        title: Text above the panels.
+        picture: Array of shape `(height, width)` or `(height, width,
+            channels)` with 1, 3 or 4 channels.
+        grid: `(rows, columns)` of the feature map, or None for the grid that
+            fits the picture best.
+
+    Raises:
+        ValueError: If the picture has another shape or values outside its
+            range, or if no grid fits the weights.
     """
 
     def __init__(self, shown, title, picture, grid=None):
@@ -48,12 +55,12 @@ class OverPicture:
 
     @property
     def text(self) -> str:
-        """All characters that it draws."""
+        """All characters that this panel draws."""
         return "".join([*self.shown.rows, self.title])
 
     @property
     def inches(self) -> tuple[float, float]:
-        """Width and height with labels."""
+        """Width and height in inches, with labels."""
         width, height = self.panel
         beside, above = (0.9, 0.1) if self.is_line else (0.15, 0.4)
         return (
@@ -67,7 +74,7 @@ class OverPicture:
         panels = panels.ravel()
         weights = np.nan_to_num(self.shown.alignment)
         most = weights.max() or 1.0
-        # A veil of the other end of the scale is seen on any picture.
+        # A dark veil on a bright picture and a bright one on a dark picture.
         ends = (1.0,) * 3, (0.05,) * 3
         if np.mean(self.picture) / _top(self) > 0.4:
             ends = ends[::-1]
@@ -131,7 +138,7 @@ def _checked(picture):
         raise ValueError(
             "`picture` must be an array of shape (height, width), or (height, "
             f"width, channels) with 1, 3 or 4 channels. Received: "
-            f"{picture.shape}. Of a batch pass one picture, `pictures[0]`."
+            f"{picture.shape}. From a batch pass one picture, `pictures[0]`."
         )
     if picture.dtype == np.uint8:
         return picture
@@ -159,7 +166,7 @@ def _grid(places, picture, grid):
     elif math.prod(grid) == places and len(grid) == 2:
         return tuple(grid)
     raise ValueError(
-        "Attention over a picture needs a weight for each place of a grid. "
+        "Attention over a picture needs a weight for each position of a grid. "
         f"Received: {places} weights for each token, a picture of {height} x "
         f"{width} and grid={grid}. Pass `grid=(rows, columns)` of the feature "
         f"map, whose product is {places}."

@@ -1,4 +1,4 @@
-"""`OverSound`: words over the spectrogram of a sound, where they are spoken."""
+"""`OverSound`: words over the spectrogram of a sound, at their times."""
 
 import math
 
@@ -8,23 +8,28 @@ from keras_attn.viewing.plots.fonts import FAINT
 from keras_attn.viewing.plots.fonts import INK
 from keras_attn.viewing.plots.over_picture import LEFT
 
-_SECONDS = 10.0  # of a line
-_WIDE = 1.2  # inches of a second
-_HIGH = 2.0  # inches of a line, with the words above
-_LEVELS = 3  # lines of words above a spectrogram, by turns
-_WINDOW = 0.025  # seconds
-_STEP = 0.010
-_RANGE = 80.0  # decibels below the loudest
+_SECONDS = 10.0  # seconds in a line
+_WIDE = 1.2  # inches, width of a second
+_HIGH = 2.0  # inches, height of a line with the words above it
+_LEVELS = 3  # heights above a spectrogram at which successive words are written
+_WINDOW = 0.025  # seconds in a window of the spectrogram
+_STEP = 0.010  # seconds from one window to the next
+_RANGE = 80.0  # decibels below the loudest that are shown
 
 
 class OverSound:
-    """Lines of ten seconds, each with its words above.
+    """Draws lines of ten seconds, each with its words above it.
 
     Args:
-        words: Objects with `text`, `start` and `end`, in seconds.
-        title: Text above.
-        sound: Array of samples.
+        words: Objects with `text`, `start` and `end`, both in seconds.
+        title: Text above the lines.
+        sound: Array of shape `(samples,)`.
         rate: Samples per second.
+
+    Raises:
+        ValueError: If `words` is None, if the sound is not a finite array of
+            samples, if `rate` is not positive, or if a word starts after the
+            end of the sound.
     """
 
     def __init__(self, words, title, sound, rate):
@@ -35,12 +40,12 @@ class OverSound:
 
     @property
     def text(self) -> str:
-        """All characters that it draws."""
+        """All characters that this panel draws."""
         return "".join([*(x.text for x in self._words), self.title])
 
     @property
     def inches(self) -> tuple[float, float]:
-        """Width and height with labels."""
+        """Width and height in inches, with labels."""
         line = max(2.0, min(self.seconds, _SECONDS))
         return line * _WIDE + 0.9, self.lines * _HIGH + 0.6
 
@@ -71,7 +76,7 @@ class OverSound:
         figure.suptitle(self.title, size=11, color=INK, **place, **font)
 
     def _write(self, ax, first, last, font):
-        """Writes the words that begin in a line above it."""
+        """Writes, above a line, the words that begin in it."""
         for number, word in enumerate(self._words):
             if not first <= word.start < last:
                 continue
@@ -92,7 +97,7 @@ class OverSound:
             )
 
     def _powers(self):
-        """Returns decibels `(frames, frequencies)`, and the largest."""
+        """Returns powers in decibels, `(frames, frequencies)`, and the top."""
         size, step = (round(x * self._rate) for x in (_WINDOW, _STEP))
         sound = np.pad(self._sound, (size // 2, size))
         frames = np.lib.stride_tricks.sliding_window_view(sound, size)[::step]
@@ -105,24 +110,27 @@ def _checked(words, sound, rate):
     if words is None:
         raise ValueError(
             "`sound` needs a result with the times of words. Received: one "
-            "whose `words` are None. Pass what `translator.words(sounds)` or "
-            "`client.words(sounds)` returned."
+            "whose `words` are None. Pass a result of "
+            "`translator.words(sounds)` or `client.words(sounds)`."
         )
     sound = np.asarray(sound, "float32")
     if sound.ndim != 1 or not sound.size or not np.isfinite(sound).all():
         raise ValueError(
-            "`sound` must be an array of samples, finite and at least one. "
-            f"Received: shape {sound.shape}. Of a batch pass one, `sounds[0]`."
+            "`sound` must be an array of samples (samples,), all finite and at "
+            f"least one. Received: shape {sound.shape}. From a batch pass one "
+            "sound, `sounds[0]`."
         )
     if not rate > 0:
         raise ValueError(
-            f"`rate` must be the samples per second. Received: rate={rate!r}"
+            "`rate` must be a positive number of samples per second. "
+            f"Received: rate={rate!r}. Pass for example `rate=16_000`."
         )
     late = [x for x in words if x.start > len(sound) / rate]
     if late:
         raise ValueError(
             "The words must be those of the sound. Received: "
             f"{late[0].text!r} at {late[0].start:.2f} s of "
-            f"{len(sound) / rate:.2f} s. Is `rate` that of the sound?"
+            f"{len(sound) / rate:.2f} s. Is `rate` that of the sound? It must "
+            "be the samples per second."
         )
     return list(words), sound

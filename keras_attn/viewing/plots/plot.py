@@ -14,11 +14,11 @@ from keras_attn.viewing.shown import Shown
 from keras_attn.viewing.shown import are_several
 from keras_attn.viewing.shown import score_of
 
-_ALONE = OverPicture, OverSound  # with nothing beside
-_WIDEST = 15.0  # inches of heat maps beside each other, if one is not wider
-_REST = 0.5  # inches: panels that are smaller by more get their own size
+_ALONE = OverPicture, OverSound  # panels with no other beside them
+_WIDEST = 15.0  # inches, largest width of heat maps beside each other
+_REST = 0.5  # inches of space beside or below a panel that are left empty
 _MOST = 50  # results in a figure
-_PIXELS = 30000  # most along a side: Matplotlib's limit is 65,535
+_PIXELS = 30000  # largest length of a side; Matplotlib's limit is 65,535
 
 
 def plot_attention(
@@ -39,50 +39,53 @@ def plot_attention(
 ):
     """Draws the attention of decoded sequences as heat maps.
 
-    A row of a plot is a target token, a column a source token. The darker
-    their cell, the more the decoder attended to the source token when it
-    wrote the target token. The colours always run from 0 to 1, so that plots
-    can be compared. An end token appears as `⏎`, a space as `␣`. Characters
-    that Matplotlib's default font lacks are taken from another installed
-    font. The columns of a source that is written from right to left run from
-    right to left.
+    A row of a heat map is a target token, a column a source token. The darker
+    a cell, the more the decoder attended to the source token when it wrote
+    the target token. The colours of heat maps always run from 0 to 1, so
+    plots can be compared. An end token appears as `⏎`, a space as `␣`.
+    Characters that Matplotlib's default font lacks are taken from another
+    installed font. For a source that is written from right to left, the
+    columns run from right to left.
 
     Args:
-        translation: One result of a `Translator`, as `result[0]`: an object
-            with `alignment`, `source_tokens` and `tokens`. If it has `text`
-            and `score`, they become the title. Or several, at most 50, which
-            are drawn in one figure.
+        translation: One result of a `Translator`, as in `results[0]`: an
+            object with `alignment`, `source_tokens` and `tokens`. If it has
+            `text` and `score`, they become the title. Or a sequence of up to
+            50 results, which are drawn in one figure.
         ax: Matplotlib axes to draw one heat map into. Defaults to those of a
             new figure, whose size follows the number of tokens.
         alignment: Array of shape `(target, source)` with values in `[0, 1]`.
-            Pass this and the next two in the place of `translation`.
+            Pass this and the next two instead of `translation`.
         source_tokens: List of `source` strings.
         tokens: List of `target` strings.
-        title: Title of the plot, in the place of text and score; of several
-            results a title of the figure.
-        words: Whether subwords are joined to words: the attention to those of
-            a source word is summed, that of those of a target word averaged.
-            Words are recognized by the marks of SentencePiece (`▁`),
-            WordPiece (`##`) and subword-nmt (`@@`), and from bytes. Pieces
-            without such marks stay apart: a single word of `BytePair` has
-            none.
-        mark: What is marked in each row, one or a list of `"choice"`, a box
-            around the largest weight; `"path"`, a line through the largest
-            weights, as for monotonic attention; and `"window"`, a dashed box
-            around all weights that are not 0, as for local attention.
-        saliency: What `saliency` returned for the result, to be drawn beside
-            the attention; a list of these for several results.
+        title: Title of the plot, instead of text and score. With several
+            results, a title of the figure.
+        words: Whether subwords are joined into words: the attention to the
+            subwords of a source word is summed, the attention of the subwords
+            of a target word is averaged. Words are recognized by the marks of
+            SentencePiece (`▁`), WordPiece (`##`) and subword-nmt (`@@`), and
+            from bytes. Subwords without such marks are not joined: a single
+            word of `BytePair` has none.
+        mark: The marks to draw in each row, one of these or a list:
+            `"choice"`, a box around the largest weight; `"path"`, a line
+            through the largest weights, as for monotonic attention; and
+            `"window"`, a dashed box around all weights that are not 0, as for
+            local attention.
+        saliency: Result of `saliency` for the result, an array of shape
+            `(target, source)` to draw beside the attention. With several
+            results, a list of these.
         picture: Array of shape `(height, width)` or `(height, width,
-            channels)`, uint8 or with values from 0 to 1, if the source is a
-            picture. The attention is then laid over it, a panel for each
-            target token. A list of these for several results.
+            channels)` with 1, 3 or 4 channels, uint8 or with values from 0 to
+            1, if the source is a picture. The attention is then drawn over
+            it, in a panel for each target token. With several results, a list
+            of these.
         grid: `(rows, columns)` of the feature map of a picture. Defaults to
-            the numbers whose product is that of the weights, and whose ratio
-            is about that of the picture.
-        sound: Array of samples, if the result has the times of words, as of
-            `Translator.words`. The words are then written over the
-            spectrogram, where they are spoken. A list of these for several
-            results.
+            the grid with as many positions as there are weights whose aspect
+            ratio is closest to that of the picture.
+        sound: Array of samples, if the result has the times of words, as
+            results of `Translator.words` do. The words are then written over
+            the spectrogram at their times. With several results, a list of
+            these.
         rate: Samples per second of `sound`.
 
     Returns:
@@ -92,8 +95,10 @@ def plot_attention(
     Raises:
         ImportError: If Matplotlib is not installed.
         ValueError: If the shapes of weights, tokens and pictures do not fit,
-            or if an argument would have no effect: `grid` without `picture`,
-            or `words`, `mark` or `saliency` with it or with `sound`.
+            if there are more than 50 results, if `ax` is given for more than
+            one heat map, or if an argument would have no effect: `grid`
+            without `picture`; `words`, `mark` or `saliency` with `picture` or
+            `sound`; `picture` or `grid` with `sound`.
 
     Example:
         >>> figure = keras_attn.plot_attention(
@@ -148,8 +153,8 @@ def _require_alone(translation, alignment, source_tokens, tokens):
     if translation is not None:
         raise ValueError(
             "`plot_attention` takes either results, or `alignment`, "
-            "`source_tokens` and `tokens`. Received: both. Leave one of them "
-            "out."
+            "`source_tokens` and `tokens`. Received: both. Leave one or the "
+            "other out."
         )
     if alignment is None or source_tokens is None or tokens is None:
         raise ValueError(
@@ -170,9 +175,9 @@ def _require_count(results, ax, saliency, picture, sound):
     single = len(results) == 1 and all(x is None for x in others)
     if ax is not None and not single:
         raise ValueError(
-            "Given axes take one heat map. Received: `ax` with several "
+            "`ax` has room for one heat map. Received: `ax` with several "
             "results, `saliency`, `picture` or `sound`. Leave `ax` out for a "
-            "new figure, or draw one after the other."
+            "new figure, or draw one heat map in each of several axes."
         )
 
 
@@ -181,8 +186,9 @@ def _words_of(result):
     if words == ():
         raise ValueError(
             "`sound` needs a result with the times of words. Received: "
-            f"{type(result).__name__}. Pass what `translator.words(sounds)` "
-            "returned, all of it or one as in `results[0]`."
+            f"{type(result).__name__}. Pass the results of "
+            "`translator.words(sounds)`, all of them or one as in "
+            "`results[0]`."
         )
     return words
 
@@ -196,7 +202,8 @@ def _require_used(words, mark, saliency, picture, grid, sound):
         if unused:
             raise ValueError(
                 f"{' and '.join(unused)} would have no effect with `sound`, "
-                "over which words are written. Leave out one or the other."
+                "which draws words over a spectrogram. Leave one or the other "
+                "out."
             )
         return
     if picture is None:
@@ -223,13 +230,14 @@ def _for_each(given, results, several, name):
     if len(given) != len(results):
         raise ValueError(
             f"`{name}` must be a list with one for each result. Received: "
-            f"{len(given)} for {len(results)} results. Pass as many."
+            f"{len(given)} for {len(results)} results. Pass as many as there "
+            "are results."
         )
     return list(given)
 
 
 def _panels(result, title, saliency, picture, words, marks, grid):
-    """Returns the parts of one result to draw, from left to right."""
+    """Returns the panels of one result, from left to right."""
     shown = Shown.of("plot_attention", result)
     if picture is not None:
         return [OverPicture(shown, title, picture, grid)]
@@ -249,7 +257,7 @@ def _panels(result, title, saliency, picture, words, marks, grid):
 
 
 def _drawn(groups, heading, text):
-    """Returns a figure with panels, those of a group beside each other."""
+    """Returns a figure with all panels; a group's are beside each other."""
     figure_type, canvas_type = require_matplotlib()
     cell = min(
         (x.cell for group in groups for x in group if isinstance(x, HeatMap)),
@@ -306,7 +314,7 @@ def _draw_line(part, line, size, font):
         part: A figure, or a part of one.
         line: The panels.
         size: Width and height of the part in inches.
-        font: Properties of texts.
+        font: Text properties, as `font_of(text)` returns them.
     """
     rest = size[0] - sum(x.inches[0] for x in line)
     if isinstance(line[0], _ALONE):
@@ -331,7 +339,11 @@ def _draw_line(part, line, size, font):
 
 
 def require_matplotlib():
-    """Returns the types of a figure and its canvas."""
+    """Returns the classes of a figure and its canvas.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 

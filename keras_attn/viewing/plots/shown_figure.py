@@ -1,6 +1,6 @@
-"""`ShownFigure`: a figure that a notebook shows without Matplotlib's help.
+"""`ShownFigure`: a figure that a notebook shows without `pyplot`.
 
-It imports Matplotlib, so it is imported where something is drawn.
+This module imports Matplotlib, so it is only imported to draw.
 """
 
 import io
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 class ShownFigure(Figure):
-    """A figure that is the value of a notebook's cell appears under it."""
+    """A figure that appears in a notebook if a cell's last line returns it."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()

@@ -1,16 +1,19 @@
-"""Hosts an export on Triton Inference Server, by its Python backend.
+"""Hosts an export on Triton Inference Server, with its Python backend.
 
     pip install nvidia-pytriton "tensorflow==2.21.*" "tensorflow-text==2.21.*"
     python host.py --model_base_path=models/pronounce --model_name=pronounce
 
-KServe's protocol V2 is answered by HTTP (port 8000) and gRPC (port 8001). Each
-signature is a model of Triton: `serving_default` has the model's name, and
-others have a suffix, as `pronounce_align`. What has one value a row, such as
-a text, has the shape `[rows, 1]` there.
+The server speaks KServe's V2 protocol over HTTP (port 8000) and gRPC (port
+8001). Each signature becomes a Triton model: `serving_default` has the model's
+name, the others add a suffix, such as `pronounce_align`. Inputs and outputs
+with one value per row, such as a text, have the shape `[rows, 1]`.
 """
 
 import argparse
 import pathlib
+import signal
+import socket
+import sys
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers operations of exports)
@@ -38,8 +41,24 @@ class Signature:
     def outputs(self):
         return [self._tensor(*item) for item in self.gives.items()]
 
-    @batch  # one call answers several requests
-    def answer(self, **arrays):
+    def answer(self, requests):
+        """Answers several requests by one call of the signature.
+
+        An export limits the rows of a call, and `step` the hypotheses. If the
+        requests exceed such a limit together, each is answered alone.
+        """
+        try:
+            return self._answer_together(requests)
+        except tf.errors.InvalidArgumentError as error:
+            if len(requests) > 1:
+                return [self.answer([each])[0] for each in requests]
+            lines = [x for x in error.message.splitlines() if x.strip()]
+            # The others say where in the graph it failed.
+            reason = next((x for x in lines[::-1] if "[[{{" not in x), "")
+            raise ValueError(reason) from None
+
+    @batch
+    def _answer_together(self, **arrays):
         inputs = {}
         for name, array in arrays.items():
             spec = self.takes[name]
@@ -53,11 +72,38 @@ class Signature:
 
     @staticmethod
     def _tensor(name, spec):
-        """Its shape without the rows; an axis of any size is -1."""
+        """Describes a tensor for Triton: no batch axis, -1 for any size."""
         shape = [-1 if size is None else size for size in spec.shape[1:]]
         is_text = spec.dtype == tf.string
         dtype = bytes if is_text else spec.dtype.as_numpy_dtype
         return Tensor(name=name, dtype=dtype, shape=tuple(shape) or (1,))
+
+
+def newest(base_path):
+    """Returns the directory of the newest version of an export."""
+    versions = [
+        x
+        for x in base_path.glob("*")
+        if x.name.isdecimal() and (x / "saved_model.pb").exists()
+    ]
+    if not versions:
+        sys.exit(
+            f"{base_path} must have a version: a directory named by a number, "
+            "with a saved_model.pb. `Translator.export()` writes one."
+        )
+    return max(versions, key=lambda x: int(x.name))
+
+
+def require_free(host, ports):
+    """Ends the program if a port is in use; Triton's own message is long."""
+    for name, port in ports.items():
+        with socket.socket() as tried:
+            # Ports of connections that ended a moment ago are free.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind((host, port))
+            except OSError as error:
+                sys.exit(f"--{name}={port} cannot be used: {error}")
 
 
 def main():
@@ -65,6 +111,7 @@ def main():
     add = parser.add_argument
     add("--model_base_path", type=pathlib.Path, required=True)
     add("--model_name", required=True)
+    add("--host", default="127.0.0.1", help="0.0.0.0 for all interfaces")
     add("--http_port", type=int, default=8000)
     add("--grpc_port", type=int, default=8001)
     add("--metrics_port", type=int, default=8002)
@@ -72,10 +119,10 @@ def main():
     add("--max_queue_delay_microseconds", type=int, default=2000)
     args = parser.parse_args()
 
-    path = max(
-        (x for x in args.model_base_path.iterdir() if x.name.isdecimal()),
-        key=lambda x: int(x.name),
-    )
+    path = newest(args.model_base_path)
+    names = "http_port", "grpc_port", "metrics_port"
+    ports = {name: getattr(args, name) for name in names}
+    require_free(args.host, ports)
     exported = tf.saved_model.load(path)
     config = ModelConfig(
         max_batch_size=args.max_batch_size,
@@ -83,12 +130,18 @@ def main():
             max_queue_delay_microseconds=args.max_queue_delay_microseconds
         ),
     )
-    ports = TritonConfig(
-        http_port=args.http_port,
-        grpc_port=args.grpc_port,
-        metrics_port=args.metrics_port,
+    addresses = dict.fromkeys(
+        ("http_address", "grpc_address", "metrics_address"), args.host
     )
-    with Triton(config=ports) as triton:
+    asked_to_end = []
+
+    def end(number, frame):
+        asked_to_end.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
+    with Triton(config=TritonConfig(**ports, **addresses)) as triton:
         for name, signature in exported.signatures.items():
             suffix = "" if name == "serving_default" else f"_{name}"
             hosted = Signature(signature)
@@ -101,7 +154,9 @@ def main():
                 config=config,
                 strict=True,
             )
-        triton.serve()
+        triton.serve()  # until a signal ends it, or Triton ends by itself
+    if not asked_to_end:
+        sys.exit("Triton ended by itself.")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from keras_attn_serving.wire.transport import MAX_ANSWER_BYTES
 class AsyncClient(Queries):
     """Queries the models of one server over gRPC, from an event loop.
 
-    It has the methods of `Client`, as coroutines. Tasks may share a client,
-    and so may event loops that run one after the other: each connects for
-    itself.
+    It has the methods of `Client`, as coroutines. Tasks may share a client. So
+    may event loops that run one after another: each opens its own connection.
 
     Example:
         ```python

@@ -98,35 +98,35 @@ class BlockingClient:
         version: int | str | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Runs the signature `options`, or `terms` if there are phrases.
+        """Runs the signature `options`, or `terms` with `terms` or `avoid`.
 
         Signatures have no optional inputs, so options that are left out are
-        sent as -1, which stands for the exported search's own. The client
+        sent as -1, which stands for the exported search's own value. The client
         asks the server once for the options' names.
 
         Args:
             inputs: As for `predict`.
-            prefixes: A string or `None` for each source, with which its text
-                begins.
-            seed: Seed of an export that samples: the same seed repeats the
-                draws. Source number `i` draws by `seed + i`; a list gives
-                each source its own.
+            prefixes: A string or `None` for each source: its text begins with
+                this string.
+            seed: Seed for an export that samples: the same seed repeats the
+                samples. Source number `i` uses `seed + i`; a list gives each
+                source its own seed.
             options: Options by name, such as `{"length_penalty": 0.6}`. Each
                 is one value for all sources, or a list with one for each.
-            terms: A list of phrases or `None` for each source: its text has
-                them all. The export needs a `BeamSearch`.
-            avoid: A list of phrases or `None` for each source, which its text
-                does not have.
+            terms: A list of phrases or `None` for each source: its text
+                contains all of them. The export needs a `BeamSearch`.
+            avoid: A list of phrases or `None` for each source: its text
+                contains none of them.
             model, version, timeout: Override the client's own.
 
         Returns:
-            A `Result` of `text`, `score`, `texts` and `scores`. With phrases
-            it has the outputs of `align` too, and `missing`: the terms that
-            a text lacks all the same, joined by line feeds. Exports of
-            keras-attn 0.2 and later add `truncated` and `unknown`, which
-            report cuts and unknown tokens of text and prefix together, and
-            `error`, "" for every row. Those after 0.3 add `empty`, which
-            reports sources without tokens, for which a text is made up.
+            A `Result` of `text`, `score`, `texts` and `scores`. With phrases it
+            also has the outputs of `align`, and `missing`: the terms that a
+            text still lacks, joined by line feeds. Exports of keras-attn 0.2
+            and later add `truncated` and `unknown`, which report cuts and
+            unknown tokens of text and prefix together, and `error`, "" for
+            every row. Exports of versions after 0.3 add `empty`, which marks
+            sources without tokens: the model makes up a text for them.
 
         Raises:
             RowError: If some rows cannot be answered. It holds the answers to
@@ -199,16 +199,17 @@ class BlockingClient:
         version: int | str | None = None,
         timeout: float | None = None,
     ) -> list[Transcript]:
-        """Runs the signature `words`: what is said in sounds, and when.
+        """Runs the signature `words`: transcribes sounds, with word times.
 
-        Sounds that are longer than the model reads at once are for
+        For sounds that are longer than the model reads at once, use
         `keras_attn_serving.transcribe`.
 
         Args:
-            sounds: An array of samples for each, floating numbers, at the
-                model's sampling rate. They may have different lengths.
-            prefixes: A string or `None` for each, with which its text begins,
-                such as `"<|fr|><|transcribe|><|notimestamps|>"`.
+            sounds: For each sound a 1D array of samples: floating-point numbers
+                from -1 to 1, at the model's sampling rate. The sounds may have
+                different lengths.
+            prefixes: A string or `None` for each sound: its text begins with
+                this string, such as `"<|fr|><|transcribe|><|notimestamps|>"`.
             model, version, timeout: Override the client's own.
 
         Returns:
@@ -217,8 +218,8 @@ class BlockingClient:
         Raises:
             RowError: If some rows cannot be answered.
             ServingError: If the server cannot be reached or refuses.
-            ValueError: If the model has no such signature, or a sound is no
-                array of samples.
+            ValueError: If the model has no such signature, or a sound is not a
+                1D array of floating-point numbers.
 
         Example:
             ```python
@@ -249,17 +250,18 @@ class BlockingClient:
         """Yields the tokens of one text as they are decoded, greedily.
 
         It needs an export with `signatures=["step"]`. Each token is the most
-        probable one of its step; the export's own search and its options play
-        no part. The server keeps nothing between the tokens: the encoded
-        source and the decoder's state travel with each, in two requests.
+        probable one of its step; the export's own search and its options are
+        not used. The server keeps no state: each token takes two requests, and
+        the first one carries the encoded source and the decoder's state.
 
         Args:
             text: The text; or arrays of one row by name, if the model reads
                 arrays.
-            max_length: Most tokens, the end token counted. Defaults to that
-                of the exported search.
-            model, version, timeout: Override the client's own. The time is
-                that of the whole stream.
+            max_length: The most tokens, including the end token. Defaults to
+                that of the exported search, or to no limit if the export does
+                not say.
+            model, version, timeout: Override the client's own. `timeout` is the
+                time of the whole stream.
 
         Raises:
             RowError: If the server cannot answer.
@@ -325,7 +327,7 @@ class BlockingClient:
         )
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
-        """Waits until the server answers, once its model is loaded.
+        """Waits until the server accepts connections.
 
         Raises:
             ServingError: If no server answers within `timeout` seconds.
@@ -357,8 +359,8 @@ class BlockingClient:
 class Client(BlockingClient):
     """Queries the models of one server over gRPC.
 
-    Threads may share a client. So may processes that fork: each connects for
-    itself.
+    Threads may share a client. So may processes that fork: each opens its own
+    connection.
 
     Example:
         ```python
@@ -375,14 +377,15 @@ class Client(BlockingClient):
             the newest version that the server has loaded.
         timeout: Seconds that a call may take, with all its retries and parts;
             `None` for no limit.
-        retries: How often a call is made again if the server is away or has
-            too much to do. Between them are growing pauses, and each waits up
-            to 30 s for a server that restarts.
-        max_rows: Most rows of a request. A call with more is sent in parts,
-            and the answers are joined in order. By default a call is sent
-            whole, and in parts if the server refuses it for its size.
-        max_answer_bytes: Most bytes of an answer, and of its values: a string
-            counts as 64 and its own. A larger one is not read.
+        retries: How often a call is repeated if the server is unavailable or
+            busy. The pauses between the tries grow, and each retry waits up to
+            30 s for a server that restarts.
+        max_rows: The most rows of a request. A call with more rows is sent in
+            parts, and the answers are joined in order. By default a call is
+            sent whole, and split only if the server refuses it as too large.
+        max_answer_bytes: The most bytes of an answer, and of its decoded
+            values: a string counts as its length plus 64. A larger answer is
+            not read.
         credentials: `grpc.ssl_channel_credentials(...)` for a server with TLS.
             Defaults to a plain connection.
         options: Further gRPC channel options, as pairs.

@@ -1,8 +1,8 @@
-"""Greedy search by a client, a token at a time.
+"""Greedy search in the client, one token at a time.
 
-The signatures `encode`, `step` and `strings` of an export are a model's
-single steps. The server keeps nothing between two of them: the encoded source
-and the state travel with each token.
+The signatures `encode`, `step` and `strings` of an export run the steps of a
+model one by one. The server keeps no state between them: the client sends the
+encoded source and the decoder's state with each token.
 """
 
 from collections.abc import AsyncGenerator
@@ -60,8 +60,9 @@ async def stream(
     Args:
         run: Runs a signature.
         signatures: Those of the model.
-        inputs: Of `encode`, one row.
-        max_length: Most tokens, the end token counted; `None` for no limit.
+        inputs: The inputs of `encode`, with one row.
+        max_length: The most tokens, including the end token; `None` for no
+            limit.
 
     Raises:
         RowError: If the server cannot answer.
@@ -89,7 +90,7 @@ async def stream(
 
 
 async def _added(run, ids, before, last):
-    """Returns the addition of the last token to the text before it."""
+    """Returns what the last token adds to the text before it."""
     given = {
         "ids": np.array([ids], "int32"),
         "lengths": np.array([len(ids)], "int32"),

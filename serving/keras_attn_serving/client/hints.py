@@ -8,13 +8,14 @@ from keras_attn_serving import xla
 from keras_attn_serving.wire.results import ServingError
 
 _BUSY = (
-    "The server is busy or the message too large: send fewer texts a request "
-    "or fewer requests at a time. `Client(..., retries=3)` tries again."
+    "The server is busy or the message too large: send fewer texts per "
+    "request, or fewer requests at a time. `Client(..., retries=3)` tries "
+    "again."
 )
 
 _BY_CODE = {
     grpc.StatusCode.DEADLINE_EXCEEDED: (
-        "The answer took longer than {timeout} seconds. Send fewer texts a "
+        "The answer took longer than {timeout} seconds. Send fewer texts per "
         "request, or pass a larger `timeout`."
     ),
     grpc.StatusCode.UNIMPLEMENTED: (
@@ -30,22 +31,22 @@ _BY_CODE = {
 }
 
 _NO_TLS = (
-    "The server at {address!r} does not speak TLS there. Leave TLS out of the "
-    "client, or start the server with a certificate."
+    "The server at {address!r} does not speak TLS. Connect without TLS, or "
+    "start the server with a certificate."
 )
 
 _OTHER_NAME = (
-    "The certificate of the server is for another name than that in "
-    "{address!r}. Use the name in the certificate."
+    "The server's certificate is for another name than the one in {address!r}. "
+    "Use a name that the certificate contains."
 )
 
-# Why no connection came about, by what the transport says.
+# Reasons for a failed connection, by words in the transport's message.
 _NOT_CONNECTED = {
     "queue": _BUSY,
     "WRONG_VERSION_NUMBER": _NO_TLS,
-    "RECORD_LAYER_FAILURE": _NO_TLS,  # the same, of OpenSSL 3.2
+    "RECORD_LAYER_FAILURE": _NO_TLS,  # the same, from OpenSSL 3.2
     "Hostname Verification": _OTHER_NAME,
-    "certificate is not valid for": _OTHER_NAME,  # the same, by REST
+    "certificate is not valid for": _OTHER_NAME,  # the same, over REST
     "CERTIFICATE_VERIFY_FAILED": (
         "The certificate of the server at {address!r} is not signed by an "
         "authority that this client trusts. Give the client the certificate "
@@ -53,17 +54,17 @@ _NOT_CONNECTED = {
     ),
     "handshake": (
         "Client and server at {address!r} could not agree on TLS. Does the "
-        "server want a certificate of the client? Or do the client's own key "
-        "and certificates not fit?"
+        "server want a certificate of the client? Or does the client's key not "
+        "match its certificate?"
     ),
     "Failed parsing HTTP/2": (
-        "What listens at {address!r} does not speak gRPC. Is it the REST "
-        "port? gRPC has a port of its own, 8500 by default."
+        "The port at {address!r} does not speak gRPC. Is it the REST port? The "
+        "gRPC port is 8500 by default."
     ),
     "not HTTP": (
-        "What listens at {address!r} does not speak HTTP. Is it the gRPC "
-        "port? REST has a port of its own, 8501 by default. A server with "
-        "TLS has an address that begins with https://."
+        "The port at {address!r} does not speak HTTP. Is it the gRPC port? The "
+        "REST port is 8501 by default. The address of a server with TLS begins "
+        "with https://."
     ),
     "resolving": (
         "The name in {address!r} is unknown here. An address is `host:port`, "
@@ -73,7 +74,7 @@ _NOT_CONNECTED = {
 
 _GONE = (
     "The server at {address!r} answered before. It has stopped, or restarts: "
-    "`Client(..., retries=3)` makes calls again until it is back."
+    "`Client(..., retries=3)` repeats calls until it is back."
 )
 _CLOSED = (
     "Something at {address!r} takes connections and closes them. A server "
@@ -85,7 +86,7 @@ _NO_PORT = (
     "The address {address!r} has no port. gRPC's is 8500 by default: "
     "`host:port`, such as 'localhost:8500'."
 )
-# What the server says already with its remedy, or what goes before others.
+# Messages that already contain a remedy, or whose hint takes precedence.
 _BY_WORDS = {
     "--max_run_seconds": "",
     xla.DISABLED: xla.REMEDY,

@@ -1,4 +1,4 @@
-"""The inputs of a call, as a user gives them, as arrays by name."""
+"""Converts the inputs that a user passes to arrays by name."""
 
 import operator
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ def model_spec(model: str | None, version: int | str | None) -> ModelSpec:
     """Returns the model that a call is for.
 
     Raises:
-        ValueError: If it has no name, or the version can be none.
+        ValueError: If the model has no name, or the version is neither a number
+            nor a label.
     """
     if model is None:
         raise ValueError(
@@ -55,7 +56,7 @@ def by_name(inputs: Any) -> dict[str, np.ndarray]:
             "`inputs` without names must be a list of texts. Received: an "
             f"array of dtype {array.dtype}, shape {array.shape}. Pass numbers "
             "by the name of an input, as in `{'ids': ids}`; "
-            "`client.metadata()` has the names."
+            "`client.metadata()` lists the names."
         )
     return {"text": array}
 
@@ -79,14 +80,16 @@ def wrong_dtypes(
 def phrases(
     rows: int, **given: Sequence[Sequence[str] | None] | None
 ) -> dict[str, np.ndarray]:
-    """Returns inputs of phrases, joined by line feeds, none if none is given.
+    """Returns the inputs for phrases, joined by line feeds; {} without any.
 
     Args:
         rows: Number of sources.
-        **given: By the names of the inputs a list of phrases for each source.
+        **given: For each name of an input, a list of phrases or `None` per
+            source; `None` for no phrases.
 
     Raises:
-        ValueError: If they are no such lists, or have line breaks.
+        ValueError: If these are not such lists, or a phrase is blank or has a
+            line break.
     """
     if all(x is None for x in given.values()):
         return {}
@@ -97,12 +100,12 @@ def phrases(
         if not fine or not all(map(_are_phrases, lists)):
             raise ValueError(
                 f"`{name}` must be a list with a list of strings, or None, for "
-                "each source; no string may have a line break. Received: "
-                f"{name}={lists!r:.200} for {rows} source(s)."
+                "each source; no string may be blank or have a line break. "
+                f"Received: {name}={lists!r:.200} for {rows} source(s)."
             )
         several = [() if x is None else map(str.strip, x) for x in lists]
         joined = ("\n".join(x) for x in several)
-        # Lone surrogates, which are no text, are sent as U+FFFD.
+        # Lone surrogates, which are not valid text, are sent as U+FFFD.
         texts = [
             x.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             for x in joined
@@ -122,7 +125,7 @@ def _are_phrases(given):
 
 
 class Options:
-    """The inputs of the signature `options` beside the sources.
+    """The inputs of the signature `options` besides the sources.
 
     Args:
         wanted: All inputs of the signature, by name.
@@ -142,8 +145,8 @@ class Options:
     def _by_input(self, options):
         """Returns options by their inputs' names.
 
-        The number of beams is an input `width`, which may be given by either
-        name.
+        The number of beams is the input `width`; users may also call it
+        `num_beams`.
         """
         given = dict(options)
         if "num_beams" in given and "num_beams" not in self._dtypes:
@@ -175,8 +178,8 @@ class Options:
             )
         if isinstance(prefixes, str | bytes):
             raise ValueError(
-                "`prefixes` must be a list with one for each source. Received: "
-                f"the text {prefixes!r:.80}"
+                "`prefixes` must be a list with a string, or None, for each "
+                f"source. Received: the text {prefixes!r:.80}"
             )
         given = [""] * rows if prefixes is None else prefixes
         prefixes = [x or "" for x in given]
@@ -202,9 +205,9 @@ class Options:
         seeds = np.asarray(seed)
         if seeds.dtype.kind not in "iu" or np.any(seeds < 0):
             raise ValueError(
-                "`seed` must be at least 0, a whole number or a list with one "
-                "for each source, or None for a new seed in each call. "
-                f"Received: seed={seed!r:.200}"
+                "`seed` must be at least 0: an integer, or a list with one for "
+                "each source; or None for a new seed in each call. Received: "
+                f"seed={seed!r:.200}"
             )
         if not seeds.ndim:
             seeds = seeds.astype(np.int64) + np.arange(rows)

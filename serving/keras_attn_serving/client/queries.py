@@ -39,8 +39,8 @@ _NO_ANSWER = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
 )
-# How often a call in several parts begins again because the version that
-# answered the first ones was unloaded.
+# How often a split call starts over because the version that answered its first
+# parts was unloaded.
 _SWAPS = 3
 
 
@@ -48,7 +48,7 @@ class Queries:
     """The calls of a client, as coroutines over any `Transport`.
 
     Args:
-        transport: What carries the calls.
+        transport: Carries the calls.
         model, version, timeout, retries, max_rows: As in `Client`.
     """
 
@@ -67,8 +67,8 @@ class Queries:
             or max_rows < 1
         ):
             raise ValueError(
-                "`max_rows` must be the most rows of a request, 1 or more, or "
-                "None for as many as the server takes. Received: "
+                "`max_rows` must be the most rows of a request, an integer of "
+                "1 or more, or None for as many as the server takes. Received: "
                 f"max_rows={max_rows!r}"
             )
         self.model = model
@@ -80,9 +80,9 @@ class Queries:
         self._max_rows = max_rows
         self._transport = transport
         self._answered = False
-        # Inputs of a signature of a model
+        # The inputs of the signatures that calls have used.
         self._options: dict[tuple[str, ModelSpec], dict[str, TensorSpec]] = {}
-        self._spec(model or "", version)  # refuses what can be none
+        self._spec(model or "", version)  # refuses invalid ones
 
     def __repr__(self) -> str:
         return self._shown_as(type(self).__name__)
@@ -159,8 +159,8 @@ class Queries:
         if rows is None:
             shapes = {name: x.shape for name, x in arrays.items()}
             raise ValueError(
-                "`inputs` must have a row for each source, as many in each. "
-                f"Received: shapes {shapes}"
+                "`inputs` must have a row for each source, the same number in "
+                f"every input. Received: shapes {shapes}"
             )
         spec = self._spec(model, version)
         phrases = given.phrases(rows, terms=terms, avoid=avoid)
@@ -185,7 +185,7 @@ class Queries:
             invalid = grpc.StatusCode.INVALID_ARGUMENT
             if getattr(error, "code", invalid) != invalid or not asked_before:
                 raise
-            # Another version may answer now, which takes other options.
+            # Another version, with other options, may answer now.
             before = self._options.pop((signature, spec))
             if await self._inputs_of(signature, spec, deadline) == before:
                 raise
@@ -413,7 +413,7 @@ class Queries:
         return Deadline(self.timeout if timeout is None else timeout)
 
     async def _run(self, spec, signature, arrays, outputs, deadline):
-        """Runs a signature, in parts if a request may not have all rows."""
+        """Runs a signature, in parts if one request may not have all rows."""
 
         def one(arrays, spec):
             return self._ask(
@@ -448,7 +448,7 @@ class Queries:
         call: Callable[[float | None], Awaitable[_Answer]],
         deadline: Deadline,
     ) -> _Answer:
-        """Makes a call, and makes it again if that may help."""
+        """Makes a call, and repeats it if that may help."""
         try:
             answer = await self._retries.run(call, self._transport, deadline)
         except ServingError as error:
@@ -485,7 +485,7 @@ class Queries:
         return given.wrong_dtypes(arrays, signatures[signature].inputs)
 
     async def _inputs_of(self, signature, spec, deadline):
-        """Returns the specs of a signature's inputs, asked for once."""
+        """Returns the specs of a signature's inputs, requested only once."""
         if (signature, spec) not in self._options:
             _, signatures = await self._metadata(spec, deadline)
             if signature not in signatures:

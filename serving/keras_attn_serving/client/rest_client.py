@@ -1,4 +1,4 @@
-"""`RestClient`: a client for where only HTTP gets through."""
+"""`RestClient`: a client for networks that let only HTTP through."""
 
 import ssl
 from collections.abc import Mapping
@@ -10,20 +10,21 @@ from keras_attn_serving.wire.transport import MAX_ANSWER_BYTES
 
 
 class RestClient(BlockingClient):
-    """Queries the models of one server by REST, as `Client` does by gRPC.
+    """Queries the models of one server over REST, as `Client` does over gRPC.
 
-    It has the methods of `Client` and returns the same. It needs more bytes
-    and time, and a server's answer does not name the version that gave it:
+    It has the methods of `Client` and returns the same results. REST takes more
+    bytes and time, and an answer does not name the version that produced it:
     `Result.version` is 0 unless a call asked for a version by its number.
     Float16, bfloat16 and complex outputs exist only over gRPC.
 
-    Neither does an answer name dtypes, nor the output if there is only one.
-    The client asks for the metadata, again after 5 seconds or when an answer
-    does not fit. So in the first seconds after another version takes over, a
-    single output may still bear its old name; name the version to be sure.
+    An answer does not name dtypes either, nor the output if there is only one.
+    The client takes these from the model's metadata, which it requests again
+    after 5 seconds or when an answer does not fit. In the first seconds after
+    another version takes over, a single output may therefore have the name of
+    the previous version; pass `version` to be sure.
 
-    Threads may share a client. So may processes that fork: each connects for
-    itself.
+    Threads may share a client. So may processes that fork: each opens its own
+    connection.
 
     Example:
         ```python
@@ -33,7 +34,7 @@ class RestClient(BlockingClient):
 
     Args:
         address: `http://host:port` of the server's REST port, or
-            `https://...`. A path may follow, that of a gateway for example.
+            `https://...`. A path may follow, such as that of a gateway.
         model, version, timeout, retries, max_rows, max_answer_bytes: As in \
 `Client`.
         headers: Headers of every request, such as `{"Authorization": ...}`.

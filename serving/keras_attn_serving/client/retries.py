@@ -1,7 +1,7 @@
-"""`Retries`: when a call that failed is made again.
+"""`Retries`: repeats calls that failed.
 
-Every call only reads, so making it twice does no harm. A call is made again
-if the reason may pass by itself: the server is away, or has too much to do.
+Every call only reads, so repeating it does no harm. A call is repeated if the
+cause may go away by itself: the server is unavailable or busy.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ _Answer = TypeVar("_Answer")
 
 FIRST = 0.2  # seconds before the first retry; each further one doubles them
 LONGEST = 10.0
-# Seconds that each retry waits for a server that is away. A restart with a
-# model to load was seen to take 23.
+# Seconds that each retry waits for an unavailable server. A restart that loads
+# a model took 23 s.
 AWAY = 30.0
 
-# What is said of a connection that will be no better next time.
+# Words of connection errors that another try would not fix.
 _LASTING = (
     "WRONG_VERSION_NUMBER",
     "RECORD_LAYER_FAILURE",
@@ -37,12 +37,12 @@ _LASTING = (
 
 
 class Retries:
-    """Makes calls again, with growing pauses.
+    """Repeats calls, with growing pauses.
 
     Args:
-        times: How often a call may be made again.
-        draw: Function that returns a random number from 0 to 1. Pauses vary
-            by it, so that clients do not all come back at once.
+        times: How often a call may be repeated.
+        draw: Function that returns a random number from 0 to 1. It varies the
+            pauses, so that clients do not all come back at once.
     """
 
     def __init__(self, times: int, draw: Callable[[], float] = random.random):
@@ -60,12 +60,12 @@ class Retries:
         transport: Transport,
         deadline: Deadline,
     ) -> _Answer:
-        """Returns the answer of the first call that gets one.
+        """Returns the answer of the first call that succeeds.
 
         Args:
-            call: Makes a call; it takes the seconds that are left.
-            transport: What carries it.
-            deadline: Of all calls together.
+            call: Makes a call, given the seconds that are left.
+            transport: Carries the call.
+            deadline: The deadline of all calls together.
 
         Raises:
             ServingError: If the last call fails, or an earlier one for a
@@ -82,14 +82,15 @@ class Retries:
                     raise
                 await transport.sleep(pause)
                 if error.code == grpc.StatusCode.UNAVAILABLE:
-                    # If it stays away, the next call says why.
+                    # If the server stays unavailable, the next call raises the
+                    # error.
                     with contextlib.suppress(ServingError):
                         await transport.ready(deadline.left(most=AWAY))
         return await call(deadline.left())
 
 
 def passes(error: ServingError) -> bool:
-    """Returns whether the reason of an error may pass by itself."""
+    """Returns whether the cause of an error may go away by itself."""
     if error.code == grpc.StatusCode.UNAVAILABLE:
         return not any(word in error.message for word in _LASTING)
     busy = error.code == grpc.StatusCode.RESOURCE_EXHAUSTED

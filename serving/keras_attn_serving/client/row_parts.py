@@ -52,8 +52,8 @@ async def run(
     Args:
         one: Sends a part.
         arrays: All rows.
-        most: The most rows of a part. If one is refused for its size, it and
-            those that follow are made smaller.
+        most: The most rows of a part. If a part is refused as too large, it and
+            the parts after it are made smaller.
     """
     rows, done = number_of_rows(arrays) or 0, 0
     results, counts = [], []
@@ -80,7 +80,8 @@ def rows_allowed(error: ServingError, rows: int | None) -> int | None:
         rows: The rows of the request.
 
     Returns:
-        Fewer than `rows`; `None` if that is not why it was refused.
+        Fewer than `rows`; `None` if the request cannot be split, or was refused
+        for another reason.
     """
     if rows is None or rows < 2:
         return None
@@ -104,15 +105,16 @@ def joined(results: Sequence[Result], rows: Sequence[int]) -> Result:
     """Returns the answers to the parts of a request as one.
 
     The padding of an export's alignments, tokens and states may be wider in
-    one part than in another. All get the widest then.
+    one part than in another. All parts get the widest padding then.
 
     Args:
         results: The answer to each part.
         rows: The rows of each part.
 
     Raises:
-        ValueError: If an output does not have a row for each of the part's,
-            or another differs between the parts.
+        ValueError: If an output does not have a row for each row of its part,
+            or the sizes of an output that has no padding differ between the
+            parts.
     """
     last = results[-1]
     if len(results) == 1:
@@ -124,9 +126,9 @@ def joined(results: Sequence[Result], rows: Sequence[int]) -> Result:
         if found != [(count,) for count in rows]:
             raise ValueError(
                 "The answers to the parts of a call must have a row for each "
-                "row sent, to be joined. Received: the output "
-                f"{name!r} of shapes {[x.shape for x in values]} for "
-                f"{list(rows)} rows. Send fewer rows a call, or leave it out: "
+                f"row sent, to be joined. Received: the output {name!r} of "
+                f"shapes {[x.shape for x in values]} for {list(rows)} rows. "
+                "Send fewer rows per call, or leave the output out: "
                 "`outputs=[...]`."
             )
         outputs[name] = _joined(name, values)
@@ -147,8 +149,8 @@ def _joined(name: str, values: list[np.ndarray]) -> np.ndarray:
             raise ValueError(
                 "The answers to the parts of a call must have outputs of the "
                 f"same size to be joined. Received: {name!r} of shapes "
-                f"{sorted(set(shapes))} a row. Send fewer rows a call, or "
-                "leave it out: `outputs=[...]`."
+                f"{sorted(set(shapes))} a row. Send fewer rows per call, or "
+                "leave the output out: `outputs=[...]`."
             )
         widest = np.max(shapes, axis=0)
         values = [_padded(x, widest) for x in values]

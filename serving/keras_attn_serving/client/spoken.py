@@ -22,13 +22,13 @@ def request(
     """Returns the inputs of `words` for sounds of any lengths.
 
     Args:
-        sounds: An array of samples for each.
-        prefixes: A string or `None` for each, or `None` for none.
+        sounds: A 1D array of floating-point samples for each sound.
+        prefixes: A string or `None` for each sound; or `None` for no prefixes.
         signatures: Those of the model.
 
     Raises:
-        ValueError: If the model has no such signature, or takes no sound; if
-            a sound is no array of samples.
+        ValueError: If the model has no such signature, a sound is not a 1D
+            array of floating-point numbers, or the prefixes do not fit.
     """
     if NAME not in signatures:
         raise ValueError(
@@ -50,8 +50,8 @@ def request(
         or not all(x is None or isinstance(x, str) for x in texts)
     ):
         raise ValueError(
-            "`prefixes` must be a list with a string, or None, for each "
-            f"sound. Received: prefixes={prefixes!r:.80} for {len(rows)}."
+            "`prefixes` must be a list with a string, or None, for each sound. "
+            f"Received: prefixes={prefixes!r:.80} for {len(rows)} sound(s)."
         )
     texts = [x or "" for x in texts]
     arrays = {name: batch, "prefix": np.array(texts, object)}
@@ -64,10 +64,11 @@ def _samples(sound):
     array = np.asarray(sound)
     if array.ndim != 1 or array.dtype.kind != "f":
         raise ValueError(
-            "A sound must be an array of samples, floating numbers from -1 to "
-            f"1. Received: an array of {array.dtype}, shape {array.shape}. For "
-            "one sound pass a list of one; of several channels pass the mean, "
-            "`sound.mean(axis=channels)`; divide samples of 16 bits by 32768."
+            "A sound must be an array of samples, floating-point numbers from "
+            f"-1 to 1. Received: an array of {array.dtype}, shape "
+            f"{array.shape}. For one sound pass a list of one; for several "
+            "channels pass their mean, `sound.mean(axis=channels)`; divide "
+            "samples of 16 bits by 32768."
         )
     return array
 

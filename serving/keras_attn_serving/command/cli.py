@@ -1,6 +1,6 @@
 """The command `keras-attn`: `query` asks a server, `serve` starts one.
 
-Other distributions add commands of theirs: keras-attn adds `export`.
+The package keras-attn adds the command `export`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _SERVE = (
 )
 
 _EXPORT = (
-    "export a model of Hugging Face, or a saved translator; needs keras-attn. "
+    "export a Hugging Face model, or a saved translator; needs keras-attn. "
     "`keras-attn export --help` lists its flags"
 )
 _COMMANDS = "keras_attn.commands"  # group of the entry points
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status.
 
     It is 0 if all went well, 1 if a server refused or a text could not be
-    answered, and 2 for wrong arguments.
+    answered, 2 for wrong arguments, and 130 if it was interrupted.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     """Returns the parser of the arguments of `keras-attn`."""
     result = argparse.ArgumentParser(
         prog="keras-attn",
-        description="Asks servers of exported models, and serves them.",
+        description="Queries servers of exported models, and serves them.",
         allow_abbrev=False,
     )
     commands = result.add_subparsers(required=True, metavar="COMMAND")
@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
         "--batch_size",
         type=_positive,
         default=32,
-        help="texts of a request (default: %(default)s)",
+        help="texts per request (default: %(default)s)",
     )
     query.add_argument(
         "--timeout",
@@ -133,21 +133,21 @@ def parser() -> argparse.ArgumentParser:
         "--retries",
         type=int,
         default=0,
-        help="how often a request is made again if the server is away or "
+        help="how often a request is repeated if the server is unavailable or "
         "busy (default: %(default)s)",
     )
-    query.add_argument("--tls", action="store_true", help="speak TLS over gRPC")
+    query.add_argument("--tls", action="store_true", help="use TLS for gRPC")
     query.add_argument(
         "--ca",
         metavar="FILE",
         type=Path,
-        help="speak TLS, and trust the authorities in this PEM file",
+        help="use TLS, and trust the authorities in this PEM file",
     )
     query.add_argument(
         "--cert",
         metavar="FILE",
         type=Path,
-        help="speak TLS, and show the certificate in this PEM file; with --key",
+        help="use TLS, with the certificate in this PEM file; needs --key",
     )
     query.add_argument(
         "--key",
@@ -175,7 +175,7 @@ class Query:
         )
 
     def run(self) -> int:
-        """Asks for all texts, prints the answers, returns the exit status."""
+        """Sends all texts, prints the answers and returns the exit status."""
         line = 1
         size = 1 if self._source.typed else self._flags.batch_size
         texts = iter(self._source)
@@ -220,12 +220,13 @@ class Query:
 
 
 class _Source:
-    """The texts to ask for: those given, or the lines of standard input.
+    """The texts to send: those given, or the lines of standard input.
 
     Attributes:
-        typed: Whether someone types them.
-        size: How much there is to read, `None` if that is not known.
-        done: How much of it was read.
+        typed: Whether a user types them at a terminal.
+        size: The number of texts given, or the bytes of standard input; `None`
+            if that is not known.
+        done: How many of these have been read.
     """
 
     def __init__(self, texts):
@@ -264,7 +265,7 @@ def _client(flags) -> BlockingClient:
     tls = flags.tls or flags.ca or flags.cert
     if tls and flags.address.startswith("http://"):
         raise ValueError(
-            "TLS by REST needs an address that begins with https://. "
+            "TLS over REST needs an address that begins with https://. "
             f"Received: {flags.address}"
         )
     files = [x and x.read_bytes() for x in (flags.ca, flags.key, flags.cert)]
@@ -280,15 +281,15 @@ def _client(flags) -> BlockingClient:
 
 
 def _context(flags):
-    """Returns how to speak TLS; refuses files that hold something else."""
+    """Returns the TLS context; refuses files that are not PEM."""
     try:
         context = ssl.create_default_context(cafile=flags.ca)
         if flags.cert:
             context.load_cert_chain(flags.cert, flags.key)
     except ssl.SSLError as error:
         raise ValueError(
-            "--ca, --cert and --key must be PEM files, and the key that of "
-            f"the certificate. Received: {error}"
+            "--ca, --cert and --key must be PEM files, and the key must belong "
+            f"to the certificate. Received: {error}"
         ) from error
     return context
 
@@ -311,7 +312,7 @@ def _export(arguments):
 
 
 def _write(text):
-    # UTF-8 wherever the output goes, as the input is.
+    # UTF-8 wherever the output goes, like the input.
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     sys.stdout.buffer.flush()
 

@@ -1,4 +1,4 @@
-"""The command's flags, by TensorFlow Serving's names.
+"""The command's flags, which have TensorFlow Serving's names.
 
 A flag of TensorFlow Serving either has its effect here or is refused by name.
 """
@@ -14,24 +14,24 @@ _REFUSED = {
     "parameters of all models",
     "enable_profiler": "it has no profiler service; use TensorFlow's own tools",
     "enable_serialization_as_tensor_content": "it always sends typed fields",
-    "enable_signature_method_name_check": "it runs signatures by Predict alone",
-    "flush_filesystem_caches": "it leaves the caches of files to the system",
+    "enable_signature_method_name_check": "it runs signatures only by Predict",
+    "flush_filesystem_caches": "it leaves file caches to the system",
     "mixed_precision": "it runs models as they were exported",
-    "num_load_threads": "a thread of its own loads versions, one by one",
+    "num_load_threads": "a single thread loads versions, one by one",
     "num_tflite_interpreters_per_pool": "it runs no TensorFlow Lite models",
     "num_tflite_pools": "it runs no TensorFlow Lite models",
-    "num_unload_threads": "a thread of its own unloads versions",
-    "platform_config_file": "it serves SavedModels of TensorFlow alone",
+    "num_unload_threads": "it has no thread pool for unloading versions",
+    "platform_config_file": "it serves only TensorFlow's SavedModels",
     "prefer_tflite_model": "it runs no TensorFlow Lite models",
     "remove_unused_fields_from_bundle_metagraph": "it never keeps the graph's "
     "definition",
     "rest_api_num_threads": "an event loop receives the requests",
-    "skip_initialize_tpu": "it knows no TPU",
+    "skip_initialize_tpu": "it does not support TPUs",
     "thread_pool_factory_config_file": "it has no thread pools to choose from",
-    "use_alts_credentials": "it encrypts by --ssl_config_file alone",
+    "use_alts_credentials": "it encrypts only with --ssl_config_file",
 }
 
-# A flag that has an effect only with another.
+# Flags that have an effect only with another one.
 _NEEDS = {
     "batching_parameters_file": "enable_batching",
     "model_config_file_poll_wait_seconds": "model_config_file",
@@ -43,7 +43,7 @@ _NEEDS = {
 
 
 def read(arguments: list[str] | None) -> argparse.Namespace:
-    """Reads the command line, and exits if it is at fault."""
+    """Reads the command line; exits with a message if it is invalid."""
     result = parser()
     flags = result.parse_args(arguments)
     for name, needed in _NEEDS.items():
@@ -77,9 +77,9 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m keras_attn_serving",
         description="Serves SavedModels over gRPC and REST, as TensorFlow "
         "Serving would. Flags are TensorFlow Serving's, except --host and "
-        "those that begin with --max (but for --max_num_load_retries). "
-        "Standard output has one line, once the ports are open; standard error "
-        "has the log: each model and warm-up request, and what goes wrong.",
+        "those that begin with --max (other than --max_num_load_retries). "
+        "Standard output gets one line, when the ports are open; standard "
+        "error gets the log: each model and warm-up request, and all errors.",
         allow_abbrev=False,
     )
     _add_models(result.add_argument_group("models"))
@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--version",
         action="store_true",
-        help="print the versions of this server and of TensorFlow, and end",
+        help="print the versions of this server and of TensorFlow, and exit",
     )
     for name, why in _REFUSED.items():
         result.add_argument(
@@ -119,14 +119,14 @@ def _add_models(group):
         group,
         "model_config_file",
         str,
-        "text of a ModelServerConfig: several models, which versions of each, "
-        "labels",
+        "file with a ModelServerConfig as text: several models, their versions "
+        "and labels",
     )
     _add(
         group,
         "model_config_file_poll_wait_seconds",
         _number(float, most=1e6, least=0),
-        "seconds between looks at that file (default: look once)",
+        "seconds between two reads of that file (default: read once)",
     )
     _add(
         group,
@@ -140,7 +140,7 @@ def _add_models(group):
         group,
         "max_num_load_retries",
         _number(int, most=10_000, least=0),
-        "how often loading a new version is tried again (default: %(default)s)",
+        "how often loading a new version is retried (default: %(default)s)",
         5,
     )
     _add(
@@ -172,7 +172,7 @@ def _add_models(group):
         group,
         "saved_model_tags",
         str,
-        "tags of the graph to load, with commas (default: %(default)s)",
+        "tags of the graph to load, separated by commas (default: %(default)s)",
         "serve",
     )
 
@@ -204,37 +204,37 @@ def _add_ports(group):
         group,
         "rest_api_timeout_in_ms",
         _number(int, most=10**9),
-        "milliseconds of a request by REST (default: 30000)",
+        "milliseconds that a REST request may take (default: 30000)",
     )
     _add_boolean(
         group,
         "rest_api_enable_cors_support",
-        "let web pages of other origins ask by REST",
+        "let web pages of other origins call the REST API",
         None,
     )
     _add(
         group,
         "ssl_config_file",
         str,
-        "text of an SSLConfig: encrypts the gRPC port",
+        "file with an SSLConfig as text: encrypts the gRPC port",
     )
     _add(
         group,
         "monitoring_config_file",
         str,
-        "text of a MonitoringConfig: metrics on the REST port",
+        "file with a MonitoringConfig as text: metrics on the REST port",
     )
     _add(
         group,
         "grpc_channel_arguments",
         _arguments,
-        "arguments of gRPC's server, name=value with commas",
+        "arguments of the gRPC server: name=value, separated by commas",
         [],
     )
     _add_boolean(
         group,
         "enable_grpc_healthcheck_service",
-        "answer health checks by gRPC (always on)",
+        "answer health checks over gRPC (always on)",
         True,
         _always,
     )
@@ -245,15 +245,16 @@ def _add_running(group):
         group,
         "grpc_max_threads",
         _number(int, most=10_000),
-        "calls that run at a time (default: 4 for each core); with "
-        "--enable_batching, calls that are taken at a time (default: any)",
+        "calls that run at a time (default: 4 per core); with "
+        "--enable_batching, calls that are accepted at a time (default: no "
+        "limit)",
     )
     _add_boolean(group, "enable_batching", "join requests of several clients")
     _add(
         group,
         "batching_parameters_file",
         str,
-        "text of BatchingParameters: how requests are joined",
+        "file with BatchingParameters as text: how requests are joined",
     )
     for name, text in (
         ("session", "TensorFlow's threads"),
@@ -271,7 +272,7 @@ def _add_running(group):
         group,
         "tensorflow_session_config_file",
         str,
-        "text of a ConfigProto for TensorFlow's sessions",
+        "file with a ConfigProto as text, for TensorFlow's sessions",
     )
     _add(
         group,
@@ -284,8 +285,8 @@ def _add_running(group):
         _add_boolean(
             group,
             f"xla_{device}_compilation_enabled",
-            "allow functions saved with jit_compile=True (default: false, and "
-            "they fail)",
+            "allow functions saved with jit_compile=True (default: false; such "
+            "functions fail)",
         )
 
 
@@ -332,7 +333,7 @@ def _add_boolean(group, name, text, default=False, kind=None):
 
 
 class _Refuse(argparse.Action):
-    """Ends with the reason why a flag has no meaning here."""
+    """Exits with the reason why a flag has no meaning here."""
 
     def __init__(self, *args, why, **kwargs):
         super().__init__(*args, **kwargs)

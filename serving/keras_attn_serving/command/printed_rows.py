@@ -39,10 +39,11 @@ def failure(row: Mapping[str, Any]) -> str:
 def as_text(row: Mapping[str, Any]) -> str:
     """Returns a row's text, or its texts with tabs between them.
 
-    The text of an empty source is empty: what a model makes up is left out.
+    The text of an empty source is empty: text that a model makes up for it is
+    left out.
 
     Raises:
-        ValueError: If it has neither.
+        ValueError: If the row has neither.
     """
     found = row.get("text", row.get("texts"))
     if isinstance(found, str):

@@ -1,4 +1,4 @@
-"""`Progress`: a bar on standard error, for someone who watches."""
+"""`Progress`: a progress bar on standard error."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ _PAUSE = 0.1  # seconds between two updates
 
 
 class Progress:
-    """Shows how far a command is.
+    """Shows the progress of a command.
 
     Args:
         shown: Whether to show anything.
@@ -26,7 +26,7 @@ class Progress:
 
         Args:
             lines: Number of further lines.
-            done: How much of the work is done by now.
+            done: The amount of work done so far.
         """
         self._lines += lines
         now = time.monotonic()

@@ -14,10 +14,10 @@ from keras_attn_serving.server.limits import Limits
 
 _LOG = logging.getLogger(__name__)
 
-# Containers are killed ten seconds after SIGTERM, unless told otherwise. The
-# calls in flight have most of that, and the rest is for the end of runs.
+# Containers are killed ten seconds after SIGTERM by default. Calls in flight
+# get most of that time; the rest is for ending the runs.
 _GRACE = 8.0
-_MOST = 9.0  # then the process ends, whatever a run or a load still does
+_MOST = 9.0  # then the process ends, even if a model still runs or loads
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         level=logging.INFO,
         format="%(asctime)s level=%(levelname)s %(message)s",
     )
-    # The HTTP server warns of each client that sends nonsense.
+    # The HTTP server warns about each client that sends invalid HTTP.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_lost_client)
     _LOG.info("importing TensorFlow")
@@ -102,8 +102,8 @@ def _is_no_lost_client(record: logging.LogRecord) -> bool:
 
 
 def _end() -> NoReturn:
-    # Without taking TensorFlow down, which costs Python seconds and leaves
-    # nothing behind that the system would not free.
+    # Skips TensorFlow's teardown, which takes seconds. The system frees
+    # everything anyway.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -122,10 +122,10 @@ def _announce(flags, models, server):
 
 
 def _reload(flags, models, server):
-    """Serves what the config file says now; returns it.
+    """Serves the models that the config file lists now; returns them.
 
-    Returns `None` if only some of it is served: then the next look does not
-    compare, as the file may say again what it said before.
+    Returns `None` if only some of them are served. The next look then reloads
+    the file even if it lists the models from before the failure again.
     """
     from keras_attn_serving.command import settings
     from keras_attn_serving.server.errors import StatusError

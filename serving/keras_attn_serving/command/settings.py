@@ -1,4 +1,4 @@
-"""Turns the command's flags and their files into what `Server` takes."""
+"""Turns the command's flags and their files into arguments of `Server`."""
 
 import argparse
 
@@ -15,8 +15,8 @@ def models(flags: argparse.Namespace) -> list[config.ModelConfig]:
     """Returns the models to serve.
 
     Raises:
-        ConfigError: If the config file is at fault.
-        OSError: If there is none.
+        ConfigError: If the config file is invalid.
+        OSError: If it does not exist.
     """
     if flags.model_config_file:
         return config.read_models(flags.model_config_file)
@@ -25,7 +25,7 @@ def models(flags: argparse.Namespace) -> list[config.ModelConfig]:
 
 
 def rest(flags: argparse.Namespace) -> Rest | None:
-    """Returns the REST API, if there is to be one."""
+    """Returns the settings of the REST API; `None` to serve no REST."""
     if not flags.rest_api_port:
         return None
     milliseconds = flags.rest_api_timeout_in_ms or 30_000
@@ -41,14 +41,14 @@ def rest(flags: argparse.Namespace) -> Rest | None:
 
 
 def tls(flags: argparse.Namespace) -> config.Tls | None:
-    """Returns the keys and certificates, if there are any."""
+    """Returns the keys and certificates; `None` without TLS."""
     if not flags.ssl_config_file:
         return None
     return config.read_tls(flags.ssl_config_file)
 
 
 def batching(flags: argparse.Namespace) -> config.Batching | None:
-    """Returns how requests are joined, if they are."""
+    """Returns how requests are joined; `None` if they are not."""
     if not flags.enable_batching:
         return None
     if not flags.batching_parameters_file:

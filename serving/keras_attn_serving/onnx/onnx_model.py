@@ -1,4 +1,4 @@
-"""`OnnxModel`: an ONNX export that is called like the client of a server."""
+"""`OnnxModel`: an ONNX export with the interface of a client."""
 
 import os
 import pathlib
@@ -27,10 +27,11 @@ class OnnxModel:
     at once.
 
     Args:
-        directory: The directory of a version, with `model.onnx`; or the one
-            of all versions, of which the newest is taken.
-        splitters: For texts that are split by a class of your own: an object
-            with `ids(line)` and `text(ids)`, by the name of that class.
+        directory: The directory of a version, which contains `model.onnx`; or
+            the directory of all versions, of which the newest is used.
+        splitters: For texts that are split by your own class: a dictionary from
+            the name of that class to an object with the methods `ids(line)` and
+            `text(ids)`.
         session: Options of `onnxruntime.InferenceSession`, such as
             `{"providers": ["CUDAExecutionProvider"]}`.
 
@@ -41,7 +42,8 @@ class OnnxModel:
     Raises:
         FileNotFoundError: If there is no ONNX export.
         ImportError: If a package is not installed.
-        ValueError: If a text is split by a class that is not known.
+        ValueError: If a text is split by an unknown class that is not in
+            `splitters`, or the files of the export do not fit together.
 
     Example:
         ```python
@@ -81,7 +83,7 @@ class OnnxModel:
         if ({*sources} - names) | (needed - {*sources}):
             raise ValueError(
                 f"{self.directory} must have the texts of its model. Received: "
-                f"a model with the inputs {sorted(names)}, and texts of "
+                f"a model with the inputs {sorted(names)}, and texts for "
                 f"{sorted(sources)}. Export again."
             )
         self._inputs = Inputs(inputs, sources)
@@ -106,25 +108,25 @@ class OnnxModel:
 
         Args:
             inputs: A list of texts; or a dictionary from names of inputs to
-                lists of texts, or to arrays of features, with a row for each
-                source.
+                lists of texts, or to arrays of features, `(sources, ...)`.
             signature: `"serving_default"`, which returns `text` and `score`;
                 `"nbest"`, which returns `texts`, `scores` and `finished` of all
-                hypotheses, best first; or `"ids"`, which returns the ids that
-                the model wrote, their `lengths` and `scores`. All report which
-                sources are `empty`, without any text.
-            seed: For a search that draws: an integer, or a list with one for
-                each source. Defaults to new ones in each call.
-            batch_size: Most sources that are decoded together, which are of
-                similar length.
+                hypotheses, best first; or `"ids"`, which returns the target
+                `ids`, an array `(sources, hypotheses, length)`, with their
+                `lengths` and `scores`. All also return `empty`: whether a
+                source has no text.
+            seed: For a search that samples: an integer, or a list with one for
+                each source. Defaults to new seeds in each call.
+            batch_size: The most sources that are decoded together. Sources of
+                similar length share a batch.
 
         Returns:
-            A `Result`, as of a client.
+            A `Result`, like that of a client.
 
         Raises:
             RowError: If rows could not be decoded, or have a text that is
-                too long. Its `result` has the others.
-            ValueError: If an argument is missing, or wrong.
+                too long. Its `result` has the answers to the other rows.
+            ValueError: If an input is missing, or an argument is invalid.
         """
         if signature not in SIGNATURES:
             raise ValueError(
@@ -197,8 +199,8 @@ def _version_in(directory):
     if (directory / "model.onnx").is_file():
         if not (directory / "target.json").is_file():
             raise FileNotFoundError(
-                f"{directory} has a model and no `target.json`, which tells "
-                "what its ids mean. Copy the whole directory of the export."
+                f"{directory} has a model but no `target.json`, which maps its "
+                "ids to text. Copy the whole directory of the export."
             )
         return directory
     found = [x.parent for x in directory.glob("*/model.onnx")]

@@ -1,4 +1,4 @@
-"""`Inputs` and `Rows`: a caller's sources, as an ONNX model takes them."""
+"""`Inputs` and `Rows`: a caller's sources as inputs of an ONNX model."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ _MOST = 2**31  # seeds are int32
 
 
 class Inputs:
-    """The inputs of a model, which read a caller's arguments.
+    """Reads a caller's arguments as the inputs of a model.
 
     Args:
         inputs: The inputs of the session, as ONNX Runtime lists them.
         sources: The `TextFile` of each input that takes ids, by its name.
 
     Attributes:
-        names: The names that a caller gives.
+        names: The names of the inputs that a caller passes.
         draws: Whether the model takes seeds.
     """
 
@@ -43,7 +43,7 @@ class Inputs:
         """Returns a caller's inputs as rows.
 
         Raises:
-            ValueError: If one is missing, or not what the model takes.
+            ValueError: If an input is missing, or of the wrong type or shape.
         """
         if not isinstance(given, Mapping):
             if len(self.names) != 1:
@@ -95,7 +95,7 @@ class Inputs:
         except ValueError as error:
             raise ValueError(
                 f"`{name}` must be an array, {needed}. Received: rows of "
-                "different shapes. Pad them, or ask for each by itself."
+                "different shapes. Pad them, or pass each in a call by itself."
             ) from error
         if found.size == 0 and len(found.shape) <= 1:
             found = np.zeros([0, *(x or 1 for x in sizes[1:])], dtype)
@@ -105,14 +105,14 @@ class Inputs:
         )
         if not fits or not _same(found, dtype):
             raise ValueError(
-                f"`{name}` must be an array, {needed}. Received: "
-                f"{found.dtype} of shape {found.shape}. Convert it, without a "
-                "loss of values."
+                f"`{name}` must be an array, {needed}. Received: {found.dtype} "
+                f"of shape {found.shape}. Convert it without changing its "
+                "values."
             )
         return found.astype(dtype)
 
     def seeds(self, seed, count: int):
-        """Returns a seed for each source, or `None` if nothing is drawn."""
+        """Returns a seed for each source, or `None` if it does not sample."""
         if not self.draws:
             if seed is not None:
                 raise ValueError(
@@ -155,7 +155,7 @@ class Rows:
         self.count, self._sources = count, sources
 
     def batches(self, size: int) -> list[list[int]]:
-        """Returns the numbers of rows in batches of similar length."""
+        """Returns batches of row numbers, of rows of similar length."""
         order = sorted(range(self.count), key=self._length)
         return [order[i : i + size] for i in range(0, self.count, size)]
 
@@ -180,7 +180,7 @@ class Rows:
         return found
 
     def empty(self) -> np.ndarray:
-        """Returns which rows have no text in any of their sources."""
+        """Returns whether each row has no text in any source, `(rows,)`."""
         rows = [
             [len(x) == self._sources[name].around for x in every]
             for name, every in self._texts.items()

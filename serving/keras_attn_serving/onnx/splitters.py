@@ -1,7 +1,7 @@
-"""How the texts of an ONNX export are split and joined, without TensorFlow.
+"""Splits and joins the texts of an ONNX export, without TensorFlow.
 
-Each class stands for the `Splitter` of keras_attn with the same name, and
-gives the same ids for the same text.
+Each class replaces the `Splitter` of keras_attn with the same name, and returns
+the same ids for the same text.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Protocol
 
-_FIRST, _UNKNOWN = 4, 3  # ids of a text that counts its own tokens
+_FIRST, _UNKNOWN = 4, 3  # ids of a text that numbers its tokens itself
 _SPECIAL = "<pad>", "<s>", "</s>", "<unk>"
 _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
@@ -56,7 +56,7 @@ class Pieces:
 
 
 class Bytes:
-    """The bytes of UTF-8."""
+    """Splits text into the bytes of UTF-8."""
 
     def ids(self, line):
         return [_FIRST + byte for byte in line.encode("utf-8")]
@@ -69,7 +69,7 @@ class Bytes:
 
 
 class IntegerIds:
-    """Decimal numbers with spaces between them."""
+    """Reads and writes ids as decimal numbers, separated by spaces."""
 
     def __init__(self, size: int):
         self._size = size
@@ -86,7 +86,7 @@ class IntegerIds:
 
 
 class KerasVocabulary:
-    """The text layers of Keras.
+    """Splits text as the text layers of Keras do.
 
     Args:
         tokens: The tokens as they are written, in the order of their ids.
@@ -135,18 +135,19 @@ def _splitting(given) -> Callable[[str], list[str]]:
 
 
 def _config(given, kind, name):
-    """Returns the options of a function of keras_attn's own."""
+    """Returns the options of one of keras_attn's own functions."""
     if given.get("registered_name") != f"keras_attn>{kind}":
         raise ValueError(_own_function(name))
     return given["config"]
 
 
 class SentencePiece:
-    """A model of SentencePiece, by the package `sentencepiece`.
+    """Splits text with a SentencePiece model and package `sentencepiece`.
 
     Args:
         model: Path of the model's file.
-        special: Whether the ids are those of the model, or of a vocabulary.
+        special: Whether the ids are those of the model; otherwise its pieces
+            are numbered from 4 on. Without effect if there is a `vocabulary`.
         vocabulary: The pieces in the order of their ids, or `None`.
     """
 
@@ -197,19 +198,20 @@ class SentencePiece:
 
 
 class WordPiece:
-    """BERT's pieces, split by the package `tokenizers`.
+    """Splits text into BERT's pieces, with the package `tokenizers`.
 
     Args:
         tokens: The tokens as they are written, in the order of their ids.
         unknown: The id of unknown words.
-        own: Whether the text counts its own tokens, the first four special.
+        own: Whether the text numbers its tokens itself, with four special ones
+            first.
     """
 
     def __init__(self, tokens: Sequence[str], unknown: int, own: bool):
         tokenizers = _package("tokenizers")
         self._tokens, self._unknown = tokens, unknown
         listed = list(tokens)
-        if own:  # as `[UNK]`, which no text has a word like
+        if own:  # as `[UNK]`, which is never a word of a text
             listed[_UNKNOWN] = "[UNK]"
         model = tokenizers.models.WordPiece(
             # Of two equal pieces the first one counts.
@@ -244,13 +246,14 @@ class WordPiece:
 
 
 class BytePair:
-    """Byte-level byte-pair encoding, by the package `tokenizers`.
+    """Byte-level byte-pair encoding, with the package `tokenizers`.
 
     Args:
         tokens: The tokens as they are written, in the order of their ids.
         vocabulary: The ids of all tokens, as of `vocab.json`.
         merges: The merges, as of `merges.txt`.
-        special: Whether the ids are those of the vocabulary.
+        special: Whether the ids are those of the vocabulary; otherwise its
+            tokens are numbered from 4 on.
     """
 
     def __init__(self, tokens, vocabulary: dict, merges: list, special: bool):
@@ -283,8 +286,8 @@ class BytePair:
         }
 
     def ids(self, line):
-        # Bytes that the vocabulary lacks are left out by `encode`; so each
-        # word is looked at by itself.
+        # `encode` drops bytes that the vocabulary lacks, so each word is split
+        # by itself.
         found = []
         words = self._tokenizer.pre_tokenizer.pre_tokenize_str(line)
         for word, _ in words:
@@ -334,10 +337,10 @@ def splitter_of(
     Args:
         content: The content of the file.
         folder: The folder of the export.
-        own: Splitters of the caller's own by their class.
+        own: The caller's own splitters, by the names of their classes.
 
     Raises:
-        ValueError: If it is a class of the user's own that `own` lacks.
+        ValueError: If the class is unknown and not in `own`.
         ImportError: If a package is not installed.
     """
     kind, tokens = content["split"], content["tokens"]
@@ -378,8 +381,8 @@ def splitter_of(
     raise ValueError(
         f"The text is split by a class of your own, {kind!r}. Received: no "
         f"`splitters` for it. Pass `splitters={{{kind!r}: ...}}`, an object "
-        "with `ids(line)`, which returns a list of integers with -1 for what "
-        "is unknown, and `text(ids)`, which returns a string."
+        "with `ids(line)`, which returns a list of integers with -1 for "
+        "unknown pieces, and `text(ids)`, which returns a string."
     )
 
 
@@ -396,7 +399,7 @@ def _package(name):
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            f"This export splits its texts by the package `{name}`: `pip "
+            f"This export splits its texts with the package `{name}`: `pip "
             "install 'keras-attn-serving[onnx]'`."
         ) from error
 
@@ -410,7 +413,7 @@ def _any(letters):
 
 
 def _letters() -> dict[str, int]:
-    """Returns the bytes by the letters that stand for them in files."""
+    """Returns each byte by the letter that stands for it in files."""
     found, other = {}, 256
     for byte in range(256):
         printable = 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174

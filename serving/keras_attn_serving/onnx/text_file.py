@@ -27,6 +27,7 @@ class TextFile:
         input: Name of the model's input that takes the ids, or `None` for the
             target.
         pad: The id that pads rows.
+        end: The id of the end token.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class TextFile:
         return len(special["source_start"]) + len(special["source_end"])
 
     def source_ids(self, line: str) -> list[int]:
-        """Returns the ids of a source, cut at the longest that is read.
+        """Returns the ids of a source, cut at the export's maximum length.
 
         Raises:
-            TooLong: If it is longer, and the text refuses longer ones.
+            TooLong: If it is longer, and the export refuses longer texts.
         """
         special, most = self._content["special"], self._content["max_length"]
         ids = self._ids(self._normalized(line))
@@ -117,7 +118,7 @@ class TextFile:
 
 
 def _read(path):
-    """Returns the content of a file, which has all fields that are needed."""
+    """Returns the content of a file; checks that it has the needed fields."""
     needed = "tokens special split join lowercase normalization max_length"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """The development server: models behind TensorFlow Serving's gRPC and REST.
 
-`Server` and what it takes are imported on first use, since they need
-TensorFlow: the command sets its environment before that.
+`Server` and the classes of its arguments are imported on first use. They need
+TensorFlow, and the command must set TensorFlow's environment before.
 """
 
 import importlib

@@ -16,10 +16,10 @@ Width = Callable[[np.dtype], int]
 
 
 def least(job: Job, width: Width) -> int:
-    """Returns the bytes that an answer has at least, before it is computed.
+    """Returns the least bytes of an answer, before it is computed.
 
-    An output whose first size is open counts as having a row for each of the
-    request's, and one element wherever else its size is open.
+    An output whose first size is not fixed counts with as many rows as the
+    request has. Any other size that is not fixed counts as 1.
 
     Args:
         job: What the call asks for.
@@ -43,7 +43,7 @@ def least(job: Job, width: Width) -> int:
 
 
 def most(values: Mapping[str, np.ndarray], width: Width) -> int:
-    """Returns the bytes that an answer has at most.
+    """Returns the most bytes that an answer may have.
 
     Args:
         values: Arrays by the names of the outputs.

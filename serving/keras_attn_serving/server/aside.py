@@ -13,8 +13,8 @@ from keras_attn_serving.server.errors import invalid_argument
 from keras_attn_serving.server.limits import Limits
 from keras_attn_serving.server.workers import Workers
 
-# Bytes of a call that runs no model. Python's lock is held while a message is
-# parsed, whatever the thread: for a second, if it has 16 MiB.
+# Most bytes of a call that runs no model. Python's lock is held while a message
+# is parsed, in any thread: for a second if it has 16 MiB.
 _MOST = 1 << 20
 
 

@@ -2,8 +2,8 @@
 
 It follows TensorFlow Serving's batching session, errors included, in all but
 two points. A request waits for others only while the model is busy, so a lone
-client waits for nothing. And a request whose client has left, or whose
-deadline has passed, is dropped by itself.
+client never waits. And if a client has left, or the deadline of a request has
+passed, only that request is dropped.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Batches(Executor):
         config: Sizes, waiting time and queue.
         limits: The time limit of a run, and the bytes that may wait.
         metrics: Counts batches.
-        calls: Most calls that are answered at a time; `None` for any.
+        calls: Most calls that are answered at a time; `None` for any number.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Batches(Executor):
         if self._calls is not None and self._active > self._calls:
             raise StatusError(
                 Code.RESOURCE_EXHAUSTED,
-                f"The server takes {self._calls} calls at a time. Send it "
-                "again later, or start the server with more "
+                f"The server takes {self._calls} calls at a time. Send this "
+                "one again later, or start the server with a larger "
                 "--grpc_max_threads.",
             )
         if self._bytes + call.size > 4 * self._limits.message_bytes:
@@ -92,7 +92,7 @@ class Batches(Executor):
                     job = await asyncio.shield(opened)
                 finally:  # the stack may not close before it is open
                     await asyncio.wait([opened])
-            # A few bytes may ask for large arrays.
+            # A request of a few bytes may declare large arrays.
             larger = max(0, _bytes_of(job.plan.feeds) - call.size)
             if self._bytes + larger > 4 * self._limits.message_bytes:
                 raise _full("the waiting requests have too many bytes")
@@ -205,7 +205,7 @@ class Batches(Executor):
         while queue:
             rows += queue[0].rows
             longest = max(longest, queue[0].job.plan.longest)
-            # A long row makes all others as long.
+            # All rows are padded to the longest.
             large = self._size(rows) * longest > self._limits.elements
             if rows > self._config.max_batch_size or (tasks and large):
                 break
@@ -218,7 +218,7 @@ class Batches(Executor):
         loop = asyncio.get_running_loop()
         self._free -= 1
         now = loop.time()
-        # The run may take as long as any of its calls.
+        # The run may take as long as the call with the latest deadline.
         ends = [x.deadline for x in tasks]
         seconds = self._limits.run_seconds
         if None not in ends:
@@ -260,7 +260,7 @@ class Batches(Executor):
         return job.model.execute(job.plan._replace(feeds=feeds), seconds)
 
     def _size(self, rows):
-        """Returns the rows of a batch, with those that are added to it."""
+        """Returns the rows of a batch, with those that fill it up."""
         allowed = self._config.allowed_batch_sizes if rows else ()
         return next((x for x in allowed if x >= rows), rows)
 

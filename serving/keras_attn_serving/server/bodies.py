@@ -22,7 +22,7 @@ class Bodies:
 
     Args:
         most: Bytes that one body may have.
-        together: Bytes that all bodies that arrive may have.
+        together: Bytes that all arriving bodies may have together.
     """
 
     def __init__(self, most: int, together: int):
@@ -32,8 +32,8 @@ class Bodies:
         self._closed = False
         self._warn = Seldom(
             _LOG,
-            "%d requests by REST were refused: they arrived too slowly while "
-            f"others waited with {together} bytes together",
+            "%d requests by REST were refused: they arrived too slowly, and "
+            f"all arriving requests had more than {together} bytes together",
         )
 
     async def read(
@@ -47,8 +47,8 @@ class Bodies:
 
         Raises:
             StatusError: RESOURCE_EXHAUSTED if it is too large,
-                DEADLINE_EXCEEDED if it takes too long, UNAVAILABLE if it
-                gives way to others or the server stops.
+                DEADLINE_EXCEEDED if it takes too long, UNAVAILABLE if its
+                memory is needed for others or the server stops.
         """
         body = _Body()
         try:
@@ -107,7 +107,7 @@ _STOPS = "The server stops."
 
 
 class _Body:
-    """The chunks of a body that have arrived, and the time that it has."""
+    """The chunks of a body that have arrived, and its time limit."""
 
     time: asyncio.Timeout
 
@@ -118,7 +118,7 @@ class _Body:
 
 
 def too_large(most: int) -> StatusError:
-    """Returns the error of a body of more bytes than allowed."""
+    """Returns the error for a body that has too many bytes."""
     return StatusError(
         Code.RESOURCE_EXHAUSTED,
         f"A request may have at most {most} bytes. Send it in several, or "

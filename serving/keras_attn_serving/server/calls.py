@@ -1,4 +1,4 @@
-"""`Call`: a request for a run of a model, by any protocol."""
+"""`Call`: a request to run a model, by any protocol."""
 
 import abc
 import asyncio
@@ -45,7 +45,7 @@ class Call(abc.ABC):
         """Reads and checks the request; holds the model until it is closed.
 
         Raises:
-            StatusError: If the request is at fault.
+            StatusError: If the request is invalid.
         """
 
     @abc.abstractmethod

@@ -151,7 +151,7 @@ class Catalog:
             StatusError: If there is none, in TensorFlow Serving's words.
         """
         with self._lock:
-            # Of two directories with one number, the later counts.
+            # Of two directories with the same number, the later one counts.
             found = {x.number: x for x in self._versions.get(name, ())}
         if version is not None:
             found = {version: found[version]} if version in found else {}
@@ -173,7 +173,7 @@ class Catalog:
             return self._find(Spec(name)).number
 
     def known(self, name: str) -> str:
-        """Returns the name if a model has it, and "" else."""
+        """Returns the name if a model is served under it, else ""."""
         return name if name in self._configs else ""
 
     def ready(self) -> bool:
@@ -187,9 +187,9 @@ class Catalog:
         Returns once new versions are loaded and removed ones are unloaded.
 
         Raises:
-            StatusError: If a label names a version that is not available, or
-                a new model has no version: nothing changes then. Or if a new
-                model fails to load, which is tried again later.
+            StatusError: If a label names a version that is not available, or a
+                new model has no version; nothing changes then. Also if a new
+                model fails to load; loading is tried again later.
         """
         new = {config.name: config for config in configs}
         with self._work:
@@ -253,10 +253,10 @@ class Catalog:
         """Records which directories of a model are wanted."""
         try:
             found = (_require_versions if required else _found)(config)
-        except LoadError as error:  # perhaps gone for a moment: change nothing
+        except LoadError as error:  # perhaps only for a moment: change nothing
             if required:
                 raise
-            if self._said.get(config.name) != str(error):  # once, not always
+            if self._said.get(config.name) != str(error):  # log it once
                 self._said[config.name] = str(error)
                 _LOG.warning("model=%.200s %.1000s", config.name, error)
             return
@@ -308,7 +308,7 @@ class Catalog:
             return max(due, key=lambda x: x.number, default=None)
 
     def _try(self, version):
-        """Loads a version. Returns the error if it cannot be."""
+        """Loads a version. Returns the error if loading fails."""
         version.state = State.LOADING
         _LOG.info("loading %s path=%.1000s", version, version.path)
         started = time.monotonic()

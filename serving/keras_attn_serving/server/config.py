@@ -79,7 +79,8 @@ class Tls(NamedTuple):
 
     Attributes:
         key: The server's private key.
-        certificate: The server's certificate, and those that it depends on.
+        certificate: The server's certificate, followed by those of the
+            authorities between it and a root.
         authority: Certificates of the authorities that sign clients'
             certificates, or `None`.
         verify_client: Whether clients must show a certificate.
@@ -247,16 +248,17 @@ def read_tls(path: str) -> Tls:
     for name in ("server_key", "server_cert"):
         text = getattr(message, name)
         if "-----BEGIN" not in text:
-            # A name of a file is shown, but nothing of a key.
-            received = repr(text) if len(text) < 100 else f"{len(text)} others"
+            # The name of a file is shown, but no part of a key.
+            received = repr(text) if len(text) < 100 else f"{len(text)} bytes"
             raise ConfigError(
                 f"{name} in {path} must hold the text of a PEM file, from its "
                 f"-----BEGIN line on. Received: {received}"
             )
     if message.client_verify and not message.custom_ca:
         raise ConfigError(
-            f"client_verify in {path} needs custom_ca, the certificate of "
-            "those who sign for clients. Received: no custom_ca."
+            f"client_verify in {path} needs custom_ca, the certificates of the "
+            "authorities that sign clients' certificates. Received: no "
+            "custom_ca."
         )
     return Tls(
         message.server_key.encode(),

@@ -3,14 +3,15 @@
 from typing import Any
 from typing import NamedTuple
 
-# To agree on HTTP/2, and on TLS. gRPC's own limit is two minutes, in which
-# connections that send nothing would fill the port.
+# Time to agree on HTTP/2 and TLS. gRPC's own limit is two minutes, in which
+# connections that send nothing could fill the port.
 _HANDSHAKE_SECONDS = 10
-# gRPC has no limit of its own. Clients hold back further calls until others
-# end, so thousands may be pending at a time. An open call took up to 20 kB.
+# Most open calls of a connection. gRPC has no limit by default, and an open
+# call took up to 20 kB. Clients hold back further calls until others end, so
+# thousands may be pending at a time.
 _CALLS = 100
-# Of the headers of a call; they hold gRPC's own and, at times, a token. gRPC's
-# limit is twice as high.
+# Most bytes of a call's headers, which hold gRPC's own and, at times, a token.
+# gRPC's limit is twice as high.
 _HEADER_BYTES = 8192
 
 
@@ -20,17 +21,17 @@ class Connections(NamedTuple):
     TensorFlow Serving has none of them.
 
     Attributes:
-        most: By gRPC, most connections; further ones are closed at once. By
-            REST, most that wait for their client, which has not sent a whole
-            request or not read its answer; the one that waits longest gives
-            way to a new one.
+        most: For gRPC, the most connections; further ones are closed at once.
+            For REST, the most connections whose clients have not sent a whole
+            request or not read their answer; the one that has waited longest is
+            closed for a new one.
         idle_seconds: Seconds after which a connection without a call is
             closed.
     """
 
     # Twice as many fit below the usual limit of 1,024 file descriptors.
     most: int = 400
-    # As long as usual proxies keep a connection.
+    # As long as proxies usually keep a connection.
     idle_seconds: float = 60.0
 
     def grpc_arguments(self) -> list[tuple[str, Any]]:

@@ -37,9 +37,9 @@ _OF_THE_LOADER = {
 }
 
 
-# Sets of outputs that clients may choose. TensorFlow keeps an optimised graph
-# for each as long as the session lives: 1 MB for the toy's, of which one
-# signature has 127 sets. Clients use a few.
+# Most sets of outputs with a graph of their own. TensorFlow keeps an optimised
+# graph for each set as long as the session lives: 1 MB for the toy model, one
+# of whose signatures has 127 sets. Clients use only a few.
 _MOST_CHOICES = 32
 
 

@@ -1,13 +1,13 @@
-"""`Connection`: one client of the HTTP server, and whether the server waits.
+"""`Connection`: an HTTP client, and how long the server has waited for it.
 
-uvicorn's protocol closes a connection that is idle after an answer. It keeps
-one that has never sent a whole request, or does not read its answer. This one
-knows how long its server has been waiting for the client.
+uvicorn's protocol closes a connection that is idle after an answer. But it
+keeps one whose client never sends a whole request, or does not read its answer.
+This class knows how long the server has been waiting for the client.
 
-It answers a client that has sent its request and then shut its side of the
-connection. uvicorn's treats such a client as gone. The two cases cannot be
-distinguished, so the answer must come soon: later the client counts as gone
-here too.
+It also answers a client that has sent its request and then closed its side of
+the connection. uvicorn's protocol treats such a client as gone. The two cases
+cannot be distinguished, so the answer must come within 2 seconds; after that,
+the client counts as gone here too.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 _LONGEST_HEAD = 16 * 1024  # bytes of a request's first line and headers
-# h11 is Python and takes 10 us for a chunk, of one byte too: eight bodies of a
-# million such chunks kept a health check waiting for 19 s. Beyond the first
-# thousand, which clients that write piece by piece send, chunks must be of
-# some size. Usual ones have 4 kB and more.
+# h11 is written in Python and takes 10 us per chunk, even for one byte: eight
+# bodies of a million such chunks kept a health check waiting for 19 s. Clients
+# that write piece by piece may send a thousand small chunks; beyond these,
+# chunks must have a minimum mean size. Usual chunks have 4 kB and more.
 _SMALL_CHUNKS = 1000
 _MEAN_CHUNK = 256  # bytes
-# For the answer to a client that has shut its side.
+# Time to answer a client that has closed its side.
 _SECONDS_AFTER_END = 2.0
 # RFC 9112, 3.2.2: a server must take a request that names its own address.
 _ABSOLUTE = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
@@ -49,7 +49,8 @@ class Connection(H11Protocol):
         super().__init__(config, state, {})
         self.conn = self._requests = _Requests(h11.SERVER, _LONGEST_HEAD)
         self._unread = 0  # bytes of answers that the client has not read
-        # Set when the client has shut its side: it counts as gone then.
+        # Set when the client has closed its side; when it fires, the client
+        # counts as gone.
         self._end: asyncio.TimerHandle | None = None
         self.since = self.loop.time()
 
@@ -63,8 +64,8 @@ class Connection(H11Protocol):
         """Whether the client has let `seconds` pass.
 
         A request whose body does not arrive is answered by the application,
-        which has a time limit of its own. A client that reads its answer
-        slowly is not late.
+        which has its own time limit. A client that reads its answer slowly is
+        not late.
         """
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -83,7 +84,7 @@ class Connection(H11Protocol):
             super().data_received(data[start : start + _LONGEST_HEAD])
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keeps the connection for the answer that is being made, if any."""
+        """Keeps the connection open while an answer is being computed."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body:
             return False
@@ -107,7 +108,7 @@ class Connection(H11Protocol):
             self.transport.close()  # once the answer has left
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is not HTTP, and closes the connection."""
+        """Refuses an invalid request, and closes the connection."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()  # the request was answered before its end
             return
@@ -174,7 +175,7 @@ class _TooMany(h11.RemoteProtocolError):
 
 def _require_one_length(request):
     # Servers that disagree on which one ends a body could be made to see
-    # different requests (6.1 and 11.2).
+    # different requests (RFC 9112, 6.1 and 11.2).
     names = {name for name, _ in request.headers}
     if b"transfer-encoding" not in names:
         return

@@ -6,9 +6,9 @@ connections whose clients keep the server waiting:
 
 - after some seconds without the whole head of a request, or without reading,
 - when there are too many of them, or no file descriptor is left for a new one:
-  the one that waits longest gives way.
+  the one that has waited longest is closed.
 
-So a new client is answered, however many silent ones there are.
+So new clients are answered, however many others are silent.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from keras_attn_serving.server.seldom import Seldom
 
 _LOG = logging.getLogger(__name__)
 
-# Between two tries to take a connection while there is no file descriptor for
-# it: short, as one may be free again as soon as an answer is sent.
+# Between two tries to accept a connection while no file descriptor is free:
+# short, because one may become free as soon as an answer is sent.
 _RETRY_SECONDS = 0.1
-# After the last request has been cancelled, for its answer to leave.
+# Time for the last answers to be sent after their requests were cancelled.
 _LAST_SECONDS = 0.5
 
 
@@ -60,37 +60,38 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                # `_watch` is first.
+                # Longer than `_watch` waits, which closes idle connections
+                # first.
                 timeout_keep_alive=math.ceil(limits.idle_seconds) + 1,
             )
         )
-        # uvicorn's: a connection is in it from when it can be ended.
+        # uvicorn's own set: it has a connection as soon as it can be closed.
         self._connections = self._server.server_state.connections
         self._tasks: list[asyncio.Task] = []
         self._serving: asyncio.Task | None = None
         self._crowded = Seldom(
             _LOG,
-            f"%d connections by HTTP were closed: more than {limits.most} "
-            "waited for their clients. --max_connections allows more",
+            f"%d HTTP connections were closed: more than {limits.most} waited "
+            "for their clients. --max_connections allows more",
         )
         self._used_up = Seldom(
             _LOG,
-            "no file descriptor is left for new connections by HTTP (%d "
-            "tries). A larger `ulimit -n` allows more",
+            "no file descriptor is left for new HTTP connections (%d tries). A "
+            "larger `ulimit -n` allows more",
         )
 
     def start(self) -> None:
         """Begins to take connections."""
-        # Without sockets uvicorn leaves them to us; it keeps the date of its
-        # answers, and ends connections politely.
+        # Without sockets, uvicorn leaves accepting connections to us. It still
+        # updates the date of its answers, and shuts connections down.
         self._serving = asyncio.ensure_future(self._server.serve(sockets=[]))
         work = [self._watch(), *map(self._accept, self._sockets)]
         self._tasks = list(map(asyncio.ensure_future, work))
 
     async def stop(self, grace: float) -> None:
-        """Finishes the requests in flight, for some seconds.
+        """Finishes the requests in flight, for up to `grace` seconds.
 
-        After these they are cancelled, which the application answers.
+        Then they are cancelled; the application answers them with an error.
         """
         for task in self._tasks:
             task.cancel()
@@ -125,7 +126,7 @@ class HttpServer:
                 more = self._make_room()
                 await asyncio.sleep(0.0 if more else _RETRY_SECONDS)
                 continue
-            with contextlib.suppress(OSError):  # it leaves just now
+            with contextlib.suppress(OSError):  # the client has just left
                 await loop.connect_accepted_socket(self._connection, accepted)
             waiting = sum(each.waits for each in self._connections)
             if waiting > self._limits.most:

@@ -1,8 +1,8 @@
 """Converts the JSON of TensorFlow Serving's REST API to arrays and back.
 
 It follows TensorFlow Serving's `json_tensor.cc`: what it accepts is accepted
-and what it refuses is refused in its words. These are refused only here, since
-a value would be lost silently or the document is unusual:
+and what it refuses is refused in its words. This server also refuses the
+following, because a value would be lost silently or the document is unusual:
 
 - duplicate keys, an input that the signature does not have, a number that its
   dtype cannot hold, bytes that are not UTF-8;
@@ -40,15 +40,15 @@ _Result = TypeVar("_Result")
 
 _SHOWN = 256  # characters of a value in an error
 _MAX_RANK = 64  # numpy's own limit
-# For each element that an input may have. A request has several inputs, whose
-# fixed sizes do not count as elements.
+# Most of these for each element that an input may have. A request has several
+# inputs, and their fixed sizes do not count as elements.
 _LISTS = 8  # lists, objects and keys
 _VALUES = 16
 _TURN = threading.Lock()
 _LONGEST_ERROR = 16 * 1024  # characters
 _AT_A_TIME = 1 << 16  # values whose texts are held at a time
-# Of the longest numbers, "-1.23456789e-38" and "-1.2345678901234567e-308",
-# with what separates them.
+# Characters of the longest numbers, "-1.23456789e-38" and
+# "-1.2345678901234567e-308", and of their separator.
 _WIDTHS = {"float32": 17, "float64": 26, "bool": 7}
 _INTEGERS = (
     tf.int32,
@@ -68,8 +68,8 @@ class JsonRequest(NamedTuple):
     Attributes:
         signature: Name of the signature; "" for the default.
         arrays: Arrays by the names of the inputs, strings as `bytes`.
-        rows: Whether it lists instances, so that the answer lists
-            predictions; else it has whole inputs, and the answer outputs.
+        rows: Whether the request has `instances`, and the answer `predictions`;
+            otherwise the request has `inputs`, and the answer `outputs`.
     """
 
     signature: str
@@ -91,7 +91,7 @@ def read(
             They are counted before they are converted.
 
     Raises:
-        StatusError: If it is not what the signature needs.
+        StatusError: If it does not fit the signature.
     """
     document, name = _document(text, limits)
     inputs = find(name).inputs
@@ -135,10 +135,10 @@ def read_signature(text: bytes, limits: Limits | None = None) -> str:
 
 
 def in_turn(function: Callable[[], _Result]) -> _Result:
-    """Returns the result of a function, while no other such function runs.
+    """Runs a function while no other one runs here; returns its result.
 
-    Reading a long document takes up to ten times its bytes, and Python's lock
-    most of the time, so reading two at once would not be faster.
+    Reading a long document takes up to ten times its bytes of memory, and holds
+    Python's lock most of the time, so reading two at once would not be faster.
 
     Args:
         function: Reads a document. If it raises `StatusError`, the error comes
@@ -165,11 +165,12 @@ def write(values: Mapping[str, np.ndarray], rows: bool) -> bytes:
 
     Args:
         values: Arrays by the names of the outputs.
-        rows: Whether to list predictions, else whole outputs.
+        rows: Whether to write `predictions`, a list of rows; otherwise
+            `outputs`.
 
     Raises:
-        StatusError: If an output has no form in JSON, or rows are asked for
-            and the outputs differ in their number.
+        StatusError: If an output cannot be written as JSON, or `rows` is `True`
+            and the outputs have different numbers of rows.
     """
     if not values:
         raise invalid_argument("Cannot convert empty tensor map to JSON")
@@ -218,9 +219,9 @@ def width(dtype: np.dtype) -> int:
 
 
 def error(details: str) -> bytes:
-    """Writes the body of a refusal.
+    """Writes the body of an error.
 
-    It may name what a request sent, which may be megabytes.
+    Long texts are cut, because they may quote megabytes of a request.
     """
     if len(details) > _LONGEST_ERROR:
         details = f"{details[:_LONGEST_ERROR]}...TRUNCATED"
@@ -308,9 +309,9 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 def _require_few(limits, text):
     # Python's lock is held while JSON is parsed: 5 million empty lists, which
-    # 16 MiB hold, kept all other threads waiting for 12 s. Values take memory
-    # too: 4 million numbers took 480 MB. Such characters in texts count as
-    # well; texts are short enough for that.
+    # fit in 16 MiB, kept all other threads waiting for 12 s. Values take memory
+    # too: 4 million numbers took 480 MB. These characters also count inside
+    # texts, which are short enough for that.
     for marks, times, things in (
         (b"[{:", _LISTS, "lists, objects and keys"),
         (b",", _VALUES, "values"),
@@ -320,8 +321,8 @@ def _require_few(limits, text):
         if found > most:
             raise invalid_argument(
                 f"A request may have at most {most} {things}. Received: "
-                f"{found}. Send it in several, or start the server with a "
-                "larger --max_elements."
+                f"{found}. Send several smaller ones, or start the server with "
+                "a larger --max_elements."
             )
 
 
@@ -416,7 +417,7 @@ def _require_same(wanted, shape):
 
 
 def _flat(value, tensor):
-    """Returns the shape of nested lists, and their values in a row."""
+    """Returns the shape of nested lists, and their values as a flat list."""
     shape, first = [], value
     while isinstance(first, list):
         shape.append(len(first))
@@ -486,8 +487,8 @@ def _bytes(value):
             f"JSON Value: {_shown(value)} not formatted correctly for base64 "
             "data"
         )
-    # Like TensorFlow Serving it skips white space, and needs no padding, but
-    # no part of it either.
+    # Like TensorFlow Serving, this skips white space. The padding may be
+    # missing, but only all of it.
     text = re.sub(r"\s", "", value["b64"], flags=re.ASCII)
     digits = text.rstrip("=.")
     padding = -len(digits) % 4

@@ -21,16 +21,16 @@ class Limits(NamedTuple):
     TensorFlow Serving has none of them. There, a message of 40 bytes can
     declare a tensor of a gigabyte, filled with its one value.
 
-    The default of `elements` is 128 rows of 1,000, the most tokens that an
-    export reads of a text by default. With the net of the
-    README's tour such a request took 1.5 GB.
+    The default of `elements` is 128 rows of 1,000, the most tokens of a text
+    that an export reads by default. With the network of the README's tour, such
+    a request took 1.5 GB.
 
     Attributes:
         rows: Most rows of a request, for inputs with a row for each text.
         text_bytes: Most bytes of a string.
-        elements: Most elements of an input: its rows times the longest row, in
-            steps; of texts in bytes. All calls that run at the same time share
-            this limit; see `Room`.
+        elements: Most elements of an input: its number of rows times the length
+            of the longest row, in steps, or in bytes for texts. All calls that
+            run at the same time share this limit; see `Room`.
         message_bytes: Most bytes of a message, and of a tensor when decoded.
         answer_bytes: Most bytes of an answer.
         run_seconds: Seconds after which a run is cancelled, whatever the
@@ -113,8 +113,8 @@ class Limits(NamedTuple):
         if size > self.answer_bytes:
             raise invalid_argument(
                 f"An answer may have at most {self.answer_bytes} bytes. This "
-                f"one would have up to {size}. Send fewer texts a request, or "
-                "start the server with a larger --max_answer_bytes."
+                f"one would have up to {size}. Send fewer texts per request, "
+                "or start the server with a larger --max_answer_bytes."
             )
 
     def require_texts(self, alias: str, array: np.ndarray) -> None:
@@ -155,7 +155,7 @@ def open_sizes(sizes: Sequence[int], wanted: "Tensor") -> list[int]:
 
 
 def elements_of_texts(array: np.ndarray) -> int:
-    """Returns the rows of an array of strings times the longest in bytes."""
+    """Returns the number of rows times the bytes of the longest row."""
     if not array.size:
         return 0
     lengths = np.array(list(map(len, array.reshape(-1))))

@@ -110,7 +110,7 @@ class Metrics:
             api: The call, such as `Predict`, or `predict` by REST.
             entrypoint: `GRPC` or `REST`.
             code: Its status.
-            seconds: How long it took.
+            seconds: How many seconds it took.
         """
         self._requests.labels(model, code.name).inc()
         if code in _FAULTS:
@@ -125,7 +125,7 @@ class Metrics:
 
         Args:
             threads: Name of the threads that run batches.
-            seconds: How long it waited.
+            seconds: How many seconds it waited.
             rows: Its rows.
         """
         self._queuing.labels(threads).observe(seconds * 1e6)
@@ -150,8 +150,8 @@ class Metrics:
     def page(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""
         page = prometheus_client.generate_latest(self._registry)
-        # The library gives counters this name, whatever the names of their
-        # samples.
+        # The library adds this suffix to the names of counters, whatever the
+        # names of their samples.
         return re.sub(rb"(?m)^(# [A-Z]+ \S+)_total ", rb"\1 ", page)
 
     def _counter(self, name, text, *labels):

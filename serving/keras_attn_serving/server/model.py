@@ -1,4 +1,4 @@
-"""A model version on disk: found, loaded, and run."""
+"""Finds, loads and runs the versions of a model on disk."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -84,8 +84,8 @@ class Model:
             outputs: Names of the outputs to return; none for all.
 
         Raises:
-            StatusError: If the request is at fault, with TensorFlow Serving's
-                code and words.
+            StatusError: If the request is invalid, with TensorFlow Serving's
+                code and message.
         """
         return plan(self.signatures, signature, arrays, outputs)
 

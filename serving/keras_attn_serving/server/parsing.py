@@ -1,7 +1,7 @@
-"""`parse`: messages from bytes, weighed before they are parsed.
+"""`parse`: parses messages, after an estimate of their memory.
 
-A field of two bytes may become an object of hundreds, and gzip makes 16 MiB of
-such fields 16 kB.
+A field of two bytes may become an object of hundreds of bytes, and gzip
+compresses 16 MiB of such fields to 16 kB.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ from keras_attn_serving.server.errors import Code
 from keras_attn_serving.server.errors import StatusError
 from keras_attn_serving.server.errors import invalid_argument
 
-# Messages up to this size are parsed unweighed. They take up to 6 MB.
+# Messages up to this size are parsed without an estimate. They take up to 6 MB.
 SHORT = 64 * 1024  # bytes
-# Of each field, beside its contents: its place in a list that grows. Measured
-# with fields of two bytes: 27 bytes for a string, 43 for a size of a shape, 96
-# for a resource, 170 for an input, 280 for a tensor in a variant.
+# Bytes of each field besides its contents, for its place in a growing list.
+# Measured with fields of two bytes: 27 bytes for a string, 43 for a size of a
+# shape, 96 for a resource, 170 for an input, 280 for a tensor in a variant.
 _FIELD = 64
-_MEMBER = 16  # of each member that a message may have
-# Bytes of a value whose numbers are sent with as few as they need.
+_MEMBER = 16  # bytes for each member that a message may have
+# Bytes of a parsed number, of those that are sent with a variable length.
 _WIDTHS = {
     FieldDescriptor.TYPE_ENUM: 4,
     FieldDescriptor.TYPE_INT32: 4,
@@ -47,10 +47,10 @@ def parse(kind: Any, raw: bytes, message_bytes: int) -> Any:
     most = 2 * message_bytes
     if len(raw) > SHORT and weight(raw, kind.DESCRIPTOR, most) > most:
         raise invalid_argument(
-            f"A request may take at most {most} bytes of memory, in which each "
-            f"string takes {_FIELD} more than its own. Received: a "
-            f"{kind.__name__} of {len(raw)} bytes, which takes more. Send it "
-            "in several, or start the server with a larger "
+            f"A request may take at most {most} bytes of memory, where each "
+            f"string counts as its length plus {_FIELD}. Received: a "
+            f"{kind.__name__} of {len(raw)} bytes, which takes more. Send "
+            "several smaller ones, or start the server with a larger "
             "--max_message_bytes."
         )
     try:
@@ -64,13 +64,14 @@ def parse(kind: Any, raw: bytes, message_bytes: int) -> Any:
 def weight(raw: bytes, descriptor: Descriptor, most: int) -> int:
     """Returns about how many bytes a message takes once it is parsed.
 
-    It walks through the fields in the parser's order, and ends where that does:
-    at bytes that are not a message. Long fields take no longer than short ones.
+    It walks through the fields in the parser's order, and stops where the
+    parser would, at bytes that are not a message. Long fields take no longer
+    than short ones.
 
     Args:
         raw: The bytes.
-        descriptor: Of the message.
-        most: Beyond this number it stops, and returns its count.
+        descriptor: The descriptor of the message.
+        most: If the count exceeds this number, it stops and returns the count.
     """
     kinds, at, end = _kinds(descriptor), 0, len(raw)
     outer: list[tuple] = []  # kinds and ends of the messages around this one
@@ -124,14 +125,14 @@ _known: dict[str, dict[int, tuple]] = {}
 
 
 def _kinds(descriptor):
-    """Returns by numbers the fields that take more than their bytes.
+    """Returns, by number, the fields that take more than their bytes.
 
-    Each has the kinds of its message, or `None` for numbers, and a width: of
-    the message itself, or of a number.
+    Each entry has the kinds of the field's message, or `None` for numbers, and
+    a width: the bytes of the message itself, or of one number.
     """
     if descriptor.full_name in _known:
         return _known[descriptor.full_name]
-    found = _known[descriptor.full_name] = {}  # it may have itself in it
+    found = _known[descriptor.full_name] = {}  # it may contain itself
     for field in descriptor.fields:
         inner = field.message_type
         if inner is not None:

@@ -33,7 +33,7 @@ class PredictCall(Call):
     Args:
         raw: The message.
         catalog: The models that are served.
-        limits: What a request may ask.
+        limits: The size limits of a request.
     """
 
     def __init__(self, raw: bytes, catalog: Catalog, limits: Limits):
@@ -75,7 +75,7 @@ def predict(
     """Answers a request, whatever its model name and version.
 
     Raises:
-        StatusError: If the request is at fault or its run fails.
+        StatusError: If the request is invalid or its run fails.
     """
     wanted = job(model, request, None)
     return response(wanted, model.execute(wanted.plan))
@@ -137,7 +137,7 @@ class Arrays(Mapping):
     Args:
         tensors: The messages.
         signature: Their `Signature`, or `None` if there is none.
-        limits: What a request may ask; `None` for anything.
+        limits: The size limits of a request; `None` for no limits.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""gRPC's health service and its reflection of services.
+"""gRPC's health service and its reflection service.
 
 They answer in the event loop, so their requests must be small.
 """
@@ -22,20 +22,20 @@ from keras_attn_serving.server.rpcs import Rpcs
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 REFLECTION = reflection.SERVICE_NAME
 
-_LONGEST = 1024  # bytes of a request, which has a name
+_LONGEST = 1024  # bytes of a request, which holds a name
 _Status = health_pb2.HealthCheckResponse
 
 
 class Health:
     """Answers `grpc.health.v1.Health`.
 
-    Unlike gRPC's own, it never keeps a client waiting for another one that does
-    not read.
+    Unlike gRPC's own service, it never makes a client wait for another one that
+    does not read its answers.
 
     Args:
-        names: The services that it knows, which serve until `stop`.
+        names: The services that it reports, as serving until `stop`.
         rpcs: The calls that wait for their clients.
-        most: Most clients that watch.
+        most: The most clients that may watch at a time.
     """
 
     def __init__(self, names: Collection[str], rpcs: Rpcs, most: int):
@@ -51,8 +51,8 @@ class Health:
         """Adds the methods to a server.
 
         They are also registered, because gRPC takes calls of a registered
-        method as they arrive. Other calls wait for all earlier ones, of which a
-        burst has thousands.
+        method as they arrive. Other calls wait for all earlier ones, of which
+        there may be thousands in a burst.
         """
         methods = {
             "Check": self._rpcs.unary(self._check),

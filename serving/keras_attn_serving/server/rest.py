@@ -1,16 +1,16 @@
 """TensorFlow Serving's REST API, as an ASGI application.
 
-Paths, bodies, statuses and texts are TensorFlow Serving's, but for these
-points:
+Paths, bodies, statuses and texts are TensorFlow Serving's, with these
+exceptions:
 
 - `/healthz` answers while the server runs, `/readyz` once every model is
   loaded.
-- Every refusal has a text. TensorFlow Serving sends none with a version number
-  that is too large, or with an OPTIONS request without its origin.
-- A call whose client has left while it waited never runs.
+- Every error has a text. TensorFlow Serving sends none for a version number
+  that is too large, or for an OPTIONS request without an origin.
+- A call whose client leaves while the call waits never runs.
 - Classify and regress are refused, once their signature is found.
-- Requests for models that are not served are counted under no name, so that
-  strangers cannot fill the metrics.
+- Requests for models that are not served are counted under the name "", so that
+  clients cannot fill the metrics.
 """
 
 import asyncio
@@ -92,13 +92,13 @@ class RestApi:
 
     Args:
         catalog: The models that are served.
-        executor: What runs the calls.
-        aside: The threads of what runs no model.
-        limits: What a request may ask.
+        executor: Runs the calls.
+        aside: The threads for calls that run no model.
+        limits: The size limits of a request.
         metrics: Counts requests.
         bodies: Holds the requests that arrive.
         timeout: Seconds until a request is cancelled; `None` for never.
-        cors: Whether pages of other origins may ask.
+        cors: Whether pages of other origins may send requests.
         metrics_path: Path under which the metrics are served, or `None`.
     """
 
@@ -218,7 +218,7 @@ class RestApi:
     def _refuse(self, body, spec, method):
         def read():
             text = body.read()
-            require_size(len(text))  # those that came may have been zipped
+            require_size(len(text))  # the body may have arrived zipped
             return json_tensors.read_signature(text, self._limits)
 
         signature = read() if body.small else json_tensors.in_turn(read)
@@ -231,7 +231,7 @@ class RestApi:
         return _json(descriptions.status(self._catalog, spec))
 
     async def _body(self, request):
-        """Returns the body of a request, as it came."""
+        """Returns the body of a request, as it arrived."""
         raw = await self._bodies.read(request.stream(), self._timeout)
         zipped = "gzip" in request.headers.get("content-encoding", "")
         return Body(raw, zipped, self._limits.message_bytes)
@@ -241,12 +241,12 @@ class Body:
     """The body of a request.
 
     Args:
-        raw: The bytes that came.
-        zipped: Whether they are gzip's.
+        raw: The bytes that arrived.
+        zipped: Whether they are compressed with gzip.
         most: Most bytes that it may have unzipped.
 
     Attributes:
-        size: Number of bytes that came.
+        size: Number of bytes that arrived.
         small: Whether reading it takes no longer than passing it to a thread.
     """
 
@@ -259,7 +259,7 @@ class Body:
         """Returns the body, unzipped.
 
         Raises:
-            StatusError: If it is too large, or not what gzip writes.
+            StatusError: If it is too large, or not valid gzip.
         """
         if not self._zipped:
             return self._raw
@@ -282,7 +282,7 @@ class JsonCall(Call):
         body: The JSON.
         spec: Which model it wants, from the path.
         catalog: The models that are served.
-        limits: What a request may ask.
+        limits: The size limits of a request.
     """
 
     def __init__(
@@ -346,7 +346,7 @@ class _Route:
         parts = found.groupdict() if found else {}
         self._version = parts.get("version")
         self.method = parts.get("method", "")
-        # In capitals it asks for the status, as in TensorFlow Serving.
+        # `METADATA` in capitals returns the status, as in TensorFlow Serving.
         self.metadata = parts.get("part") == "metadata"
         self.spec = Spec(
             _unquoted(parts.get("name")),
@@ -372,9 +372,9 @@ class _Route:
 async def _unless_left(
     request: Request, answer: Awaitable[bytes], seconds: float | None
 ) -> bytes:
-    """Returns an answer, or gives up when the client leaves or time is over.
+    """Returns an answer, or gives up when the client leaves or time is up.
 
-    The run ends by itself in that time. But the answer must be written too.
+    The run has the same time limit, but writing the answer takes time too.
     """
     answering = asyncio.ensure_future(answer)
     leaving = asyncio.ensure_future(_left(request))

@@ -1,4 +1,4 @@
-"""`Room`: which runs may go on at the same time, by their elements."""
+"""`Room`: limits how many elements run at the same time."""
 
 import collections
 import contextlib
@@ -13,15 +13,15 @@ _SMALL = 1 / 64  # of the room
 
 
 class Room:
-    """Room for the elements of the runs that go on at the same time.
+    """Limits the elements of all runs at the same time.
 
-    A run's memory grows with its elements. So runs together may have as many
-    as one alone, and take no more memory than the largest request that is
-    allowed. Small runs take no room, so that they do not wait for large ones.
-    Threads may share it.
+    A run's memory grows with its elements. All runs together may have as many
+    elements as a single one, so they take no more memory than the largest
+    request that is allowed. Small runs take no room, so they do not wait for
+    large ones. Threads may share it.
 
     Args:
-        elements: The most of all runs together, and of one.
+        elements: The most elements of all runs together, and of a single run.
     """
 
     def __init__(self, elements: int):
@@ -33,10 +33,10 @@ class Room:
     def taken(
         self, elements: int, timeout: float | None = None
     ) -> Iterator[float | None]:
-        """Takes room for a run while a block lasts, in the order of calls.
+        """Reserves room for a run in a `with` block, in the order of calls.
 
         Args:
-            elements: Those of the run.
+            elements: The elements of the run.
             timeout: Seconds that waiting and the run may take.
 
         Yields:

@@ -1,9 +1,9 @@
 """`Rpcs`: gRPC's calls while they wait for their clients.
 
 A client may begin a call and not send its request, or not read the answer. gRPC
-keeps what has arrived and what has not left. It limits each message, but not
-all of them together. `Rpcs` limits the total: it reads the requests, and
-remembers the answers until they have left.
+keeps the bytes that have arrived and those that have not been sent. It limits
+each message, but not all of them together. `Rpcs` limits the total: it reads
+the requests, and counts the answers until they have been sent.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from keras_attn_serving.server.errors import invalid_argument
 _LONGEST = 1024
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-# Each call that waits for its request may have sent most of a large one.
-# While no more than these wait, all have the whole time.
+# Each call that waits for its request may already hold most of a large one.
+# While no more calls than these wait, each has its full time.
 _WAITING = 64
 _PATIENCE = 2.0  # seconds that a client has when others need the memory
-_SLOWEST = 50_000  # bytes a second of a client that reads its answer
+_SLOWEST = 50_000  # bytes a second at which a client must read its answer
 _CALL = 20_000  # bytes that a call takes in addition to its messages
 
 
@@ -39,8 +39,8 @@ class Rpcs:
     All methods are called in one event loop, whose tasks are `Task`s.
 
     Args:
-        answer_bytes: Most bytes of an answer. Those that have not left may
-            have four times as many together.
+        answer_bytes: Most bytes of an answer. Answers that have not been sent
+            may have four times as many together, or 80 MB if that is more.
         seconds: Seconds in which a request must arrive.
     """
 
@@ -56,7 +56,7 @@ class Rpcs:
     def unary(
         self, method: Callable[[bytes, Any], Awaitable[bytes]]
     ) -> grpc.RpcMethodHandler:
-        """Returns a handler of calls with a request and an answer.
+        """Returns a handler of calls with one request and one answer.
 
         Both are bytes, so that gRPC does not parse in the event loop.
         """
@@ -70,7 +70,7 @@ class Rpcs:
             self._note(len(answer))  # until the task ends
             return answer
 
-        # To gRPC the request is a stream, so that we read it.
+        # For gRPC the request is a stream, so that this class reads it.
         return grpc.stream_unary_rpc_method_handler(call)
 
     def stream(
@@ -96,7 +96,7 @@ class Rpcs:
 
         Raises:
             StatusError: DEADLINE_EXCEEDED if it takes too long, UNAVAILABLE
-                if it gives way to others.
+                if its memory is needed for others.
         """
         try:
             async with asyncio.timeout(self._seconds) as time:
@@ -158,18 +158,19 @@ class Rpcs:
     def _end(self, task):
         """Ends a call whose client does not read the answer."""
         self._forget(task)
-        # The task alone does not: it has handed the answer over. gRPC drops
-        # that when it drops the call, which the parent of the task holds.
+        # Cancelling the task is not enough, because it has passed the answer to
+        # gRPC. gRPC drops the answer with the call, which the task's parent
+        # holds.
         if task.parent is not None:
             task.parent.cancel()
         task.cancel()
 
 
 class Task(asyncio.Task):
-    """A task that knows the one in which it was made.
+    """A task that knows the task that created it.
 
-    gRPC makes two for each call: one that waits for the call's end, and in it
-    one that answers.
+    gRPC creates two tasks for each call: one that waits for the call's end and,
+    inside it, one that answers.
 
     Attributes:
         parent: The task, or `None`.
@@ -188,7 +189,7 @@ def make_task(
 
 
 class _Answer:
-    """An answer that has not left: its bytes, its start and its timer."""
+    """An answer that has not been sent: its bytes, start and timer."""
 
     def __init__(self, size, since, timer):
         self.size, self.since, self.timer = size, since, timer
@@ -210,7 +211,7 @@ def _answering(method: Callable) -> Callable:
 
 def cut(details: str) -> str:
     """Cuts the text of an error as TensorFlow Serving does."""
-    # No more than may be kept: it may name what a request sent.
+    # Encodes no more than is kept: the text may quote a long request.
     raw = details[: _LONGEST + 1].encode("utf-8", "replace")
     if len(raw) <= _LONGEST:
         return details

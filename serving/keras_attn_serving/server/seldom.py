@@ -7,7 +7,7 @@ _SECONDS = 60.0
 
 
 class Seldom:
-    """Logs a warning once a minute, with the number of times it was due.
+    """Logs a warning at most once a minute, with how often it was due.
 
     Args:
         log: The logger.

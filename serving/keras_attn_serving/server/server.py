@@ -4,7 +4,7 @@ It answers with TensorFlow Serving's codes, texts and encodings, so a client
 that works here also works there.
 
 An event loop in its own thread receives the calls; an `Executor` runs them in
-others. `Catalog` loads and unloads versions in a third.
+other threads. `Catalog` loads and unloads versions in yet another.
 """
 
 import asyncio
@@ -64,21 +64,21 @@ _PREDICTION = prediction_service_pb2.DESCRIPTOR.services_by_name[
 ].full_name
 _MODEL = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
-# Those of TensorFlow Serving's health service, which has no full names.
+# The names in TensorFlow Serving's health service, which are not full names.
 _HEALTH_NAMES = ("", "PredictionService", "ModelService")
 
 
-# Calls that arrive faster than the event loop takes them wait in gRPC. Beyond
-# 1,000, or after 30 s, it would cancel them. No client tries again after
-# CANCELLED. The loop says UNAVAILABLE itself, within a millisecond. Each takes
-# up to 30 kB.
+# Calls that arrive faster than the event loop takes them wait in gRPC. By
+# default gRPC cancels them beyond 1,000 or after 30 s, and no client tries
+# again after CANCELLED. The loop itself refuses calls with UNAVAILABLE, within
+# a millisecond. Each waiting call takes up to 30 kB.
 _PATIENCE = (
     ("grpc.server.max_pending_requests", 10_000),
     ("grpc.server.max_pending_requests_hard_limit", 10_000),
     ("grpc.server_max_unrequested_time_in_server", 3600),
 )
 
-# After the last run has ended, for its answer to leave.
+# Time to send the last answer after its run has ended.
 _LAST_SECONDS = 0.5
 
 
@@ -177,10 +177,10 @@ class Server:
         batching: How requests are joined. Defaults to running each alone.
         loading: How versions are found and loaded. Defaults to `Loading()`.
         threads: Number of calls that run at a time; others wait. Defaults to
-            4 for each core, as in TensorFlow Serving. With `batching`, calls
-            that are taken at a time; others are refused, and there is no
-            default.
-        limits: What a request may ask. Defaults to `Limits()`.
+            4 for each core, as in TensorFlow Serving. With `batching`, the
+            number of calls that are accepted at a time; others are refused, and
+            by default there is no limit.
+        limits: The size limits of a request. Defaults to `Limits()`.
         connections: How many connections a port takes, and how long they may
             idle. Defaults to `Connections()`.
         channel_arguments: Further arguments of gRPC's server.
@@ -193,8 +193,11 @@ class Server:
 
     Raises:
         LoadError: If a model cannot be loaded or fails its warm-up.
-        ConfigError: If a label names a version that is not loaded.
+        ConfigError: If a label names a version that is not loaded, or gRPC
+            refuses the keys or certificates.
         OSError: If a port is taken.
+        ValueError: If both or neither of `model_base_path` and `models` are
+            given.
     """
 
     def __init__(
@@ -218,7 +221,8 @@ class Server:
         if (model_base_path is None) == (models is None):
             raise ValueError(
                 "A server needs either `model_base_path` or `models`. "
-                f"Received: {model_base_path!r} and {models!r}"
+                f"Received: model_base_path={model_base_path!r}, "
+                f"models={models!r}"
             )
         if models is None:
             assert model_base_path is not None
@@ -279,9 +283,9 @@ class Server:
         """Serves other models, versions or labels from now on.
 
         Raises:
-            StatusError: If a label names a version that is not available, or
-                a new model has no version: nothing changes then. Or if a new
-                model fails to load, which is tried again later.
+            StatusError: If a label names a version that is not available, or a
+                new model has no version; nothing changes then. Also if a new
+                model fails to load; loading is tried again later.
         """
         self._catalog.reload(models)
 
@@ -415,7 +419,7 @@ class Server:
 
 def _bind(server, host, port, tls):
     address = f"{host}:{port}"
-    if port:  # gRPC would be content with one of IPv4 and IPv6
+    if port:  # for gRPC, one of IPv4 and IPv6 would be enough
         for each in open_sockets(host, port):
             each.close()
     try:
@@ -446,7 +450,7 @@ def _bind_unix(server, path):
     except RuntimeError as error:
         raise OSError(
             "The server needs a path for its Unix socket at which no other "
-            f"listens and where it may write. Received: {path!r}"
+            f"server listens and where it may write. Received: {path!r}"
         ) from error
 
 

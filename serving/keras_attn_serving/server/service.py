@@ -40,9 +40,9 @@ class PredictionService:
 
     Args:
         catalog: The models that are served.
-        executor: What runs the calls.
-        aside: The threads of the methods that run no model.
-        limits: What a request may ask.
+        executor: Runs the calls.
+        aside: The threads for methods that run no model.
+        limits: The size limits of a request.
         metrics: Counts requests.
         rpcs: The calls that wait for their clients.
     """
@@ -154,8 +154,8 @@ class ModelService:
 
     Args:
         catalog: The models that are served.
-        aside: The threads of its methods.
-        limits: What a request may ask.
+        aside: The threads for its methods.
+        limits: The size limits of a request.
         rpcs: The calls that wait for their clients.
     """
 

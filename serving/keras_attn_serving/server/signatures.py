@@ -28,7 +28,7 @@ class Signature(NamedTuple):
     Attributes:
         inputs: Its inputs.
         outputs: Its outputs.
-        defaults: Arrays of the inputs that may be left out.
+        defaults: Default values, as arrays, of the inputs that may be left out.
     """
 
     inputs: dict[str, Tensor]

@@ -19,9 +19,9 @@ from keras_attn_serving.server.errors import invalid_argument
 from keras_attn_serving.server.limits import longest_row
 from keras_attn_serving.server.signatures import Signature
 
-# With more of them, TensorFlow's session ends the process (2.21).
+# Inputs with more axes crash the process in TensorFlow's session (2.21).
 _MOST_AXES = 32
-# TensorFlow's C++ names of dtypes, where Python has others.
+# TensorFlow's C++ names of dtypes that differ from those in Python.
 _CPP_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 

@@ -29,7 +29,8 @@ def warm_up(model: Model, iterations: int = 1) -> None:
         iterations: How often to answer each.
 
     Raises:
-        LoadError: If one fails, or is of a kind that is not served here.
+        LoadError: If a request fails or is of a kind that is not served here,
+            or if there are more than 1,000.
     """
     file = tf.io.gfile.join(model.path, _FILE)
     if not tf.io.gfile.exists(file):

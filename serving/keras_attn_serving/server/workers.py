@@ -15,8 +15,8 @@ from typing import Any
 from keras_attn_serving.server.errors import Code
 from keras_attn_serving.server.errors import StatusError
 
-_SHARE = 0.2  # how much the last run counts for the mean time of one
-_CAUTION = 3.0  # spreads that a call may take longer than the mean
+_SHARE = 0.2  # weight of the last run in the moving means
+_CAUTION = 3.0  # a call may take the mean plus this many spreads
 
 
 class Workers:
@@ -30,7 +30,7 @@ class Workers:
     Args:
         threads: Number of functions that run at a time.
         queued: Number of calls that may wait; further ones are refused.
-        run_seconds: Time limit of each run.
+        run_seconds: Time limit of each run, in seconds.
         queued_bytes: Bytes of the requests that may wait.
     """
 
@@ -48,7 +48,8 @@ class Workers:
         self._queued, self._run_seconds = queued, run_seconds
         self._queued_bytes, self._bytes = queued_bytes, 0
         self._waiting: collections.deque = collections.deque()
-        # Seconds of a run and how far runs are from that, moving means.
+        # Moving means of the seconds of a run, and of their distance from the
+        # mean.
         self._mean = self._spread = 0.0
 
     async def run(
@@ -60,7 +61,7 @@ class Workers:
         """Runs a function in a thread.
 
         Args:
-            function: It takes the seconds that it may use.
+            function: Called with the seconds that it may use.
             remaining: Seconds until the call's deadline, or `None`.
             size: Bytes of the request.
 
@@ -167,15 +168,15 @@ def named(error: StatusError, seconds: float, most: float) -> StatusError:
 
     Args:
         error: The error of the run.
-        seconds: How long it could have taken.
-        most: How long a run may take.
+        seconds: How many seconds it could have taken.
+        most: How many seconds a run may take.
     """
     if error.code is not Code.DEADLINE_EXCEEDED or seconds < most:
         return error
     return StatusError(
         error.code,
-        f"A run may take at most {most:g} seconds. Send fewer texts a request, "
-        "or start the server with a larger --max_run_seconds.",
+        f"A run may take at most {most:g} seconds. Send fewer texts per "
+        "request, or start the server with a larger --max_run_seconds.",
     )
 
 

@@ -3,14 +3,14 @@
 import math
 import time
 
-_ENDLESS = 1e9  # seconds, of which neither gRPC nor sockets know more
+_ENDLESS = 1e9  # seconds; neither gRPC nor sockets take more
 
 
 class Deadline:
     """The time by which a call must be over, with all its parts.
 
     Args:
-        seconds: From now; `None` for no limit.
+        seconds: Seconds from now; `None` for no limit.
     """
 
     def __init__(self, seconds: float | None):

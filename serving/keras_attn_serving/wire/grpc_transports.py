@@ -1,8 +1,8 @@
 """Calls by gRPC: `GrpcTransport` blocks, `AioTransport` suspends.
 
-Both connect with the first call. A process that was forked, and an event loop
-that is not the one before, connect again: gRPC's channels work only where they
-were made.
+Both connect with the first call. A forked process, or another event loop,
+connects again: gRPC's channels work only in the process and the event loop that
+made them.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class Target:
 
 
 def _proxy(address, credentials):
-    """Returns the option by which gRPC takes our choice of a proxy."""
+    """Returns the option that makes gRPC use our choice of a proxy."""
     proxy, place = None, _PLACE.fullmatch(address)
     if place:
         scheme = "http" if credentials is None else "https"
@@ -129,7 +129,7 @@ class _Methods:
 
 
 class _ByGrpc(Transport):
-    """The common part of both: the messages of each call."""
+    """The part that both transports share: the messages of each call."""
 
     def __init__(self, target):
         self.address = target.address

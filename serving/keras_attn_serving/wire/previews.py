@@ -1,4 +1,4 @@
-"""The beginning of a value as JSON, for messages that quote what came."""
+"""The beginning of a value as JSON, for messages that quote it."""
 
 import json
 from typing import Any
@@ -7,15 +7,16 @@ from typing import Any
 def preview(value: Any, most: int) -> str:
     """Returns the first characters of a value's JSON.
 
-    The rest is never written: it may have a hundred times the memory of what
-    is shown. Only a text is written whole.
+    The rest is never encoded, because it may take a hundred times the memory of
+    the preview. Only a string is encoded whole.
 
     Args:
-        value: What `json` reads.
+        value: A value that `json` can write.
         most: Most characters to return.
     """
     parts, length = [], 0
-    # With its search for circles it would hold the value in one of its own.
+    # The check for circular references would itself keep the value in a
+    # reference cycle.
     encoder = json.JSONEncoder(check_circular=False)
     try:
         for part in encoder.iterencode(value):

@@ -23,9 +23,10 @@ from keras_attn_serving.wire import wire_pb2 as wire
 # repetition. A tensor larger than any gRPC message is refused.
 MAX_TENSOR_BYTES = 2**31 - 1
 MAX_RANK = 254  # TensorFlow's own limit
-# Values that are Python's objects at a time. Each has 32 bytes there.
+# Values that are converted to Python's objects at a time. Each takes 32 bytes.
 _AT_A_TIME = 1 << 16
-# What Python needs for a string beside its own bytes, with its place in a list.
+# Bytes that Python needs for a string besides its own, with its place in a
+# list.
 _STRING = 64
 
 
@@ -94,7 +95,7 @@ def dtype_name(dtype: int) -> str:
 
 
 def size(tensor: Any) -> int:
-    """Returns the bytes that the values of a `TensorProto` take as Python's.
+    """Returns the bytes that the decoded values of a `TensorProto` take.
 
     A message of a few bytes may declare millions of them.
 

@@ -1,11 +1,11 @@
-"""`proxy_for`: the proxy on the way to a server, by the environment.
+"""`proxy_for`: finds the proxy for a server in the environment.
 
-gRPC and Python's `http.client` look at different variables. The clients ask
-here instead, so that all of them take the same way:
+gRPC and Python's `http.client` read different variables. The clients use this
+module instead, so all of them choose the same proxy:
 
-- `http_proxy` counts for a plain connection and `https_proxy` for one with
-  TLS, in small or capital letters;
-- hosts that `no_proxy` lists, and this machine, are asked directly.
+- `http_proxy` applies to plain connections and `https_proxy` to those with TLS,
+  in lower or upper case;
+- hosts that `no_proxy` lists, and this machine, are reached directly.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Proxy(NamedTuple):
 
 
 def proxy_for(scheme: str, host: str, port: int | None) -> Proxy | None:
-    """Returns the proxy on the way to a server; `None` for no proxy.
+    """Returns the proxy for a server; `None` for a direct connection.
 
     Args:
         scheme: `"http"`, or `"https"` with TLS.
@@ -45,7 +45,7 @@ def proxy_for(scheme: str, host: str, port: int | None) -> Proxy | None:
         port: Its port.
 
     Raises:
-        ValueError: If the variable names no HTTP proxy.
+        ValueError: If the variable is not the address of an HTTP proxy.
     """
     found = getproxies_environment()
     address = found.get(scheme)

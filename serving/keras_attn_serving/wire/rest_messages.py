@@ -1,7 +1,7 @@
 """TensorFlow Serving's JSON: requests to write, answers to read.
 
 JSON has neither dtypes nor bytes. An answer's dtypes are those that the
-model's metadata names. Strings that are no UTF-8, and outputs whose names end
+model's metadata names. Strings that are not UTF-8, and outputs whose names end
 in `_bytes`, are `{"b64": ...}`.
 """
 
@@ -28,10 +28,10 @@ from keras_attn_serving.wire.transport import too_large
 
 _SHOWN = 200  # characters of an answer in an error
 _MOST_AXES = 64  # numpy's own limit
-# An answer may have a list, object or key, and a value, for so many bytes of
-# the most that it may have: half a gigabyte of Python's at 64 MiB.
+# An answer may have one list, object or key for so many bytes of its limit, and
+# one value: half a gigabyte of Python objects at 64 MiB.
 _LIST, _VALUE = 16, 8
-# What the server's codes become by REST, and a proxy's.
+# The codes for the HTTP statuses of a server or a proxy.
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -61,7 +61,7 @@ def predict_request(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
     """Returns the body of a request to run a signature.
 
     Raises:
-        ValueError: If an array has no form in JSON.
+        ValueError: If an array cannot be written as JSON.
     """
     document = {
         "signature_name": signature,
@@ -71,7 +71,7 @@ def predict_request(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
 
 
 def outputs(body: bytes, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
-    """Returns the outputs of a signature, as by gRPC.
+    """Returns the outputs of a signature, as gRPC does.
 
     Args:
         body: The answer.
@@ -82,7 +82,7 @@ def outputs(body: bytes, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     """
     with _parsed(body) as document:
         found = document["outputs"]
-    if len(specs) == 1:  # a single one stands there without its name
+    if len(specs) == 1:  # a single output comes without its name
         found = dict.fromkeys(specs, found)
     if not isinstance(found, dict) or found.keys() != specs.keys():
         raise ValueError(
@@ -100,17 +100,17 @@ def outputs(body: bytes, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
 
 
 def require_few(body: bytes, most: int) -> None:
-    """Checks what an answer holds before it is parsed.
+    """Checks how many values an answer holds, before it is parsed.
 
-    Python needs 64 bytes for a list and 32 for a number, so that 30 MB of
-    empty lists took 1.5 GB.
+    Python needs 64 bytes for a list and 32 for a number: 30 MB of empty lists
+    took 1.5 GB.
 
     Args:
         body: The answer.
         most: Most bytes that an answer may have.
 
     Raises:
-        ServingError: If it holds more than answers of so many bytes do.
+        ServingError: If it holds too many for this limit.
     """
     for marks, size, things in (
         (b"[{:", _LIST, "lists, objects and keys"),
@@ -164,7 +164,7 @@ def refusal(number: int, reason: str, body: bytes) -> ServingError:
 
 @contextlib.contextmanager
 def _parsed(body):
-    """Gives a body's JSON; what is no UTF-8 in it becomes U+FFFD."""
+    """Yields a body's JSON; invalid UTF-8 in it becomes U+FFFD."""
     try:
         yield json.loads(body.decode("utf-8", "replace"), strict=False)
     except (
@@ -185,7 +185,7 @@ def _shown(body):
 
 
 def _nested(name, array):
-    """Returns an array as nested lists, as JSON can have them."""
+    """Returns an array as nested lists that JSON can represent."""
     if array.dtype == object:
         texts = np.empty(array.size, dtype=object)
         texts[:] = [_string(item) for item in array.reshape(-1)]
@@ -195,8 +195,8 @@ def _nested(name, array):
     if array.dtype.kind not in "fiub":
         raise ValueError(
             f"The input {name!r} must be of strings, floats, integers or "
-            f"booleans to go by REST. Received: dtype {array.dtype}. Use "
-            "`Client`, which takes every dtype."
+            f"booleans to be sent over REST. Received: dtype {array.dtype}. "
+            "Use `Client`, which takes every dtype."
         )
     return array.tolist()
 

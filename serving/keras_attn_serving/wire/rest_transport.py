@@ -33,8 +33,8 @@ from keras_attn_serving.wire.transport import too_large
 _PORTS = {"http": 80, "https": 443}
 _CHUNK = 1 << 20  # bytes of an answer read at a time
 _LOOK = 0.25  # seconds between two looks for a server
-# Seconds for which the newest version, or that of a label, counts as the same.
-# An answer does not name its version, nor a single output.
+# Seconds for which the newest version, or that of a label, is taken for
+# unchanged. An answer names neither its version nor a single output.
 _FRESH = 5.0
 _CLOSED_ALREADY = (errno.EBADF, errno.ENOTCONN)
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
@@ -47,7 +47,7 @@ class RestTransport(Transport):
         address: `http://host:port` or `https://host:port`, which a path may
             follow.
         headers: Headers of every request.
-        context: How to speak TLS.
+        context: The SSL context for TLS.
         max_answer_bytes: Most bytes of an answer.
     """
 
@@ -68,14 +68,15 @@ class RestTransport(Transport):
         deadline = Deadline(timeout)
         request = rest_messages.predict_request(signature, inputs)
         path = f"{rest_messages.path(spec)}:predict"
-        # Now, as a server that is ending would take the call but not this.
+        # Now, because a server that is stopping may answer the call but not a
+        # request for metadata after it.
         with contextlib.suppress(ServingError):  # the call says why
             await self._metadata(spec, deadline)
         body = self._ask("POST", path, request, deadline)
         try:
             values = await self._read(body, spec, signature, deadline)
         except ValueError:
-            # Perhaps another version has answered, whose outputs are others.
+            # Perhaps another version has answered, with other outputs.
             self._known.pop(spec, None)
             try:
                 values = await self._read(body, spec, signature, deadline)
@@ -150,13 +151,13 @@ class RestTransport(Transport):
 
 
 class _Known(NamedTuple):
-    """The metadata of a model, and when the server sent them."""
+    """The metadata of a model, and when the server sent it."""
 
     metadata: Metadata
     since: float
 
     def holds(self, spec):
-        """Whether they still tell what the version that is asked answers."""
+        """Whether it still describes the version that answers."""
         fixed = isinstance(spec.version, int)
         return fixed or time.monotonic() - self.since < _FRESH
 
@@ -242,7 +243,7 @@ class _Connections:
 
 
 class _ByProxy(http.client.HTTPConnection):
-    """A plain connection to a proxy, which asks the server."""
+    """A plain connection to a proxy, which forwards to the server."""
 
     def __init__(self, proxy, host, port):
         super().__init__(proxy.host, proxy.port)
@@ -295,7 +296,7 @@ def _response(connection, request, deadline):
         connection.request(*request)
     except (BrokenPipeError, ConnectionResetError):
         # A server may refuse a long body before it has all of it.
-        if connection.sock is None:  # no, it never took the connection
+        if connection.sock is None:  # no, it never accepted the connection
             raise
     connection.response_class = functools.partial(_TimedResponse, deadline)
     return connection.getresponse()
@@ -374,7 +375,7 @@ def _failure(error, host):
 
 
 def _only(names, values):
-    """Returns the outputs asked for, which REST cannot name."""
+    """Returns the requested outputs, which a REST request cannot name."""
     for name in names:
         if name not in values:
             raise ServingError(

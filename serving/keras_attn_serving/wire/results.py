@@ -48,13 +48,13 @@ class Alignment(NamedTuple):
         unknown: Number of unknown source tokens, among those read.
         empty: Whether the source has no tokens, so that the model made up the
             text.
-        missing: Terms that the text should have and lacks.
+        missing: Requested terms that the text lacks.
         finished: `False` if the text was cut at the search's maximum length,
-            `None` if the export does not tell.
+            `None` if the export does not say.
 
-    Exports made before keras-attn 0.2 do not return `truncated` and
-    `unknown`, and those made by 0.3 do not return `empty`; they are `False`
-    and 0 then.
+    Exports made before keras-attn 0.2 do not return `truncated` and `unknown`,
+    and those made by 0.3 or earlier do not return `empty`. The values are
+    `False` and 0 then.
     """
 
     text: str
@@ -70,7 +70,7 @@ class Alignment(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word of a text that was spoken."""
+    """A word of a transcript, with its time."""
 
     text: str
     start: float  # seconds from the beginning of the sound
@@ -86,12 +86,12 @@ class Transcript(NamedTuple):
         score: Its score.
         words: Its `Word`s with their times.
         no_speech: The probability that nobody speaks.
-        prompt: The tokens before the text: a prefix that tells a later
-            request the same language and task.
-        truncated: Whether the sound was cut at the longest that is read.
+        prompt: The tokens before the text. As the prefix of a later request,
+            they select the same language and task.
+        truncated: Whether the sound was cut at the export's maximum length.
         empty: Whether there is no sound, so that the model made up the text.
         finished: `False` if the text was cut at the search's maximum length,
-            `None` if the export does not tell.
+            `None` if the export does not say.
     """
 
     text: str

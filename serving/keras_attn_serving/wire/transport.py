@@ -1,7 +1,7 @@
 """`Transport`: carries a client's calls, by gRPC or by REST.
 
-What a client does is written once, in `queries`, as coroutines. They ask a
-transport, which knows a protocol and nothing of texts. The coroutines of a
+The methods of a client are written once, in `queries`, as coroutines. They call
+a transport, which knows a protocol and nothing about texts. The coroutines of a
 blocking transport never suspend, so `run_now` can run them without an event
 loop; those of `AsyncClient` run in one.
 """
@@ -24,7 +24,8 @@ from keras_attn_serving.wire.results import VersionStatus
 
 _Answer = TypeVar("_Answer")
 
-# Bytes of an answer. JSON of so many is half a gigabyte of Python's numbers.
+# Bytes of an answer. JSON of this size becomes half a gigabyte of numbers in
+# Python.
 MAX_ANSWER_BYTES = 64 * 1024**2
 
 
@@ -79,7 +80,7 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     async def ready(self, timeout: float | None) -> None:
-        """Returns when the server can be connected to."""
+        """Returns when the server accepts connections."""
 
     @abc.abstractmethod
     async def sleep(self, seconds: float) -> None:
@@ -93,7 +94,7 @@ class Transport(abc.ABC):
 def too_large(received: Any, most: Any) -> ServingError:
     """Returns the error of an answer that is too large to be read.
 
-    `parts` knows its words, and sends fewer texts then.
+    `row_parts` recognises its words, and then sends fewer texts.
 
     Args:
         received: How large it is.
@@ -117,10 +118,10 @@ def run_now(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 
 def require_answer_bytes(most: Any) -> int:
-    """Returns the most bytes of an answer, as a client was given them.
+    """Returns the most bytes of an answer; checks a client's argument.
 
     Raises:
-        ValueError: If it is no such number.
+        ValueError: If it is not a positive integer.
     """
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ValueError(

@@ -85,7 +85,7 @@ def failing():
         (
             lambda: plain(outputs=lambda x: x[:, -1]),
             {},
-            r"output of shape \(None, 10\). A model that returns the token",
+            r"output of shape \(None, 10\). A model that predicts only",
         ),
         (plain, {"pad_to": 0}, "`pad_to` must be an integer, at least 1"),
         (plain, {"pad_to": {"spruce": 3}}, r"names of source texts, \['sour"),

@@ -1,4 +1,4 @@
-"""Opens layers of a user's own, so that what is inside can be stepped."""
+"""Opens a user's own layers, so that the layers inside can be stepped."""
 
 from keras_attn.models.adopted.opening.opening import (
     opened_model as opened_model,

@@ -1,4 +1,4 @@
-"""Calls layers of a user's own with symbolic tensors.
+"""Calls a user's own layers with symbolic tensors.
 
 The layers and operations inside become nodes of a graph. Nothing of this stays
 in the layers, and other threads that call them are not affected.
@@ -21,7 +21,7 @@ from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import losses_of
 from keras_attn.keras_internals import set_keras_mask
 
-# They remove the masks from the tensors that they read.
+# These layers remove the masks from the tensors that they read.
 _REMOVE_MASKS = (layers.MultiHeadAttention,)
 
 

@@ -21,12 +21,13 @@ from keras_attn.models.adopted.opening.positions import as_array
 from keras_attn.models.adopted.opening.positions import as_numbers
 from keras_attn.models.adopted.opening.tracing import Trace
 
-# Sizes that no layer has by chance. If one has, a comparison finds it.
+# Sizes that are unlikely in a layer. If a layer has one by chance, the
+# comparison finds it.
 _ROWS = 13
 _LENGTHS = 37, 19, 11
 _FEW = 3  # rows, and positions of a source
-# Target tokens of which fixed numbers are kept, and masks are looked at; a
-# table may end before.
+# Lengths of the targets for which fixed numbers are kept and masks are
+# inspected; a table of positions may be shorter.
 _LONGER = 1000, 700, 500, 350, 250, 180, 128, 100, 80, 64, 50
 _FEW_ROWS = 3  # in such long targets
 _ONE_AT_A_TIME = threading.Lock()
@@ -57,12 +58,12 @@ def opened_model(
     It shares all layers and weights, and computes the same where no token of
     the target is padding: masks that are causal by their values become
     `use_causal_mask=True`, and tables of positions are read a row at a time.
-    Whatever depends on the source alone stays as it is, and so do layers that
-    cannot be opened. The model is for decoding, and must not be saved.
+    Layers that depend only on the source stay as they are, and so do layers
+    that cannot be opened. The model is for decoding, and must not be saved.
 
     Args:
         model: A model in standard form.
-        longest: The longest target that it takes, `None` for any.
+        longest: The longest target that it takes, `None` for any length.
 
     Returns:
         The model; `None` if nothing can be opened. A comparison must decide
@@ -94,7 +95,7 @@ def _opened(model, longest):
 def _length_that_runs(model, longest):
     """Returns a length of targets on which a model runs.
 
-    It may have a table of positions that ends before.
+    The model may have a table of positions that is shorter than some lengths.
     """
     lengths = list(dict.fromkeys(min(x, longest or x) for x in _LENGTHS))
     for length in lengths:
@@ -116,7 +117,7 @@ def _length_that_runs(model, longest):
 
 
 class _Rebuilt:
-    """A trace of fixed sizes as a model of any length."""
+    """Turns a trace of fixed sizes into a model for any length."""
 
     def __init__(self, model, trace, length, longest):
         self._model, self._trace = model, trace
@@ -170,7 +171,7 @@ class _Rebuilt:
         return keras.Model(inputs, outputs, name=self._model.name)
 
     def _values_by_shape(self):
-        """Returns the values of tensors that depend on the shape alone."""
+        """Returns the values of tensors that depend only on the shape."""
         values: dict = {}
         for node in self._nodes:
             if id(node) not in self._after:
@@ -215,7 +216,7 @@ class _Rebuilt:
         return operation, args, kwargs
 
     def _attention(self, node, number, args, kwargs):
-        """Returns arguments of an attention, with masks told by values."""
+        """Returns the arguments of an attention, its masks found by values."""
         kwargs = dict(kwargs)
         given = keras.tree.flatten((args, kwargs.get("value")))
         of_itself = all(
@@ -302,7 +303,7 @@ class _Rebuilt:
         return found
 
     def _with_table(self, node, number, args, kwargs, fixed):
-        """Returns a call in which an array is a table of positions."""
+        """Returns a call in which a table of positions replaces an array."""
         symbols = _symbols((args, kwargs))
         if len(fixed) != 1 or len(symbols) != 1:
             raise CannotOpen(node)
@@ -359,7 +360,7 @@ class _Rebuilt:
         )
 
     def _arguments(self, number):
-        """Returns the arguments of a node, with what depends on the shape."""
+        """Returns a node's arguments, with the values by shape filled in."""
         given = self._nodes[number].arguments
         return keras.tree.map_structure(
             lambda x: self._by_shape.get(id(x), x),
@@ -411,15 +412,15 @@ class _Rebuilt:
 
 
 def _of_own_name(operation, names):
-    """Returns an operation under a unique name, which shares all else.
+    """Returns an operation under a unique name that shares the rest.
 
-    Keras wants the names of a model's layers to differ, while those inside of
-    two layers of a user's own may be equal.
+    Keras needs different names for a model's layers, but layers inside two of a
+    user's own layers may have equal names.
 
     Args:
         operation: The operation.
-        names: Pairs of an operation and what this returned for it, by the
-            name of the latter.
+        names: Pairs of an operation and the result of this function for it, by
+            the result's name.
     """
     name, number = operation.name, 0
     while name in names and names[name][0] is not operation:

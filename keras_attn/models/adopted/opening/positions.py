@@ -6,7 +6,7 @@ from keras import ops
 
 
 class TableOfLayer:
-    """The results of a layer for numbers of positions, with its weights.
+    """A table that a layer computes from numbers of positions.
 
     Args:
         layer: The layer, for example an `Embedding`.

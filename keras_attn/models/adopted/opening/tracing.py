@@ -1,4 +1,4 @@
-"""Traces a model with its user's own layers opened, for fixed sizes.
+"""Traces a model for fixed sizes, with the user's own layers opened.
 
 With a length that is a number, masks and positions that a `call` makes from
 the length are arrays, which can be recognized by their values.
@@ -18,7 +18,7 @@ from keras_attn.models.adopted.opening.inside import call_inside
 from keras_attn.models.adopted.opening.inside import remove_masks
 from keras_attn.models.adopted.opening.inside import unchanged
 
-_DEPTH = 6  # of layers of a user's own within each other
+_DEPTH = 6  # most levels of a user's own layers inside each other
 _PACKAGES = "keras", "keras_hub", "keras_attn"
 
 
@@ -75,11 +75,11 @@ class Trace:
             self.outputs = [values[id(x)] for x in self.outputs]
 
     def around(self, node):
-        """Returns the innermost opened layer in which a node is, if any."""
+        """Returns the innermost opened layer that contains a node, if any."""
         return next(iter(self._around.get(id(node), ())), None)
 
     def _run(self, nodes, values):
-        """Runs nodes on symbolic tensors, and opens layers where it can."""
+        """Runs nodes on symbolic tensors, and opens layers if possible."""
         for node in nodes:
             if all(id(x) in values for x in node.outputs):
                 continue

@@ -1,8 +1,8 @@
 """`BartBuilder`: a functional Keras model like BART.
 
 Its layers are Keras's and ours, so `fit`, `save`, LoRA and `Translator` work
-with it as with any other model. Hugging Face's names are used only in the table
-of weights.
+with it as with any other model. Only the table of weights uses Hugging Face's
+names.
 """
 
 import keras
@@ -69,7 +69,7 @@ class BartBuilder:
         return keras.Model([source, target], logits)
 
     def _embeddings(self):
-        """Returns the layers of source and target; the second makes logits."""
+        """Returns the source's embedding and the target's `TiedEmbedding`."""
         is_, table = self._is, self._table
         own = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
         shares = is_.one_vocabulary
@@ -99,7 +99,7 @@ class BartBuilder:
         Args:
             name: Name of the layer.
             names: Names of its weights in files.
-            reverse: Name of those of the logits.
+            reverse: Name of the logits' weights in files.
         """
         is_ = self._is
         size = is_.target_size, is_.width

@@ -67,7 +67,7 @@ class BartConfiguration:
         family: Hugging Face's `model_type`.
         source_size, target_size: Numbers of ids.
         width: Number of units, `d_model`.
-        longest: Largest number of positions, or `None` for any.
+        longest: Largest number of positions, or `None` for any number.
         encoder, decoder: Each a `Stack`.
         norm_first: Whether blocks normalize what they read, not what they
             return; then each stack ends with a norm too.
@@ -113,11 +113,10 @@ class BartConfiguration:
             self.width % 2 or self.start == self.pad
         ):
             raise ValueError(
-                "A model of M2M-100 or NLLB must have an even `d_model`, and "
-                "another `decoder_start_token_id` than padding, which has no "
+                "A model of M2M-100 or NLLB must have an even `d_model`, and a "
+                "`decoder_start_token_id` other than padding, which has no "
                 f"position there. Received: d_model={self.width}, "
-                f"decoder_start_token_id={self.start}, "
-                f"pad_token_id={self.pad}."
+                f"decoder_start_token_id={self.start}, pad_token_id={self.pad}."
             )
         require_heads(self)
 
@@ -192,7 +191,7 @@ def stack_of(read: Fields, side: str, usual: Stack) -> Stack:
 
 
 def require_heads(configuration):
-    """Raises `ValueError` if the heads do not share the units evenly."""
+    """Raises `ValueError` unless the heads divide the units evenly."""
     width = configuration.width
     for name in ("encoder", "decoder"):
         heads = getattr(configuration, name).heads

@@ -49,7 +49,7 @@ def configuration_of(
     family = fields.get("model_type")
     if family not in _CONFIGURATIONS:
         raise ValueError(
-            "`from_hugging_face` reads encoder-decoders to text. "
+            "`from_hugging_face` reads encoder-decoders that write text. "
             f"Received: a `config.json` with model_type={family!r}. It reads "
             f"{', '.join(sorted(_CONFIGURATIONS))} (NLLB is of m2m_100, "
             "mBART-50 of mbart, Flan and ByT5 of t5)."
@@ -68,7 +68,7 @@ def build(configuration, checkpoint, dtype) -> keras.Model:
         dtype: Dtype policy of the layers, or `None` for Keras's.
 
     Raises:
-        ImportError: If it needs KerasHub, and this is missing.
+        ImportError: If it needs KerasHub, which is not installed.
         ValueError: If a weight is missing, has another shape or is left over.
     """
     table = Table(checkpoint)
@@ -80,7 +80,7 @@ def build(configuration, checkpoint, dtype) -> keras.Model:
 
 @contextlib.contextmanager
 def _policy(dtype):
-    """Makes layers with a dtype policy, within a `with`."""
+    """Sets the dtype policy of layers that are made in a `with` block."""
     before = keras.config.dtype_policy()
     if dtype is not None:
         keras.config.set_dtype_policy(dtype)

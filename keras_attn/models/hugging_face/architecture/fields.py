@@ -16,7 +16,7 @@ ACTIVATIONS: dict[str, Any] = {
     "sigmoid": "sigmoid",
     "linear": "linear",
 }
-# Fields of generation, which older files have among the others.
+# Fields of generation, which older files store among the others.
 GENERATION = {
     "bad_words_ids",
     "begin_suppress_tokens",
@@ -44,7 +44,7 @@ GENERATION = {
     "top_p",
     "typical_p",
 }
-# Fields that change no result.
+# Fields that do not change results.
 _WITHOUT_EFFECT = {
     "_name_or_path",
     "_num_labels",
@@ -93,8 +93,8 @@ _WITHOUT_EFFECT = {
     "use_cache",
     "use_weighted_layer_sum",  # of a classifier
 }
-# Drop whole layers, or parts of the features, at random in training, which is
-# not done here. They change no prediction.
+# These drop layers, or parts of the features, at random in training, which is
+# not done here. They do not change predictions.
 _TRAINING_ALONE = {
     "apply_spec_augment",
     "decoder_layerdrop",
@@ -115,7 +115,7 @@ _USUAL: dict[str, Any] = {
     "quantization_config": None,
     "tie_encoder_decoder": False,
 }
-# Values with which a field says that there is nothing of its kind
+# Values of a field that is unused
 _NOTHING: tuple = (None, False, 0, "", [], {})
 
 
@@ -193,19 +193,19 @@ class Fields:
         return known[found]
 
     def require_usual(self, **usual):
-        """Refuses fields whose value differs from that of all such models.
+        """Refuses fields whose value differs from the one that is supported.
 
         Args:
-            **usual: Such fields of this family, in addition to those of all
-            families.
+            **usual: The supported values of this family's fields, in addition
+                to those of all families.
         """
         for name, value in (_USUAL | usual).items():
             given = self._left.pop(name, None)
             if given is not None and given != value:
                 raise ValueError(
                     f"`{name}` in `config.json` must be {value!r} for this "
-                    f"family of models. Received: {given!r:.200}. Such a model "
-                    "computes something else."
+                    f"family of models. Received: {given!r:.200}. With another "
+                    "value the model computes something else."
                 )
 
     def require_none_left(self, family):

@@ -9,7 +9,7 @@ from keras_attn.models.hugging_face.architecture.t5_configuration import (
 from keras_attn.models.hugging_face.architecture.table import Table
 from keras_attn.models.keras_hub import T5Model
 
-# Old files have it, though attention to the source has no positions.
+# Old files have this weight, although attention to the source has no positions.
 _WITHOUT_EFFECT = (
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 )
@@ -43,10 +43,10 @@ class T5Builder:
         if keras.config.dtype_policy().compute_dtype == "float16":
             raise ValueError(
                 "KerasHub's T5 cannot compute in float16: it adds -1e9, which "
-                "is no number there. Received: a policy of float16. Pass "
+                "float16 cannot represent. Received: a policy of float16. Pass "
                 '`dtype="bfloat16"`, or leave it out.'
             )
-        # As transformers 5 has it: two matrices are two, whatever
+        # As in transformers 5: two different matrices are not tied, whatever
         # `tie_word_embeddings` says.
         tied = not table.has(_LOGITS) or table.same(
             _EMBEDDING, _LOGITS, self._size

@@ -44,7 +44,7 @@ class T5Configuration:
         activation: Activation of the first of these two, as the argument of a
             layer.
         gated: Whether its output is multiplied by that of a third layer.
-        epsilon: Of the norms.
+        epsilon: Epsilon of the norms.
         dropout: Rate in training.
         scaled: Whether the decoder's output is divided by the square root of
             the width before it is multiplied by the embedding.
@@ -86,8 +86,8 @@ class T5Configuration:
         gated, activation = read.one_of(
             "feed_forward_proj", _FORWARDS, kind.forward
         )
-        # Models with a matrix of their own for the logits do not scale, and
-        # those of mT5 never do. transformers 5 says it in a field.
+        # Models with a separate matrix for the logits do not scale, and mT5
+        # models never do. transformers 5 stores this in a field.
         tied = read.truth("tie_word_embeddings", True)
         scaled = read.truth("scale_decoder_outputs", tied)
         read.id("bos_token_id", 0)  # no text begins with it

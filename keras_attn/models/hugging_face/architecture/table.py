@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-# How much computed positions may differ, in float32 and in half precision.
+# How much computed positions may differ, in float32 or half precision.
 _SINGLE = 1e-2
 
 
@@ -97,8 +97,8 @@ class Table:
         Args:
             name: Name of the attention in PyTorch.
             layer: The layer.
-            key_bias: Whether keys have a bias there. One of zeros, as the
-                layer has, changes nothing.
+            key_bias: Whether keys have a bias there. If not, the layer's bias
+                stays zero, which changes nothing.
         """
         parts = {
             "q_proj": layer.query_dense,
@@ -126,11 +126,12 @@ class Table:
             )
 
     def add_computed(self, names, value, first=0) -> None:
-        """Records a table that old checkpoints hold although it is computed.
+        """Records a table that old checkpoints contain, but that is computed.
 
         Args:
             names: Names that it may have.
-            value: Function that returns some rows of what it must be.
+            value: Function from a number of rows to the values that they must
+                have.
             first: Number of rows before these, which are not compared.
         """
         self._computed.append((names, value, first))
@@ -177,9 +178,9 @@ class Table:
             more = ", ..." if len(left) > 5 else ""
             raise ValueError(
                 "Each weight of a checkpoint must be one of the model's. "
-                f"Received: {len(left)} that `config.json` does not speak of, "
-                f"{', '.join(left[:5])}{more}. Both files must be of the same "
-                "model, from text to text."
+                f"Received: {len(left)} that do not belong to the model of "
+                f"`config.json`, {', '.join(left[:5])}{more}. Both files must "
+                "be of the same model, from text to text."
             )
 
 
@@ -202,8 +203,9 @@ def _require_equal(name, found, expected, tolerance=0.0):
     )
     if not alike:
         raise ValueError(
-            f"The weight '{name}' must be a copy of another by `config.json`, "
-            "or of what is computed. Received: one that differs. Both files "
-            "must be of the same model; if it has a matrix of its own for "
-            'the logits, `config.json` says `"tie_word_embeddings": false`.'
+            f"The weight '{name}' must be a copy of another weight, by "
+            "`config.json`, or of computed positions. Received: one that "
+            "differs. Both files must be of the same model; if the model has a "
+            "separate matrix for the logits, `config.json` says "
+            '`"tie_word_embeddings": false`.'
         )

@@ -13,7 +13,7 @@ _WIDTH = 3  # frames that a convolution reads
 class WhisperBuilder(BartBuilder):
     """Makes the layers of a model, and records where their weights are.
 
-    The log-mel spectrogram of sound and two convolutions take the place of the
+    The log-mel spectrogram of the sound and two convolutions replace the
     source's embedding, and no frame is padding.
 
     Args:
@@ -40,7 +40,7 @@ class WhisperBuilder(BartBuilder):
         return keras.Model([sound, target], logits)
 
     def _convolved(self, x):
-        """Two convolutions, the second of which halves the frames."""
+        """Applies two convolutions; the second one halves the frames."""
         for i, strides in enumerate((1, 2), start=1):
             x = layers.ZeroPadding1D(name=f"encoder_padding_{i}")(x)
             layer = layers.Conv1D(

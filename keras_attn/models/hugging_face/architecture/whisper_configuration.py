@@ -66,7 +66,7 @@ class WhisperConfiguration:
 
     @property
     def pad(self) -> int | None:
-        """Id of padding. The files name the end, which it cannot be here."""
+        """Id of padding. The files name the end, which cannot pad here."""
         return self.start
 
     @property
@@ -104,7 +104,7 @@ class WhisperConfiguration:
             end=read.end(50256),
         )
         for name in ("pad_token_id", "bos_token_id"):
-            read.id(name, 0)  # no target has them
+            read.id(name, 0)  # no target contains them
         read.require_usual(scale_embedding=False)
         read.require_none_left(family)
         return found

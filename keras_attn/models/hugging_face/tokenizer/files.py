@@ -31,7 +31,7 @@ def read(directory: Directory, family: str) -> tuple[Tokens, Tokens]:
         return found
     whole = directory.json("tokenizer.json")
     if _is_of_bytes(settings_of(directory)):
-        whole = None  # no file says what a byte is
+        whole = None  # no file defines the ids of bytes
     if family == "whisper":
         found = _of_whisper(directory, whole)
     elif whole is not None:  # the ids of added tokens are in it
@@ -145,7 +145,7 @@ def is_mbart_50(settings: dict) -> bool:
 
 
 def _of_fairseq(directory, codes):
-    """Returns tokens of FairSeq, whose ids are one more than the model's."""
+    """Returns FairSeq's tokens, whose ids are one above those of the model."""
     content = _content(directory, _PIECES)
     names = [*_FAIRSEQ, *pieces_of(content)[3:], *codes, "<mask>"]
     return Tokens.of_pieces(content, names, codes)

@@ -1,8 +1,8 @@
 """`read_tokenizer`: the tokens in a `tokenizer.json`.
 
 Its parts, as the library `tokenizers` writes them, become the same splitters as
-the files of SentencePiece and byte pairs from which they came. What has no
-counterpart there is refused.
+the files of SentencePiece and byte pairs from which they came. Parts without a
+counterpart are refused.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """Codes of languages, in the order of their ids.
 
-Some directories have them in no file, since the tokenizers of Hugging Face have
+Some directories have no file with them, because Hugging Face's tokenizers have
 them in their code (transformers 5.24). These lists are taken from there.
 """
 

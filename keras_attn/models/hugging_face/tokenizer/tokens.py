@@ -20,9 +20,10 @@ class Tokens:
 
     Attributes:
         names: The tokens.
-        codes: Those that only a prefix writes, such as names of languages.
-        special: Those that no text is split into, the codes among them.
-        times: Those that name times, which outputs have and texts may spell.
+        codes: Tokens that only a prefix contains, such as names of languages.
+        special: Tokens that no text is split into, including the codes.
+        times: Tokens that name times. Outputs contain them, and texts may spell
+            them.
         splitter: Function from `SpecialTokens` and names to a `Splitter`.
     """
 
@@ -39,8 +40,8 @@ class Tokens:
         Args:
             content: The model.
             names: All tokens in the order of their ids.
-            codes: Those that name languages.
-            special: Those that no text is split into, beside the codes and
+            codes: Tokens that name languages.
+            special: Tokens that no text is split into, besides the codes and
                 the usual ones.
         """
         if UNKNOWN not in names:
@@ -81,7 +82,7 @@ class Tokens:
         return {x: i for i, x in enumerate(self.names)}
 
     def of_size(self, size: int) -> "Tokens":
-        """Returns these tokens, with unused ones up to a number of ids.
+        """Returns these tokens, filled up to a number of ids with unused ones.
 
         Raises:
             ValueError: If there are more tokens than ids.
@@ -105,7 +106,7 @@ class Tokens:
 
 
 def _special(names, more) -> list[str]:
-    """Returns the tokens that no text is split into, but for padding."""
+    """Returns the tokens that no text is split into, except padding."""
     return list(dict.fromkeys([*more, *(x for x in _USUAL if x in names)]))
 
 

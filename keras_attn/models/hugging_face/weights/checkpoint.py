@@ -75,7 +75,7 @@ class Checkpoint:
         return weights.read(given)
 
     def parts(self, name: str, shape: tuple):
-        """Yields the number of a row, and some rows from there on.
+        """Yields the number of a first row, and the rows from there on.
 
         Args:
             name: As in `take`.
@@ -94,7 +94,8 @@ class Checkpoint:
             raise ValueError(
                 "Each weight that the model needs must be in its file. "
                 f"Received: none named '{name}', but {self._some()}. Is the "
-                "file complete, and is it that of the `config.json` beside it?"
+                "file complete, and does it belong to the `config.json` beside "
+                "it?"
             )
         weights, given = self._where[name]
         if not weights.dtype(given).startswith(("float", "bfloat")):
@@ -112,7 +113,7 @@ class Checkpoint:
         return weights, given
 
     def left(self) -> list[str]:
-        """Returns the names of the weights that nothing has taken."""
+        """Returns the names of the weights that were not taken."""
         return sorted(self._left)
 
     def skip(self, name: str) -> None:

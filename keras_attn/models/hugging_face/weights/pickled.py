@@ -49,8 +49,8 @@ class PickledWeights:
         except (zipfile.BadZipFile, OSError) as error:
             raise ValueError(
                 f"`{path.name}` must be a zip archive, as PyTorch writes it "
-                f"since 1.6. Received: {path}, which is none: {error}. Write "
-                "an older one anew, where PyTorch is: `import torch; "
+                f"since 1.6. Received: {path}, which is none: {error}. If it "
+                "is older, write it again with PyTorch: `import torch; "
                 f"torch.save(torch.load({path.name!r}, weights_only=True), "
                 f"{path.name!r})`. If it is small, it may be a pointer of Git "
                 "LFS: get it again."
@@ -124,8 +124,8 @@ class PickledWeights:
             if order != b"little":
                 raise ValueError(
                     f"`{self._path.name}` must have the low byte of a number "
-                    f"first. Received: {order!r:.20}. Write it anew on a usual "
-                    "machine."
+                    f"first. Received: {order!r:.20}. Write it again on a "
+                    "little-endian machine."
                 )
 
     def _read_pickle(self, place):
@@ -170,7 +170,7 @@ class _Tensor(NamedTuple):
 
 
 def _tensor(storage, offset, shape, strides, *others) -> _Tensor:
-    """Stands for `torch._utils._rebuild_tensor_v2`."""
+    """Replaces `torch._utils._rebuild_tensor_v2`."""
     whole = all(
         isinstance(x, int) and x >= 0 for x in (offset, *shape, *strides)
     )
@@ -183,7 +183,7 @@ def _tensor(storage, offset, shape, strides, *others) -> _Tensor:
 
 
 def _parameter(tensor, *others) -> _Tensor:
-    """Stands for `torch._utils._rebuild_parameter`."""
+    """Replaces `torch._utils._rebuild_parameter`."""
     return tensor
 
 
