@@ -11,6 +11,7 @@ from keras_attn.decoding.options import is_fixed
 
 FIRST = 128  # number of tokens sorted first; most nuclei are smaller
 BELOW_ONE = 1 - 2.0**-23
+_SMALLEST = 1e-30  # any smaller temperature picks the likeliest token as well
 
 
 def draw(logits, numbers, temperature, top_k, top_p):
@@ -84,6 +85,8 @@ def _cumulative(mass):
 def _mass(logits, temperature):
     """Returns unnormalized probabilities, 0 for forbidden tokens."""
     peak = tf.reduce_max(logits, axis=-1, keepdims=True)
+    # The processor may take a smaller number for 0, and 0 / 0 has no value.
+    temperature = tf.maximum(temperature, _SMALLEST)
     mass = tf.exp((logits - peak) / temperature)
     return tf.where(logits > POSSIBLE, mass, 0.0)
 

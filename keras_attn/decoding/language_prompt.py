@@ -80,6 +80,18 @@ class LanguagePrompt:
         follow = tf.math.cumprod(tf.cast(known, tf.int32), axis=1)
         return names, tf.reduce_sum(follow, axis=1), prefix
 
+    def lengths_in(self, prefix, names, follow) -> tf.Tensor:
+        """Counts the prompt tokens with which prefixes begin, `(batch,)`.
+
+        Args:
+            prefix, names, follow: The results of `told()`.
+        """
+        found = tf.cast(names, tf.int32) + follow
+        for token in self.last:
+            is_it = tf.gather(prefix, found, batch_dims=1) == token
+            found += tf.cast(is_it, tf.int32)
+        return found
+
     def completed(self, prefix, names, follow, languages) -> tuple:
         """Returns complete prompts, and the prefixes without their prompts.
 
@@ -98,10 +110,7 @@ class LanguagePrompt:
         after = tf.where(places < follow[:, None], given, [self.after])
         last = tf.tile(tf.constant([self.last], tf.int32), [rows, 1])
         prompt = tf.concat([languages[:, None], after, last], axis=1)
-        first += follow
-        for token in self.last:
-            is_it = tf.gather(prefix, first, batch_dims=1) == token
-            first += tf.cast(is_it, tf.int32)
+        first = self.lengths_in(prefix, names, follow)
         columns = first[:, None] + tf.range(width - self.length)
         return prompt, tf.gather(prefix, columns, batch_dims=1)
 

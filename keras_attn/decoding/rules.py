@@ -49,8 +49,9 @@ class Rule:
 
     Attributes:
         before_softmax: Whether the rule applies before the softmax, so that
-            scores include its change. Otherwise the rule only forbids or ranks
-            tokens, and scores remain the model's.
+            log-probabilities are those of the changed logits. Otherwise the
+            rule may only lower logits, to forbid a token or rank it lower; a
+            token's score falls by as much as its logit.
         needs_tokens: Whether `apply` needs the tokens so far.
         may_exhaust: Whether the rule can forbid all tokens at once. If unsure,
             leave this true: if it is false, a hypothesis without an allowed
@@ -514,6 +515,8 @@ class Rules:
             if after is before:
                 continue
             _require_logits(rule, before, after)
+            if tf.executing_eagerly():  # in a search's trial, for example
+                _require_lower(rule, before, after)
             if rule.before_softmax:
                 logits = after
             else:
@@ -643,6 +646,18 @@ def _require_logits(rule, before, after):
         f"{described(after)}. Return for example `logits + NEVER * mask`, "
         "with a mask of zeros and ones."
     )
+
+
+def _require_lower(rule, before, after):
+    """Refuses a rule after the softmax that raised logits."""
+    if not rule.before_softmax and tf.reduce_any(after > before):
+        most = float(tf.reduce_max(after - before))
+        raise ValueError(
+            f"`{_name(rule)}.apply` must not raise logits, since scores may "
+            f"only fall with each token. Received: logits that rose by up to "
+            f"{most:.3g}. Set `before_softmax = True` in its class, so that "
+            "the softmax follows, or lower the logits of the other tokens."
+        )
 
 
 def _penalties(rule, written, logits):

@@ -92,8 +92,13 @@ class Path:
 
     @property
     def rows_leave(self):
-        """Whether every stepper lets rows leave a batch between steps."""
-        return all(x.rows_leave for x in self.steppers)
+        """Whether every stepper lets rows leave a batch between steps.
+
+        Rows are taken from all tensors of the source's part. So none may
+        leave if one of these has another axis in the place of the batch.
+        """
+        others = any(len(x.shape) and x.shape[0] for x in self.border)
+        return not others and all(x.rows_leave for x in self.steppers)
 
     @property
     def slow_alone(self):

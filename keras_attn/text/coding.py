@@ -26,8 +26,8 @@ class ByVocabulary:
         self._splitter = splitter
         self._vocabulary = vocabulary
 
-    def read(self, strings) -> tf.RaggedTensor:
-        """Returns the pieces of strings `(batch,)`."""
+    def read(self, strings, keep_unknown=False) -> tf.RaggedTensor:
+        """Returns the pieces of strings `(batch,)`, unknown ones too."""
         return self._splitter.split(strings)
 
     def ids(self, pieces) -> tf.RaggedTensor:
@@ -61,27 +61,34 @@ class ByOwnIds:
         self._in_text = special.spelled_tokens
         self._whole_ids = [*special.prompt_tokens, *self._in_text]
         self._names = [vocabulary.tokens[i] for i in self._whole_ids]
-        self._whole = WholeTokens(self._names)
+        finds = splitter.finds_special
+        self._whole = WholeTokens([] if finds else self._names)
 
-    def read(self, strings) -> tf.RaggedTensor:
+    def read(self, strings, keep_unknown=False) -> tf.RaggedTensor:
         """Returns the ids of strings `(batch,)`.
 
-        Special tokens spelled in a text become unknown, or are left out if
-        there is no unknown token. `prompt_tokens` and `spelled_tokens` keep
-        their ids.
+        Special tokens spelled in a text become unknown. `prompt_tokens` and
+        `spelled_tokens` keep their ids.
+
+        Args:
+            strings: The strings.
+            keep_unknown: If there is no unknown token, whether what would be
+                unknown gets the id -1 instead of being left out.
         """
         special = self._vocabulary.special
-        ids = self._whole.split(strings, self._splitter.ids, self._whole_ids)
+        split = self._splitter.ids
+        if keep_unknown:
+            split = self._splitter.marked_ids
+        ids = self._whole.split(strings, split, self._whole_ids)
         ids = tf.cast(ids, tf.int32)
         flat = self._known(ids.flat_values)
         silent = is_one_of(
             flat, [x for x in special.non_text_ids if x not in self._in_text]
         )
-        if special.unknown < 0:
-            return tf.ragged.boolean_mask(
-                ids.with_flat_values(flat), ids.with_flat_values(~silent)
-            )
-        return ids.with_flat_values(tf.where(silent, special.unknown, flat))
+        found = ids.with_flat_values(tf.where(silent, special.unknown, flat))
+        if special.unknown < 0 and not keep_unknown:
+            return tf.ragged.boolean_mask(found, found >= 0)
+        return found
 
     def ids(self, ids) -> tf.RaggedTensor:
         """Returns its argument: `read()` returned ids already."""

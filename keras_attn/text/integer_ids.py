@@ -38,6 +38,7 @@ class IntegerIds(Splitter):
 
     splits_alone = False
     keeps_text = False  # only of ids
+    finds_special = True  # a number may contain the digits of another
 
     def __init__(self, size: int, special: SpecialTokens):
         super().__init__()
@@ -61,7 +62,8 @@ class IntegerIds(Splitter):
         ids = tf.strings.to_number(tf.where(number, flat, "-1"), tf.int32)
         known = (ids >= 0) & (ids < self._size)
         for special in self.special.non_text_ids:
-            known &= ids != special
+            if special not in self.special.spelled_tokens:
+                known &= ids != special
         return pieces.with_flat_values(
             tf.where(known, ids, self.special.unknown)
         )

@@ -80,25 +80,27 @@ class KerasVocabulary(Splitter):
         self.separator = "" if split == "character" else " "
 
     def split(self, strings):
-        pieces, _ = self._pieces_and_ids(strings)
-        return pieces
+        pieces, ids = self._pieces_and_ids(strings)
+        return tf.ragged.boolean_mask(pieces, ids >= 0)
 
     def ids(self, strings):
+        ids = self.marked_ids(strings)
+        return tf.ragged.boolean_mask(ids, ids >= 0)
+
+    def marked_ids(self, strings):
         _, ids = self._pieces_and_ids(strings)
         return ids
 
     def _pieces_and_ids(self, strings):
-        """Returns pieces and their ids, without pieces that have no id."""
+        """Returns pieces and their ids, -1 for a piece that has none."""
         pieces = self._pieces(strings)
         to_id, _ = self._tables()
         ids = tf.cast(to_id.lookup(pieces.flat_values), tf.int32)
         ids = pieces.with_flat_values(ids)
-        known = pieces != ""
-        if self.special.unknown < 0:
-            known &= ids >= 0
+        written = pieces != ""
         return (
-            tf.ragged.boolean_mask(pieces, known),
-            tf.ragged.boolean_mask(ids, known),
+            tf.ragged.boolean_mask(pieces, written),
+            tf.ragged.boolean_mask(ids, written),
         )
 
     def _pieces(self, strings):

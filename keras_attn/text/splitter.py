@@ -55,6 +55,9 @@ class Splitter(tf.Module):
             `Text` does not.
         draws: Whether the splitter samples among several ways to split a
             string. Such a splitter is for training; see `Text.sampled`.
+        finds_special: Whether `ids()` and `split()` find the prompt tokens and
+            spelled tokens of `special` themselves. Otherwise the `Text` finds
+            them before, wherever the text has their letters.
         assets: Names of the constructor's arguments that are paths of files.
             Saving copies these files, and loading passes the paths of the
             copies.
@@ -83,6 +86,7 @@ class Splitter(tf.Module):
     keeps_text = True
     normalizes = False
     draws = False
+    finds_special = False
     assets: tuple[str, ...] = ()
 
     def __setattr__(self, name, value):
@@ -132,6 +136,15 @@ class Splitter(tf.Module):
             of `tokens`.
         """
         raise NotImplementedError
+
+    def marked_ids(self, strings) -> tf.RaggedTensor:
+        """Like `ids()`, but with -1 for each piece that `ids()` leaves out.
+
+        Only a splitter without an unknown token may leave out pieces. By this
+        method the `Text` knows of them and refuses them in prefixes, terms
+        and other phrases. By default it is `ids()`.
+        """
+        return self.ids(strings)
 
     def strings(self, ids) -> tf.Tensor:
         """Turns ids into strings, for a splitter with its own ids.

@@ -551,24 +551,29 @@ class Text:
     def uncut_ids(self, strings) -> tf.RaggedTensor:
         """Turns strings `(batch,)` into ids `(batch, ragged)`.
 
-        Rows have no start or end token and are not cut to `max_length`.
+        Rows have no start or end token and are not cut to `max_length`. If
+        the vocabulary has no unknown token, unknown tokens get the id -1.
         """
-        return self._coding.ids(self._read(strings))
+        return self._coding.ids(self._read(strings, keep_unknown=True))
 
     def lengths(self, strings) -> tf.Tensor:
         """Counts the tokens of strings before any cut, int64 `(batch,)`."""
         return self._read(strings).row_lengths()
 
-    def _read(self, strings):
+    def _read(self, strings, keep_unknown=False):
         """Returns ragged pieces or ids, the input of `_coding.ids`."""
         strings = self._normalize(batch_of(strings))
-        read = self._coding.read(strings)
+        read = self._coding.read(strings, keep_unknown)
         if self._without_sampling is None:
             return read
         # If a sampled split is too long, the best split is used.
         long = read.row_lengths() > self.max_length
         both = tf.concat(
-            [read, self._without_sampling._coding.read(strings)], axis=0
+            [
+                read,
+                self._without_sampling._coding.read(strings, keep_unknown),
+            ],
+            axis=0,
         )
         rows = tf.range(read.nrows())
         return tf.gather(both, tf.where(long, rows + read.nrows(), rows))

@@ -257,3 +257,44 @@ def test_the_loader_of_tensorflow_serving_answers_alike(
         np.testing.assert_allclose(
             together["score"][i], row["score"][0], atol=1e-5
         )
+
+
+@keras.saving.register_keras_serializable("test_leaving")
+class OwnWeight(layers.Layer):
+    """Returns its own weight, which has no axis of the batch."""
+
+    def __init__(self, shape, **options):
+        super().__init__(**options)
+        self.shape = shape
+
+    def build(self, _):
+        self.weight = self.add_weight(shape=self.shape, name="weight")
+
+    def call(self, x):
+        return keras.ops.convert_to_tensor(self.weight)
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(self.shape, "float32")
+
+
+def test_no_row_leaves_a_constant_without_a_batch():
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = layers.Embedding(SOURCE.size, 8, mask_zero=True)(source)
+    unmasked = layers.Embedding(SOURCE.size, 2)(source)
+    decoder = keras_attn.AttentionDecoder(
+        layers.GRUCell(8), keras_attn.BahdanauAttention(8)
+    )
+    hidden = decoder(layers.Embedding(TARGET.size, 6)(target), memory)
+    table = OwnWeight((TARGET.size, 8))(unmasked)
+    logits = keras.ops.einsum("btd,vd->btv", hidden, table)
+    logits += OwnWeight((1, 1, TARGET.size))(unmasked)
+    model = keras.Model([source, target], logits)
+    toys.speak_up(model, 9)
+    search = keras_attn.BeamSearch(3, max_length=24)
+    made = keras_attn.Translator(model, SOURCE, TARGET, search)
+    found = made(LINES, options={"max_length": LENGTHS})
+    for line, length, row in zip(LINES, LENGTHS, found, strict=True):
+        (alone,) = made([line], options={"max_length": [length]})
+        assert row.tokens == alone.tokens
+        np.testing.assert_allclose(row.score, alone.score, atol=1e-4)

@@ -241,7 +241,7 @@ def with_rules(toys, name, rules, make=GreedySearch):
 def test_a_rule_that_mixes_rows_is_refused(toys):
     class Mixing(Rule):
         def apply(self, logits, written, state):
-            return logits + tf.reduce_max(logits, axis=0)
+            return logits - tf.reduce_max(tf.abs(logits), axis=0)
 
     with pytest.raises(ValueError, match="must decode each row") as caught:
         with_rules(toys, "greedy", [Mixing()])
@@ -348,4 +348,20 @@ def test_a_shortlist_takes_no_rules(toys):
             toy.target_text,
             GreedySearch(9, rules=[Without([5])]),
             shortlist=short,
+        )
+
+
+class Bonus(Rule):
+    """Raises the logit of a token."""
+
+    def apply(self, logits, written, state):
+        return logits + 5 * tf.one_hot(6, tf.shape(logits)[-1])
+
+
+def test_a_rule_after_the_softmax_may_not_raise_logits(toys):
+    toy = toys["greedy"]
+    search = GreedySearch(max_length=4, rules=[Bonus()])
+    with pytest.raises(ValueError, match="must not raise logits.*up to 5"):
+        keras_attn.Translator(
+            toy.models, toy.source_text, toy.target_text, search
         )

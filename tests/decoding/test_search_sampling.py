@@ -156,7 +156,7 @@ def test_a_row_s_top_p_of_1_keeps_even_the_last_token():
     assert draw(logits, numbers, 1.0, tf.constant([0]), 1.0) == plain
 
 
-@pytest.mark.parametrize("temperature", [1e-30, 1e30])
+@pytest.mark.parametrize("temperature", [1e-40, 1e-30, 1e30])
 def test_no_temperature_makes_what_is_forbidden_possible_or_nan(temperature):
     model = babbler(a=5.0, b=-5.0, end=-80.0, _=90.0)
     search = Sampling(temperature, num_hypotheses=50, max_length=3)

@@ -1,7 +1,12 @@
 """`Spellings`: the ids of phrases where they may stand in a text."""
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
+from support.exports import as_bytes
+from support.exports import own_options
+from support.lazily import ask
 
 import keras_attn
 from keras_attn.decoding.phrases.matcher import ABSENT
@@ -141,3 +146,69 @@ def test_ids_are_as_many_as_an_output_can_have(texts):
     long = phrases_in(tf.constant(["cat " * 1000 + "\ncat"]))
     assert made(long.flat_values).shape[-1] <= 6
     assert made.those_that_may_come(long).to_list() == [[b"cat"]]
+
+
+@pytest.fixture(scope="module")
+def without_unknown():
+    """A translator whose texts leave out what they do not know."""
+    words = ["<s>", "</s>", "a", "dog", "cat", "runs", "sees", "the"]
+    lookup = keras.layers.StringLookup(
+        vocabulary=words, mask_token="", num_oov_indices=0
+    )
+    text = keras_attn.Text.from_string_lookup(
+        lookup, "whitespace", start="<s>", end="</s>"
+    )
+    source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
+    memory = keras.layers.Embedding(text.size, 4, mask_zero=True)(source)
+    decoder = keras_attn.AttentionDecoder(
+        keras.layers.GRUCell(4), keras_attn.BahdanauAttention(4)
+    )
+    hidden = decoder(keras.layers.Embedding(text.size, 4)(target), memory)
+    model = keras.Model([source, target], keras.layers.Dense(text.size)(hidden))
+    search = keras_attn.BeamSearch(3, max_length=6)
+    return keras_attn.Translator(model, text, text, search)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"terms": [["big cat"]]},
+        {"avoid": [["hot dog"]]},
+        {"prefixes": ["a big"]},
+    ],
+    ids=lambda x: next(iter(x)),
+)
+def test_what_a_text_would_leave_out_is_refused(without_unknown, request_):
+    with pytest.raises(ValueError, match="that the target text knows"):
+        without_unknown(["a cat"], **request_)
+    (found,) = without_unknown(["a big cat"])
+    assert found.unknown == 1
+    assert without_unknown.score(["a"], ["the big dog"]).unknown == [1]
+
+
+def test_rules_and_glossaries_of_left_out_words_are_refused(without_unknown):
+    for rule in keras_attn.Without(["hot dog"]), keras_attn.Among(["hot dog"]):
+        search = keras_attn.BeamSearch(3, max_length=6, rules=[rule])
+        with pytest.raises(ValueError, match="hot dog"):
+            without_unknown.replace(search=search)
+    with pytest.raises(ValueError, match="chubby cat"):
+        without_unknown.replace(
+            glossary=keras_attn.Glossary({"cat": "chubby cat"})
+        )
+
+
+@pytest.mark.full
+def test_an_export_refuses_what_its_text_would_leave_out(
+    without_unknown, tmp_path
+):
+    path = without_unknown.export(tmp_path, signatures=["terms"])
+    given = {
+        **own_options(without_unknown, ["a cat"] * 4),
+        "max_length": np.full(4, 6, "int32"),
+        "prefix": as_bytes(["", "a big", "", ""]),
+        "terms": as_bytes(["", "", "big cat", ""]),
+        "avoid": as_bytes(["", "", "", "hot dog"]),
+    }
+    (answer,) = ask([(path, "terms", given, "c")])
+    errors = [x.decode() for x in answer["error"]]
+    assert [bool(x) for x in errors] == [False, True, True, True]

@@ -292,3 +292,19 @@ def test_ids_begin_and_end_as_asked_for():
     assert text.ids(["AA"], start=True).numpy().tolist() == [[START, 4, END]]
     tokens = tf.constant([["AA", "x", "</s>"]])
     assert text.join(tokens, [[4, UNKNOWN, END]]).numpy() == [b"AA x"]
+
+
+def test_ids_are_sampled_without_a_seed(toys):
+    toy = toys["sampling"]
+    ids = toy.source_text.source_ids(LINES)
+    drawn = {toy.decode_ids(ids).tokens.numpy().tobytes() for _ in range(4)}
+    assert len(drawn) > 1
+
+
+def test_the_order_of_options_makes_no_other_graph(toys):
+    toy = with_search(toys["greedy"], keras_attn.GreedySearch(max_length=5))
+    options = {"min_length": 1, "max_length": 3}
+    toy(["abc"], options=options)
+    before = len(toy._functions)
+    toy(["abc"], options=dict(reversed(options.items())))
+    assert len(toy._functions) == before

@@ -1,5 +1,6 @@
 """A stream's tokens are those that a call returns."""
 
+import numpy as np
 import pytest
 from support import toys as toy_models
 from support.comparisons import assert_streams
@@ -103,3 +104,34 @@ def test_a_stream_checks_what_it_is_given_at_once(toys):
         toys["greedy"].stream("abc", prefix="Q")
     with pytest.raises(ValueError, match="Received in it: 3 .of type int"):
         toys["greedy"].stream(3)
+
+
+def test_a_stream_without_any_hypothesis_is_an_error_as_in_a_call(toys):
+    toy = toys["greedy"]
+    tokens = toy.target_text.tokens
+    made = variant(
+        toy,
+        keras_attn.GreedySearch(min_length=2, max_length=5),
+        forbidden=[x for x in tokens if not x.startswith("<") or x == "<unk>"],
+    )
+    with pytest.raises(ValueError, match="needs finite logits"):
+        made(["abc"])
+    with pytest.raises(ValueError, match="needs finite logits"):
+        list(made.stream("abc"))
+
+
+def test_a_stream_of_logits_that_became_nan_is_an_error():
+    decoder = keras_attn.AttentionDecoder(
+        keras_attn.GRUCell(8), keras_attn.BahdanauAttention(8)
+    )
+    model = toy_models.model(decoder)
+    search = keras_attn.GreedySearch(max_length=5)
+    made = keras_attn.Translator(
+        model, toy_models.SOURCE, toy_models.TARGET, search
+    )
+    stream = made.stream("abc")  # its weights are read at each step
+    next(stream)
+    kernel = model.layers[-1].kernel
+    kernel.assign(np.full(kernel.shape, np.nan))
+    with pytest.raises(ValueError, match="needs finite logits"):
+        list(stream)

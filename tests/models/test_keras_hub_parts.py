@@ -364,9 +364,13 @@ def test_xla_and_a_converter_are_refused_together(tmp_path):
         made.export(tmp_path, jit_compile=True, lengths=True)
     del family.options["audio_converter"]
     features = np.random.default_rng(0).normal(size=(2, 50, 5))
-    with pytest.raises(ValueError, match="whose output they change"):
-        sizes = keras_attn.XLASizes(2, source=64)
-        family.translator(GREEDY, jit_compile=sizes)
+    for length, message in (
+        (64, "which the model does not take"),
+        (50, "whose output they change"),
+    ):
+        sizes = keras_attn.XLASizes(2, source=length)
+        with pytest.raises(ValueError, match=message):
+            family.translator(GREEDY, jit_compile=sizes)
     sizes = keras_attn.XLASizes(2, source=50, exact=True)
     compiled = family.translator(GREEDY, jit_compile=sizes)
     plain = family.translator(GREEDY)

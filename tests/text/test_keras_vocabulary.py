@@ -109,6 +109,8 @@ def test_a_lookup_without_unknown_tokens_leaves_them_out():
     )
     text = Text.from_string_lookup(layer, "character")
     assert without_padding(text.source_ids(["azb"])) == [[1, 2]]
+    assert text.uncut_ids(["azb", "zz"]).to_list() == [[1, -1, 2], [-1, -1]]
+    assert text.pieces(["azb"]).to_list() == [[b"a", b"b"]]
 
 
 def tokenizer(words, **options):

@@ -53,3 +53,13 @@ def test_a_saved_text_has_them(tmp_path):
     line = ["a<mask>"]
     found = again.source_ids(line).numpy().tolist()
     assert found == given.source_ids(line).numpy().tolist()
+
+
+def test_a_number_may_contain_the_digits_of_a_prompt_token():
+    special = keras_attn.SpecialTokens(
+        0, (3,), 1, 2, prompt_tokens=(5,), spelled_tokens=(3,)
+    )
+    text = keras_attn.Text(split=keras_attn.IntegerIds(60, special))
+    ids = text.uncut_ids(["15 25 5 57 53 3 1", "105 -5"]).to_list()
+    assert ids == [[15, 25, 5, 57, 53, 3, 2], [2, 2]]
+    assert text.pieces(["15 5"]).to_list() == [[b"15", b"5"]]

@@ -15,6 +15,8 @@ def alignments_of(
 ) -> Iterator[tuple]:
     """Yields source ids, target ids and attention weights of pairs.
 
+    Target ids are without a prompt, which stands before the target.
+
     Args:
         pipeline: `Pipeline` of a translator.
         source_text: The `Text` of the source that the model attends to.
@@ -30,13 +32,15 @@ def alignments_of(
         while steps < ids.shape[1]:
             steps *= 2
         if pipeline.cut.longest:
-            longest = pipeline.cut.longest - len(text.special.start) + 1
+            before = len(text.special.start) - 1 + pipeline.prompts.length
+            longest = pipeline.cut.longest - before
             steps = min(steps, longest)
             ids = ids[:, :longest]
         if steps not in graphs:
             graphs[steps] = _graph(pipeline, steps)
         given = pipeline.sources.inputs(pipeline.sources.take(rows, batch))
-        weights = graphs[steps](given, ids)[:, 0].numpy()
+        weights, ids = graphs[steps](given, ids)
+        weights = weights[:, 0].numpy()
         if not weights.any():
             raise ValueError(
                 "Alignments need a model that attends to its source. "
@@ -61,8 +65,9 @@ def _graph(pipeline, steps):
     )
 
     def align(inputs, prefix):
-        found = forced.decode_inputs(inputs, {"prefix": prefix})
-        return found.alignments
+        request = forced.prompts.completed(inputs, {"prefix": prefix})
+        found = forced.decode_inputs(inputs, request)
+        return found.alignments, request["prefix"]
 
     return tf.function(
         align,

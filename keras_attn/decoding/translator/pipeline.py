@@ -236,6 +236,7 @@ class Pipeline:
         longest = options.get("max_length", self.search.max_length)
         real = ids != self.special.pad
         lengths = tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
+        lengths -= self.prompts.lengths_in(ids)
         return report._replace(truncated=report.truncated | (lengths > longest))
 
     def with_ids(self, request: dict) -> dict:
@@ -258,9 +259,8 @@ class Pipeline:
             request: The result of `with_ids()`.
         """
         request = self.prompts.completed(inputs, request)
-        if self.search.draws and "seed" not in request:
-            seed = self.fresh_seeds(tf.shape(inputs[0])[0])
-            request = {**request, "seed": seed}
+        if "seed" not in request:
+            request = request | self._drawn(inputs)
         if self.glossary is not None and "terms" not in request:
             terms = self.phrases.ids_of_terms(
                 self.phrases.glossary_terms(inputs)
@@ -348,6 +348,12 @@ class Pipeline:
         buckets = Buckets(self.sources.texts, self.search.max_length, most)
         return functools.partial(buckets, function)
 
+    def _drawn(self, inputs) -> dict:
+        """Returns a request of new seeds, empty if the search draws nothing."""
+        if not self.search.draws:
+            return {}
+        return {"seed": self.fresh_seeds(tf.shape(inputs[0])[0])}
+
     def fresh_seeds(self, rows) -> tf.Tensor:
         """Draws seeds `(rows,)`, new for every request and in every process.
 
@@ -397,13 +403,13 @@ class Pipeline:
         if self.of_one_length or asks:
             return self.search_inputs(inputs, {})
         if self.sizes is None:
-            return self.decode_inputs(inputs, {})
+            return self.decode_inputs(inputs, self._drawn(inputs))
         # XLA may compile the caller's graph. Is one row slower than two there?
         rows = tf.shape(inputs[0])[0]
         if min(self.sizes.rows or (1,)) > 1:
             twice = tf.range(tf.where(rows == 1, 2, rows)) % tf.maximum(rows, 1)
             inputs = tuple(tf.gather(x, twice) for x in inputs)
-        found = self.decode_inputs(inputs, {}, compiled=True)
+        found = self.decode_inputs(inputs, self._drawn(inputs), compiled=True)
         return tf.nest.map_structure(lambda x: x[:rows], found)
 
     def decode_inputs(

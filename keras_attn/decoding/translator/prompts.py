@@ -33,6 +33,21 @@ class Prompts:
         """Number of tokens of a prompt."""
         return 0 if self.prompt is None else self.prompt.length
 
+    def lengths_in(self, prefix) -> tf.Tensor:
+        """Counts the prompt tokens with which prefixes begin, `(batch,)`.
+
+        They do not count towards the output's `max_length`.
+
+        Args:
+            prefix: Ids `(batch, columns)`, padded.
+        """
+        if self.prompt is None:
+            return tf.zeros(tf.shape(prefix)[:1], tf.int32)
+        names, follow, prefix = self.prompt.told(
+            prefix, self.special.prompt_tokens, self.special.pad
+        )
+        return self.prompt.lengths_in(prefix, names, follow)
+
     def completed(self, inputs: tuple, request: dict) -> dict:
         """Returns a request with each row's prompt ids, as `"begun"`.
 

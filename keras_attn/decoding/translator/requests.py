@@ -23,6 +23,7 @@ def read(
     spellings=None,
     terms=None,
     avoid=None,
+    prompts=None,
 ) -> dict:
     """Returns a request of `count` rows as `Pipeline` takes it, with arrays.
 
@@ -32,6 +33,7 @@ def read(
         count: Number of rows.
         prefixes, seed, options, terms, avoid: As for `Translator.__call__`.
         spellings: Function that returns the `Spellings` of the target text.
+        prompts: The `Prompts` of the translator, if it may have any.
 
     Raises:
         ValueError: If an argument has an invalid value, would have no effect,
@@ -53,7 +55,7 @@ def read(
     if longest is None:
         longest = np.full(count, search.max_length)
     if prefixes is not None:
-        request["prefix"] = _prefixes(target_text, longest, prefixes)
+        request["prefix"] = _prefixes(target_text, longest, prefixes, prompts)
     if terms is not None:
         if not search.takes_steering:
             raise ValueError(
@@ -93,13 +95,14 @@ def specs(search, request: dict) -> dict:
     return found
 
 
-def _prefixes(target_text, longest, prefixes):
+def _prefixes(target_text, longest, prefixes, prompts):
     """Checks prefixes and returns them as an array of bytes.
 
     Args:
         target_text: `Text` of the targets.
         longest: Maximum length of each output, in tokens.
         prefixes: As for `Translator.__call__`.
+        prompts: The `Prompts`, or None. Their tokens are no output.
     """
     count = len(longest)
     if not is_list_of(count, prefixes):
@@ -111,6 +114,11 @@ def _prefixes(target_text, longest, prefixes):
     lines = [encode("" if x is None else x) for x in prefixes]
     _require_known_marks(target_text, lines)
     ids = target_text.uncut_ids(tf.constant(lines, tf.string))
+    begun = np.zeros(count, int)
+    if prompts is not None:
+        padded = ids.to_tensor(target_text.special.pad)
+        begun = prompts.lengths_in(padded).numpy()
+    longest = longest + begun
     for line, row, most in zip(lines, ids.to_list(), longest, strict=True):
         shown = line.decode("utf-8", "replace")
         if target_text.special.unknown in row:
@@ -210,7 +218,8 @@ def _options(search, count, options):
             )
         arrays[name] = _option(name, value, known[name], count)
     known.require_in_range(arrays)
-    return arrays
+    # One order, so that requests with the same options share a graph.
+    return dict(sorted(arrays.items()))
 
 
 def _option(name, value, dtype, count):

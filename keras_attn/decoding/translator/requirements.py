@@ -279,8 +279,14 @@ def _spec(x):
     return tuple(x.shape), x.dtype
 
 
-def require_promptable(prompt, cut, target_text, search) -> None:
+def require_promptable(prompt, cut, target_text, search, shortlist) -> None:
     """Raises `ValueError` unless targets can begin with a `LanguagePrompt`."""
+    if shortlist is not None:
+        raise ValueError(
+            "`language_prompt` and `shortlist` cannot be used together, since "
+            "a shortlist has no columns for the tokens of prompts. Received: "
+            f"both, language_prompt={prompt!r:.80}. Leave one out."
+        )
     if not hasattr(cut, "heads_at_once"):
         raise ValueError(
             "`language_prompt` needs a translator of one model. Received: "

@@ -237,15 +237,19 @@ def translations(decoded: Decoded, text: Text) -> Iterator[Translation]:
                     )
                 )
         if not hypotheses:
-            raise ValueError(
-                "A search needs finite logits from the model. Received: a "
-                "source for which it found no hypothesis. Check for weights "
-                "that became NaN in training, a shortlist with fewer tokens "
-                "than the search needs, and rules that together forbid every "
-                "token."
-            )
+            raise nothing_found()
         best, *others = hypotheses
         yield dataclasses.replace(best, alternatives=others)
+
+
+def nothing_found() -> ValueError:
+    """Returns the error for a source without any hypothesis."""
+    return ValueError(
+        "A search needs finite logits from the model. Received: a source for "
+        "which it found no hypothesis. Check for weights that became NaN in "
+        "training, a shortlist with fewer tokens than the search needs, and "
+        "rules that together forbid every token."
+    )
 
 
 def with_words(rows: Iterable[Translation], spoken) -> Iterator[Translation]:

@@ -286,11 +286,13 @@ def open_axes(specs) -> list[tuple[int, int]]:
 
 def report_of(text: Text, strings, ids) -> Report:
     """Reports which strings were cut or empty, and their unknown tokens."""
-    unknown = tf.cast(ids == text.special.unknown, tf.int32)
+    unknown = ids == text.special.unknown
+    if text.special.unknown < 0:  # `ids` has none of them
+        unknown = text.uncut_ids(strings).to_tensor(0) < 0
     lengths = text.lengths(strings)
     return Report(
         truncated=lengths > text.max_length,
-        unknown=tf.reduce_sum(unknown, axis=1),
+        unknown=tf.reduce_sum(tf.cast(unknown, tf.int32), axis=1),
         empty=lengths == 0,
     )
 

@@ -14,6 +14,7 @@ from keras_attn.backend import without_gradients
 from keras_attn.caller import warn
 from keras_attn.decoding import CUT
 from keras_attn.decoding.translator.results import Token
+from keras_attn.decoding.translator.results import nothing_found
 from keras_attn.decoding.translator.results import strings
 from keras_attn.text.incremental_detokenizer import IncrementalDetokenizer
 
@@ -122,6 +123,8 @@ def run(stream, pipeline, given, request) -> Iterator[Token]:
     for n in range(1, longest + 1):
         token, logp, alignment, done, carried = stream.step(*carried)
         token, alignment = int(token), alignment.numpy()[:length]
+        if np.isnan(logp) or (n == 1 and token == CUT):
+            raise nothing_found()
         if token == CUT:
             return
         name = text.tokens[token]

@@ -246,7 +246,7 @@ class Translator:
         self.word_times, self.language_prompt = word_times, language_prompt
         if language_prompt is not None:
             requirements.require_promptable(
-                language_prompt, cut, target_text, self.search
+                language_prompt, cut, target_text, self.search, shortlist
             )
         if word_times is not None:
             self.pipeline.require_word_times()
@@ -667,7 +667,8 @@ class Translator:
 
         Yields:
             The ids of a source `(source,)`, those of its target `(target,)`,
-            both with the end token, and the weights `(target, source)`.
+            both with the end token, and the weights `(target, source)`. A
+            `language_prompt` stands before the target, and is left out.
         """
         source_text = self.attended_text
         rows, _ = self._read(sources, batch_size)
@@ -730,8 +731,9 @@ class Translator:
         with _TRACING, without_warnings_of_keras():
             if key not in self._functions:
                 self._functions[key] = Stream(self.pipeline, specs)
+            stream = self._functions[key]
         return run(
-            self._functions[key],
+            stream,
             self.pipeline,
             self.pipeline.sources.take(rows, [0]),
             requests.take(request, [0]),
@@ -765,6 +767,7 @@ class Translator:
             self.target_text,
             count,
             spellings=lambda: self.pipeline.phrases.spellings,
+            prompts=self.pipeline.prompts,
             **request,
         )
 
@@ -809,7 +812,8 @@ class Translator:
                     input_signature=[self.pipeline.sources.specs, specs],
                     autograph=False,
                 ).get_concrete_function()
-        return self._functions[key]
+            # Another thread may drop the graphs as soon as the lock is free.
+            return self._functions[key]
 
     def warm_up(self) -> None:
         """Compiles the search for all its `XLASizes` in advance.

@@ -118,17 +118,19 @@ def of_text(text, strings, name) -> tf.Tensor | None:
     )
 
 
-def of_prefix(ids, strings, max_length, text) -> tf.Tensor:
+def of_prefix(ids, strings, max_length, pipeline) -> tf.Tensor:
     """Returns errors of prefixes.
 
     Args:
-        ids: The prefixes' ids `(batch, length)`, padded.
+        ids: The prefixes' ids `(batch, length)`, padded, with unknown ones.
         strings: The prefixes `(batch,)`.
         max_length: The `max_length` of the search.
-        text: `Text` of the target.
+        pipeline: The `Pipeline` that reads them.
     """
+    text = pipeline.target_text
     special = text.special
     count = tf.reduce_sum(tf.cast(ids != special.pad, tf.int32), axis=1)
+    count -= pipeline.prompts.lengths_in(ids)
     return first(
         wrong(
             tf.reduce_any(ids == special.unknown, axis=1),

@@ -341,9 +341,10 @@ class Signatures:
         too_long = rows.of_text(text, prefix, "prefix")
         if too_long is not None:
             prefix = tf.where(rows.is_bad(too_long), "", prefix)
-        ids = text.ids(prefix, end=False)
+        ids = text.uncut_ids(prefix)[:, : text.max_length]
+        ids = ids.to_tensor(text.special.pad)
         longest = self.pipeline.search.max_length
-        return too_long, rows.of_prefix(ids, prefix, longest, text)
+        return too_long, rows.of_prefix(ids, prefix, longest, self.pipeline)
 
     def _errors_of_phrases(self, max_length, terms, avoid):
         """Returns the errors of terms, and those of phrases to avoid."""
