@@ -4,6 +4,8 @@ A new version may change any of these names. The properties that this package
 relies on are tested in `tests/project/test_keras_internals.py`.
 """
 
+import sys
+from types import FrameType
 from typing import Any
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from keras.src.layers.rnn.dropout_rnn_cell import (
 )
 from keras.src.models.functional import Functional as Functional
 from keras.src.models.functional import operation_fn
+from keras.src.utils import file_utils as file_utils
 
 # Attributes that `compile` sets on a model and that saving would store.
 COMPILED = (
@@ -63,8 +66,57 @@ def is_seed(variable) -> bool:
 
 
 def start_at(model, epoch):
-    """Makes a `fit` that has just begun start at `epoch`, counted from 0."""
+    """Makes a `fit` that has just begun start at `epoch`, counted from 0.
+
+    Keras reads it after `on_train_begin` of all callbacks and never forgets
+    it. So call `forget_start` later, or each later `fit` starts there too.
+    """
     model._initial_epoch = epoch
+
+
+def forget_start(model):
+    """Makes the next `fit` start at its own `initial_epoch` again."""
+    model._initial_epoch = None
+
+
+class Fit(NamedTuple):
+    """A call of `fit` that is running."""
+
+    callbacks: list  # in the order in which Keras calls them
+    steps: Any  # `steps_per_epoch`, `None` if it was not given
+    batches: Any  # number of batches of the data, `None` if unknown
+
+
+def running_fit(model) -> Fit | None:
+    """Returns the `fit` of a model from which this is called, or `None`.
+
+    Keras tells a callback neither the other callbacks nor `steps_per_epoch`,
+    so they are read from the local variables of `fit`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "fit":
+            found = frame.f_locals
+            if found.get("self") is model and "epoch_iterator" in found:
+                data = found["epoch_iterator"]
+                return Fit(
+                    found["callbacks"].callbacks,
+                    data.steps_per_epoch,
+                    data.data_adapter.num_batches,
+                )
+        frame = frame.f_back
+    return None
+
+
+def batches_of(optimizer) -> int:
+    """Returns the number of batches that an optimizer has been applied to.
+
+    `optimizer.iterations` counts updates, of which gradient accumulation makes
+    one in several batches. A `LossScaleOptimizer` leaves out the batches whose
+    gradients were not finite.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return int(ops.convert_to_numpy(inner._iterations))
 
 
 def is_functional(operation) -> bool:

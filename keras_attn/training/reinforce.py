@@ -32,9 +32,10 @@ class ReinforceModel(FunctionalModel):
     entropy of the distribution that is sampled from. The loss
     `SequenceCrossentropy` is `-1 / N · Σ_n log p(y_n | s_n)`. Without the
     entropy term, the expected gradient of both is that of the negative
-    expected log-likelihood per token. The estimator's value has no meaning,
-    but it is part of the loss that `fit` shows. So watch a metric, or the
-    validation loss, which leaves the estimator out.
+    expected log-likelihood per token. With `SequenceCrossentropy(per="row")`
+    the `N` of both is the number of rows that have tokens. The estimator's
+    value has no meaning, but it is part of the loss that `fit` shows. So watch
+    a metric, or the validation loss, which leaves the estimator out.
 
     Compile the model with one loss and with metrics of the logits. The other
     outputs are not passed to them. To decode, make a model of the logits only:
@@ -161,8 +162,15 @@ class ReinforceModel(FunctionalModel):
         gain = self.reward_weight * ops.sum(
             reward * by_sentence(log_probability)
         ) + self.entropy_weight * ops.sum(by_sentence(entropy))
-        tokens = over_replicas(ops.sum(ops.cast(real, "float32")))
-        return -gain / ops.maximum(tokens, 1.0)
+        # The divisor of the compiled loss, so that their sum is one gradient.
+        counted = ops.any(real, axis=-1) if self._per_row() else real
+        count = over_replicas(ops.sum(ops.cast(counted, "float32")))
+        return -gain / ops.maximum(count, 1.0)
+
+    def _per_row(self):
+        """Whether the compiled loss is a sum divided by the number of rows."""
+        losses = keras.tree.flatten(self.loss)
+        return any(getattr(loss, "per", None) == "row" for loss in losses)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return super().compute_metrics(x, y, y_pred[0], sample_weight)

@@ -108,6 +108,35 @@ def test_a_callback_makes_fit_start_at_another_epoch():
     x = np.ones((2, 1), "float32")
     history = model.fit(x, x, epochs=4, verbose=0, callbacks=[start])
     assert history.epoch == [2, 3]
+    # Keras does not forget it by itself.
+    assert model.fit(x, x, epochs=3, verbose=0).epoch == [2]
+    keras_internals.forget_start(model)
+    assert model.fit(x, x, epochs=1, verbose=0).epoch == [0]
+
+
+def test_a_callback_finds_the_fit_that_runs():
+    model = keras.Sequential([keras.Input((1,)), layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    found = []
+    spy = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: found.append(
+            keras_internals.running_fit(model)
+        )
+    )
+    x = np.ones((4, 1), "float32")
+    for steps in None, 1:
+        model.fit(
+            x,
+            x,
+            batch_size=2,
+            steps_per_epoch=steps,
+            verbose=0,
+            callbacks=[keras.callbacks.TerminateOnNaN(), spy],
+        )
+    assert [x.steps for x in found] == [None, 1]
+    assert [x.batches for x in found] == [2, 2]
+    assert all(x.callbacks[1] is spy for x in found)
+    assert keras_internals.running_fit(model) is None
 
 
 def test_a_functional_model_is_told_from_others():
@@ -211,3 +240,16 @@ def test_kerashubs_decoder_is_made_of_these_parts(reads_source):
     y = parts.feedforward_norm(y + fed)
     # All positions are equal, so that a mask makes no difference.
     np.testing.assert_allclose(y, expected, atol=1e-6)
+
+
+def test_files_are_read_and_written_by_keras_s_functions(tmp_path):
+    path = str(tmp_path / "x.json")
+    files = keras_internals.file_utils
+    assert not files.exists(path) and not files.is_remote_path(path)
+    assert files.is_remote_path("gs://bucket/x.json")
+    with files.File(path, "w") as file:
+        file.write("1")
+    with files.File(path) as file:
+        assert file.read() == "1"
+    files.remove(path)
+    assert not files.exists(path)

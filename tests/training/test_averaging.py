@@ -397,6 +397,44 @@ def test_models_are_saved_every_so_many_batches(save_freq, steps, tmp_path):
     assert names(last) == [f"step-{x:08}" for x in steps]
 
 
+@pytest.mark.parametrize(
+    ("policy", "accumulated", "size"),
+    [
+        ("float32", 4, 1.0),
+        ("mixed_float16", 4, 1.0),
+        ("mixed_float16", None, 200.0),  # some gradients are infinite
+    ],
+)
+def test_batches_without_an_update_count_too(
+    policy, accumulated, size, tmp_path
+):
+    layer = layers.Dense(1, dtype=policy)
+    model = keras.Sequential([keras.Input((3,)), layer])
+    optimizer = keras.optimizers.SGD(
+        1e-3, gradient_accumulation_steps=accumulated
+    )
+    if policy == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    model.compile(optimizer, "mse", run_eagerly=True)
+
+    def fit(first, end):
+        last = keras_attn.LastCheckpoints(tmp_path, keep=3, save_freq=5)
+        model.fit(
+            np.full((10, 3), size, "float32"),
+            np.full((10, 1), 3e3, "float32"),
+            batch_size=1,
+            initial_epoch=first,
+            epochs=end,
+            verbose=0,
+            callbacks=[last],
+        )
+        return names(last)
+
+    assert fit(0, 2) == [f"step-{x:08}" for x in (10, 15, 20)]
+    assert int(optimizer.iterations) < 20
+    assert fit(2, 3) == [f"step-{x:08}" for x in (20, 25, 30)]
+
+
 @pytest.mark.full
 def test_a_training_that_goes_on_adds_to_the_files(tmp_path):
     for save_freq in "epoch", 3:

@@ -158,7 +158,13 @@ def test_the_best_checkpoint_is_that_of_the_best_decoding(copy, tmp_path):
     ]
     fit(copy, *callbacks, epochs=6)
     found = sorted(x.name for x in tmp_path.iterdir())
-    assert found == ["1-10.keras", "2-30.keras", "best.weights.h5"]
+    assert found == [
+        "1-10.keras",
+        "2-30.keras",
+        "_-_.keras.json",
+        "best.weights.h5",
+        "best.weights.h5.json",
+    ]
     copy.model.load_weights(tmp_path / "best.weights.h5")
     np.testing.assert_array_equal(copy.model.get_weights()[0], seen[1])
 
@@ -286,6 +292,18 @@ def test_it_prints_what_it_decodes(copy, capsys):
     assert f"  ba\n  -> {second}\n     (wanted: ba)\n" in printed
     assert "abba" not in printed
     assert printed.count("val_wer") == 2  # and in Keras's own line
+
+
+def test_a_tuple_of_lines_is_taken_as_a_list_is(copy, capsys):
+    for rows in ["ab", "b"], ["ab", "b", "ba"]:
+        for sources in rows, tuple(rows):
+            decode = keras_attn.DecodingMetrics(
+                copy, sources, sources, ["cer"], show=2
+            )
+            fit(copy, decode)
+            assert len(decode.translations.text) == len(rows)
+            found = capsys.readouterr().out
+            assert "\n  ab\n" in found and "\n  b\n" in found
 
 
 def test_it_writes_pictures_and_tensorboard_s_events(copy, tmp_path):

@@ -1,5 +1,6 @@
 """`pairs()` of streams, batches by tokens, and the share of padding."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,6 +50,18 @@ def test_a_stream_loses_no_pair_and_has_an_order_of_its_own_in_each_epoch():
     # A window of one pair shuffles nothing.
     still = made(shuffle=1, buckets=1)
     assert rows(still) == list(zip(sources, targets, strict=True))
+
+
+@pytest.mark.full
+def test_the_order_of_a_stream_depends_on_no_other_seed():
+    some = lines(20)
+    orders = []
+    for seed in 1, 2:
+        keras.utils.set_random_seed(seed)
+        data = pairs(stream(some), stream(some), seed=5, buckets=1)
+        orders.append([order_of(data), order_of(data)])
+    assert orders[0] == orders[1]
+    assert orders[0][0] != orders[0][1]
 
 
 @pytest.mark.full

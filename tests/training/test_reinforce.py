@@ -96,6 +96,28 @@ def test_the_estimator_is_the_gradient_of_the_expected_likelihood(baseline):
     )
 
 
+def test_a_loss_per_row_divides_the_estimator_too():
+    # Three rows: one of two tokens, one of one, and one of padding only.
+    inputs, _ = batch(3)
+    y = np.array([[1, 2], [2, 0], [0, 0]], "int32")
+    made = [
+        np.tile(K, (3, 1, 1)).astype("float32"),
+        np.full((3, 2), -0.7, "float32"),
+        np.full((3, 2), 0.5, "float32"),
+    ]
+    losses = []
+    for loss in (
+        SequenceCrossentropy(),
+        SequenceCrossentropy(per="row"),
+        [SequenceCrossentropy(per="row")],
+    ):
+        model = toy()
+        model.compile("sgd", loss, jit_compile=False)
+        losses.append(float(model.compute_loss(inputs, y, made)))
+    per_token, *per_row = losses
+    np.testing.assert_allclose(per_row, per_token * 3 / 2, rtol=1e-6)
+
+
 def test_the_baseline_makes_the_estimates_vary_less():
     model = toy(entropy_weight=0.0)
     model.compile(

@@ -102,6 +102,158 @@ def test_at_the_end_what_was_saved_is_deleted(tmp_path):
     assert not backup.exists()
 
 
+def small(**options):
+    """A model of one weight and bias, and its data."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.Adam(0.1, **options)
+    model.compile(optimizer, "mse", run_eagerly=True)
+    return model, np.linspace(-1, 1, 4, dtype="float32")[:, None]
+
+
+def test_the_next_fit_of_a_resumed_program_skips_no_epoch(tmp_path):
+    def program(*callbacks):
+        model, x = small()
+        epochs = []
+        for name in "first", "second":
+            resume = keras_attn.ResumeTraining(
+                tmp_path / name, delete_checkpoint=False
+            )
+            history = model.fit(
+                x, x, epochs=3, verbose=0, callbacks=[*callbacks, resume]
+            )
+            epochs.append(history.epoch)
+        return [*epochs, model.fit(x, x, epochs=2, verbose=0).epoch]
+
+    with pytest.raises(Stop):
+        program(stop_after(3))
+    assert program() == [[2], [0, 1, 2], [0, 1]]
+    # Both are over, so no epoch is left.
+    assert program() == [[], [], [0, 1]]
+
+
+def test_a_mean_that_is_swapped_in_is_not_taken_for_the_weights(tmp_path):
+    def run(folder, epochs, swap_first=False):
+        model, x = small(use_ema=True, ema_momentum=0.9)
+        callbacks = [
+            keras_attn.ResumeTraining(
+                tmp_path / folder, delete_checkpoint=False
+            ),
+            keras.callbacks.SwapEMAWeights(swap_on_epoch=True),
+        ]
+        if swap_first:
+            callbacks.reverse()
+        model.fit(
+            x,
+            3 * x + 1,
+            epochs=epochs,
+            batch_size=2,
+            shuffle=False,
+            verbose=0,
+            callbacks=callbacks,
+        )
+        return model.get_weights()
+
+    whole = run("whole", 4)
+    run("cut", 2)
+    for x, y in zip(run("cut", 4), whole, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+    with pytest.raises(ValueError, match="Put `SwapEMAWeights` after it"):
+        run("refused", 4, swap_first=True)
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_best_score_counts_after_a_kill_but_not_in_a_new_training(
+    mode, tmp_path
+):
+    best = tmp_path / "best.weights.h5"
+    sign = {"min": -1, "max": 1}[mode]
+
+    def run(scores, stops_after=None, threshold=None):
+        """Returns the epochs after which the model was saved."""
+        model, x = small()
+        saved = []
+
+        def note(epoch, logs):
+            if best.exists():
+                saved.append(epoch)
+                best.unlink()
+            if epoch == stops_after:
+                raise Stop
+
+        score = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: logs.update(
+                val_score=sign * scores[epoch]
+            )
+        )
+        callbacks = [
+            score,
+            keras_attn.BestCheckpoint(
+                best, "val_score", mode, True, 0, threshold
+            ),
+            keras_attn.ResumeTraining(tmp_path / "resume"),
+            keras.callbacks.LambdaCallback(on_epoch_end=note),
+        ]
+        try:
+            model.fit(x, x, epochs=len(scores), verbose=0, callbacks=callbacks)
+        except Stop:
+            pass
+        return saved
+
+    nan = float("nan")
+    assert run([nan, 1, nan, 9, 4, 5, 10, 3], stops_after=3) == [1, 3]
+    assert run([nan, 1, nan, 9, 4, 5, 10, 3], stops_after=4) == []
+    assert run([nan, 1, nan, 9, 4, 5, 10, 3]) == [6]
+    # A new training forgets it, even if it was killed before its first save.
+    scores, threshold = [1, 1, 5, 6], sign * 4
+    assert run(scores, stops_after=1, threshold=threshold) == []
+    assert run(scores, threshold=threshold) == [2, 3]
+    assert run([1, 0]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "change", "received"),
+    [
+        (4, lambda data: data.repeat(), "steps_per_epoch=4 .*endless"),
+        (3, lambda data: data, "steps_per_epoch=3 for data of 4 batches"),
+    ],
+)
+def test_epochs_that_do_not_begin_anew_are_refused(
+    steps, change, received, tmp_path
+):
+    model, text = resuming.build()
+    data = keras_attn.pairs(["0"] * 4, ["1"] * 4, text, text, batch_size=1)
+    with pytest.raises(ValueError, match=received):
+        model.fit(
+            change(data),
+            steps_per_epoch=steps,
+            verbose=0,
+            callbacks=[keras_attn.ResumeTraining(tmp_path, data)],
+        )
+
+
+@pytest.mark.full
+def test_data_that_begins_anew_in_each_epoch_is_taken(tmp_path):
+    model, text = resuming.build()
+    data = keras_attn.pairs(["0"] * 4, ["1"] * 4, text, text, batch_size=1)
+    size = tf.data.experimental.assert_cardinality
+    for other, steps in (
+        (data, None),
+        (data, 4),
+        (data.take(2), None),
+        (data.filter(lambda *_: True).apply(size(4)), None),
+    ):
+        history = model.fit(
+            other,
+            steps_per_epoch=steps,
+            epochs=2,
+            shuffle=False,
+            verbose=0,
+            callbacks=[keras_attn.ResumeTraining(tmp_path, data)],
+        )
+        assert history.epoch == [0, 1] and data.next_epoch == 2
+
+
 @pytest.mark.full
 def test_another_model_is_refused(whole, tmp_path):
     resuming.train(tmp_path)

@@ -61,6 +61,10 @@ class Pairs(tf.data.Dataset):
 
     `LambdaCallback(on_epoch_begin=lambda epoch, _: data.set_epoch(epoch))`
 
+    Neither works with `data.repeat()` and `steps_per_epoch`, because Keras then
+    reads on across epochs. To tell Keras the number of batches of a stream,
+    use `data.apply(tf.data.experimental.assert_cardinality(n))`.
+
     Datasets derived from it, such as `data.take(10)`, use the same number.
 
     Args:

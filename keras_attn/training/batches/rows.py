@@ -110,7 +110,7 @@ class Streamed:
         """Returns the rows of an epoch, as `InMemory.epoch` does."""
         lines = self._lines
         if order is not None:
-            lines = lines.shuffle(self._window, seed=order.seed_of(number))
+            lines = _shuffled(lines, self._window, order.seed_of(number))
         rows = lines.batch(_CHUNK).map(self._columns).map(self._watched)
         rows = rows.unbatch()
         return rows.map(lambda *row: tuple(map(tf.identity, row)))  # not ragged
@@ -149,6 +149,24 @@ class Streamed:
                 "lines of the stream are."
             )
         return np.True_
+
+
+def _shuffled(lines, window, seed):
+    """Shuffles as `lines.shuffle(window, seed)` does without a global seed.
+
+    `shuffle` itself combines its seed with TensorFlow's global seed, and the
+    order would depend on `keras.utils.set_random_seed`.
+    """
+    shapes = [x.shape for x in tf.nest.flatten(lines.element_spec)]
+    shuffled = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(lines),
+        buffer_size=tf.constant(window, tf.int64),
+        seed=tf.constant(87654321, tf.int64),  # TensorFlow's default
+        seed2=seed,
+        output_types=[tf.string] * len(shapes),
+        output_shapes=shapes,
+    )
+    return tf.data.experimental.from_variant(shuffled, lines.element_spec)
 
 
 def _together(streams):

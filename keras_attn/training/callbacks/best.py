@@ -1,6 +1,13 @@
 """`BestCheckpoint`: saves the best model by a score in the logs."""
 
+import json
+import os
+import re
+
 import keras
+import numpy as np
+
+from keras_attn.keras_internals import file_utils
 
 
 class BestCheckpoint(keras.callbacks.ModelCheckpoint):
@@ -9,7 +16,12 @@ class BestCheckpoint(keras.callbacks.ModelCheckpoint):
     Keras's `ModelCheckpoint(save_best_only=True)` does the same if each epoch
     has the score. After an epoch without a score, as between two decodings of
     `DecodingMetrics(every=5)`, Keras overwrites the best model. This callback
-    skips such epochs.
+    skips such epochs, and those whose score is NaN.
+
+    The best score is kept beside the file, in `best.keras.json` for
+    `best.keras`. A training that is resumed, by `ResumeTraining` or
+    `initial_epoch=`, has to beat it. A new training starts afresh and replaces
+    the files.
 
     Args:
         filepath: Path of the file, `.keras`, or `.weights.h5` with
@@ -21,7 +33,7 @@ class BestCheckpoint(keras.callbacks.ModelCheckpoint):
         save_weights_only: Whether to save only the weights.
         verbose: 1 prints a line for each save.
         initial_value_threshold: A score that the first saved model must beat,
-            such as the best score so far of a resumed training.
+            such as that of an earlier model.
 
     Raises:
         ValueError: If the logs of the first epoch do not contain the score.
@@ -57,10 +69,20 @@ class BestCheckpoint(keras.callbacks.ModelCheckpoint):
             initial_value_threshold=initial_value_threshold,
         )
         self._found = False
+        self._begins = True
+        # A path may have fields, such as `{epoch}`, but has one best score.
+        self._score_path = re.sub(r"\{.*?\}", "_", self.filepath) + ".json"
 
     def on_train_begin(self, logs=None):
         super().on_train_begin(logs)
         self._found = False
+        self._begins = True
+
+    def on_epoch_begin(self, epoch, logs=None):
+        super().on_epoch_begin(epoch, logs)
+        if self._begins:
+            self._recall(epoch)
+        self._begins = False
 
     def on_epoch_end(self, epoch, logs=None):
         logs = logs or {}
@@ -72,5 +94,30 @@ class BestCheckpoint(keras.callbacks.ModelCheckpoint):
                 "after `DecodingMetrics` in the list of callbacks. `monitor` "
                 "must be `val_` and a name in `DecodingMetrics(metrics=...)`."
             )
-        if self.monitor in logs:
+        if self.monitor in logs and not np.any(np.isnan(logs[self.monitor])):
+            before = self.best
             super().on_epoch_end(epoch, logs)
+            if self.best != before:
+                self._keep()
+
+    def _recall(self, epoch):
+        """Takes the best score from its file if a training is resumed."""
+        if not file_utils.exists(self._score_path):
+            return
+        if not epoch:
+            file_utils.remove(self._score_path)
+            return
+        with file_utils.File(self._score_path) as file:
+            score = json.load(file).get(self.monitor)
+        known = [x for x in (score, self.best) if x is not None]
+        self.best = {"min": min, "max": max}[self.mode](known, default=None)
+
+    def _keep(self):
+        """Writes the best score, after its model: a kill loses no model."""
+        path = self._score_path
+        # A remote file appears only when it is closed, and needs no renaming.
+        part = path if file_utils.is_remote_path(path) else f"{path}.part"
+        with file_utils.File(part, "w") as file:
+            file.write(json.dumps({self.monitor: float(self.best)}))
+        if part != path:
+            os.replace(part, path)

@@ -120,7 +120,7 @@ class DecodingMetrics(keras.callbacks.Callback):
         self.epochs: list[int] = []
         self._scores: dict[str, float] = {}
         self._gap = Gap([f"val_{name}" for name in self.metrics])
-        count = len(_columns(sources)[0])
+        count = len(self._columns()[0])
         if count != len(self.references) or not count:
             raise ValueError(
                 "`DecodingMetrics` needs at least one source, and for each "
@@ -178,9 +178,19 @@ class DecodingMetrics(keras.callbacks.Callback):
         if self.pictures is not None or self.tensorboard is not None:
             self._draw(number)
 
+    def _columns(self):
+        """Returns the sources of each input, as a list of lists or arrays."""
+        if isinstance(self.sources, Mapping):
+            return list(self.sources.values())
+        # If lines are the only input, a tuple is a list of lines.
+        several = not self.translator.pipeline.sources.reads_text
+        if several and isinstance(self.sources, tuple):
+            return list(self.sources)
+        return [self.sources]
+
     def _shown(self):
         """Returns `(source, text, references)` of the rows to show."""
-        columns = [x[: self.show] for x in _columns(self.sources)]
+        columns = [x[: self.show] for x in self._columns()]
         sources = [
             " | ".join(x for x in row if isinstance(x, str))
             for row in zip(*columns, strict=True)
@@ -212,13 +222,6 @@ class DecodingMetrics(keras.callbacks.Callback):
             self.pictures.mkdir(parents=True, exist_ok=True)
             for i, figure in figures.items():
                 figure.savefig(self.pictures / f"epoch-{number:04}-{i}.png")
-
-
-def _columns(sources):
-    """Returns the sources of each input, as a list of lists or arrays."""
-    if isinstance(sources, Mapping):
-        return list(sources.values())
-    return list(sources) if isinstance(sources, tuple) else [sources]
 
 
 def _by_name(metrics):

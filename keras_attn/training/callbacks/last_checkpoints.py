@@ -8,6 +8,7 @@ import shutil
 import keras
 
 from keras_attn import arguments
+from keras_attn.keras_internals import batches_of
 
 
 class LastCheckpoints(keras.callbacks.Callback):
@@ -27,7 +28,8 @@ class LastCheckpoints(keras.callbacks.Callback):
     A new training replaces the files of an earlier one in the directory, from
     its first save on. A resumed training, by `ResumeTraining` or
     `initial_epoch=`, adds to them. Put `ResumeTraining` after this callback,
-    last in the list.
+    last in the list. Only with `SwapEMAWeights(swap_on_epoch=True)` it comes
+    before both, and this callback, placed last, saves the mean.
 
     Args:
         directory: Path of a directory for these files only.
@@ -60,7 +62,7 @@ class LastCheckpoints(keras.callbacks.Callback):
             arguments.positive(save_freq, "save_freq", remedy)
         self.save_freq = save_freq
         self._before = 0  # batches trained on before this epoch
-        self._done = 0  # batches trained on
+        self._done = None  # batches trained on; `None` before the first epoch
 
     @property
     def paths(self) -> list[pathlib.Path]:
@@ -68,15 +70,14 @@ class LastCheckpoints(keras.callbacks.Callback):
         return [found[number] for number in sorted(found)]
 
     def on_train_begin(self, logs=None):
-        self._before = self._done = 0
+        self._done = None
 
     def on_epoch_begin(self, epoch, logs=None):
         if self.save_freq == "epoch":
             return
-        # The optimizer counts batches across a resumed training.
-        optimizer = getattr(self.model, "optimizer", None)
-        self._before = self._done if optimizer is None else _batches(optimizer)
-        self._done = self._before
+        if self._done is None:
+            self._done = self._batches_until(epoch)
+        self._before = self._done
 
     def on_train_batch_end(self, batch, logs=None):
         if self.save_freq == "epoch":
@@ -89,6 +90,21 @@ class LastCheckpoints(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if self.save_freq == "epoch":
             self._save(epoch + 1)
+
+    def _batches_until(self, epoch):
+        """Returns the number of batches before the first epoch of a `fit`."""
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is None:
+            return 0
+        # The optimizer counts batches across a resumed training.
+        count = batches_of(optimizer)
+        if epoch and hasattr(optimizer, "inner_optimizer"):
+            # A `LossScaleOptimizer` counts too few. With a number too small,
+            # the models saved last would be taken for later ones, and deleted.
+            steps = self.params.get("steps")
+            least = epoch * steps if steps else max(self._found(), default=0)
+            count = max(count, least)
+        return count
 
     def _save(self, number):
         form = "epoch-{:04}" if self.save_freq == "epoch" else "step-{:08}"
@@ -115,9 +131,3 @@ class LastCheckpoints(keras.callbacks.Callback):
             for x in self.directory.iterdir()
         }
         return {int(match[1]): path for match, path in found.items() if match}
-
-
-def _batches(optimizer):
-    """Returns the number of batches that an optimizer has processed."""
-    updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
-    return updates * (optimizer.gradient_accumulation_steps or 1)

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
+from keras_attn.keras_internals import forget_start
 from keras_attn.keras_internals import is_seed
+from keras_attn.keras_internals import running_fit
 from keras_attn.keras_internals import start_at
 
 
@@ -27,11 +29,18 @@ class ResumeTraining(keras.callbacks.Callback):
     of another. This callback writes a new directory and then renames it.
 
     Put it last in the list of callbacks, since others may change the optimizer
-    at the end of an epoch. The internal state of other callbacks is not saved:
-    `EarlyStopping` counts its patience anew. The samples of `text.sampled()`
-    cannot be repeated. On a GPU, call
+    at the end of an epoch. Only `SwapEMAWeights(swap_on_epoch=True)` comes
+    after it, because it takes the weights out of the model at the end of an
+    epoch; putting them back rounds them, so a resumed training then ends with
+    the same weights up to rounding. The internal state of other callbacks is
+    not saved: `EarlyStopping` counts its patience anew. The samples of
+    `text.sampled()` cannot be repeated. On a GPU, call
     `tf.config.experimental.enable_op_determinism()` first, because its sums
     otherwise have no fixed order.
+
+    Each epoch must read its data from the beginning. So pass `data` itself to
+    `fit`, without `repeat()` and without a `steps_per_epoch` smaller than its
+    number of batches.
 
     Args:
         directory: Path of a directory for this callback only.
@@ -45,7 +54,9 @@ class ResumeTraining(keras.callbacks.Callback):
     Raises:
         ValueError: If `data` has no method `set_epoch`, or, when `fit` begins,
             if the model has another number of random generators than the
-            saved one.
+            saved one, if `SwapEMAWeights(swap_on_epoch=True)` comes before
+            this callback, or if epochs do not read the data of `pairs` from
+            the beginning.
 
     Example:
         >>> text = keras_attn.Text.from_lines(["ab"], split="characters")
@@ -84,6 +95,10 @@ class ResumeTraining(keras.callbacks.Callback):
                 )
 
     def on_train_begin(self, logs=None):
+        fit = running_fit(self.model)
+        if fit is not None:
+            self._check_order(fit.callbacks)
+            self._check_steps(fit.steps, fit.batches)
         found = _saved(self.directory)
         if found:
             epoch = max(found)
@@ -93,6 +108,7 @@ class ResumeTraining(keras.callbacks.Callback):
                 print(f"Goes on after epoch {epoch}, from {found[epoch]}.")
 
     def on_epoch_begin(self, epoch, logs=None):
+        forget_start(self.model)  # it is under way
         for each in self.data:
             each.set_epoch(epoch)
 
@@ -113,8 +129,48 @@ class ResumeTraining(keras.callbacks.Callback):
             shutil.rmtree(path)
 
     def on_train_end(self, logs=None):
+        forget_start(self.model)  # if no epoch was left
         if self.delete_checkpoint:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _check_order(self, callbacks):
+        for other in callbacks:
+            if other is self:
+                return
+            swaps = isinstance(other, keras.callbacks.SwapEMAWeights)
+            if swaps and other.swap_on_epoch:
+                raise ValueError(
+                    "`ResumeTraining` must save the weights before "
+                    "`SwapEMAWeights(swap_on_epoch=True)` replaces them by "
+                    "their mean at the end of an epoch. Received: callbacks "
+                    "with `SwapEMAWeights` before `ResumeTraining`. Put "
+                    "`SwapEMAWeights` after it."
+                )
+
+    def _check_steps(self, steps, batches):
+        """Checks that each epoch reads `pairs()` from the beginning.
+
+        Otherwise Keras reads on where the last epoch ended, and TensorFlow
+        begins the next reading ahead of the epoch that sets its number.
+        """
+        # Other data with a `set_epoch` may obey it in the midst of a reading.
+        # The class `Pairs` would need TensorFlow Text.
+        pairs = any(hasattr(x, "padding_share") for x in self.data)
+        if not steps or not pairs:
+            return
+        known = (
+            "an unknown or endless number of" if batches is None else batches
+        )
+        if batches is None or steps < batches:
+            raise ValueError(
+                "`ResumeTraining` needs epochs that read the data of `pairs()` "
+                "from the beginning, because its order depends on the epoch. "
+                f"Received: steps_per_epoch={steps} for data of {known} "
+                "batches. Pass `data` without `repeat()` and without "
+                "`steps_per_epoch`; for shorter epochs pass `data.take(n)`. "
+                "To tell Keras the number of batches of a stream, pass "
+                "`data.apply(tf.data.experimental.assert_cardinality(n))`."
+            )
 
     def _restore(self, path):
         optimizer = self.model.optimizer
