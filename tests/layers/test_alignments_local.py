@@ -12,6 +12,7 @@ from keras_attn import Attention
 from keras_attn import DotScore
 from keras_attn import LocalMonotonicAlignment
 from keras_attn import LocalPredictiveAlignment
+from keras_attn import LuongAttention
 from keras_attn.layers.alignments import Window
 
 LN2, LN3 = np.log(2), np.log(3)
@@ -233,6 +234,9 @@ def test_a_window_is_a_positive_whole_number(size):
     for kind in (LocalMonotonicAlignment, LocalPredictiveAlignment):
         with pytest.raises(ValueError, match="`window` must be a positive"):
             kind(size)
+    if size is not None:
+        with pytest.raises(ValueError, match="`window` must be a positive"):
+            LuongAttention("dot", alignment="local-m", window=size)
     with pytest.raises(ValueError, match="`units` must be a positive"):
         LocalPredictiveAlignment(1, units=0)
 

@@ -261,6 +261,24 @@ def test_a_fused_kernel_computes_the_same(heads, mask, causal, monkeypatch):
     assert np.isfinite(values(fused)).all()
 
 
+def test_a_method_of_ones_own_runs_in_place_of_the_fused_kernel(monkeypatch):
+    monkeypatch.setattr(
+        "keras_attn.layers.attention.fused.has_fused_attention", lambda: True
+    )
+
+    class Doubled(ScaledDotAttention):
+        def attend_step(self, *arguments, **options):
+            attended, history = super().attend_step(*arguments, **options)
+            return attended._replace(context=2 * attended.context), history
+
+    value = VALUE[..., :4]
+    np.testing.assert_allclose(
+        values(Doubled()(QUERY, value)),
+        2 * values(ScaledDotAttention()(QUERY, value)),
+        atol=1e-6,
+    )
+
+
 def test_the_fused_kernel_is_used_where_there_is_one():
     attention = ScaledDotAttention()
     assert can_fuse(attention.score, attention.alignment) == (

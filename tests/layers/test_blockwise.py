@@ -353,3 +353,42 @@ def test_the_benchmark_finds_the_same_numbers_in_every_form(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     for mode in ("graph", "XLA"):
         assert f"| keras_attn, {mode} |" in done.stdout
+
+
+@pytest.mark.parametrize("block_size", [None, 2])
+@pytest.mark.parametrize("one", ["query", "keys"])
+@pytest.mark.parametrize("compiled", [{}, {"unknown": True}])
+def test_one_sentence_serves_all_of_the_batch(
+    one, block_size, compiled, small_blocks
+):
+    if compiled and BACKEND != "tensorflow":
+        pytest.skip("tf.function")
+    query, keys, v, gradient = draw(3, 9, 4, 5)
+    if one == "query":
+        query = query[:1]
+    else:
+        keys = keys[:1]
+    expected = plain(query, keys, v)
+    function = lambda *x: additive(*x, block_size=block_size)  # noqa: E731
+    if compiled:
+        import tensorflow as tf
+
+        unknown = [tf.TensorSpec([None, None, 5])] * 2
+        function = tf.function(
+            function, input_signature=[*unknown, tf.TensorSpec([5, 1])]
+        )
+    np.testing.assert_allclose(function(query, keys, v), expected, atol=1e-6)
+    # The gradient of what serves all is a sum.
+    found = with_gradients(function, query, keys, v, gradient)
+    wanted = with_gradients(
+        plain,
+        *(np.repeat(x, 3 // len(x), 0) for x in (query, keys)),
+        v,
+        gradient,
+    )
+    shapes = [np.shape(x) for x in (query, keys, v)]
+    for x, y, shape in zip(found[1:], wanted[1:], shapes, strict=True):
+        y = np.asarray(y)
+        if shape[0] == 1:
+            y = y.sum(0, keepdims=True)
+        np.testing.assert_allclose(x, y, atol=1e-4)

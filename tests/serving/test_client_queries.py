@@ -1,6 +1,7 @@
 """A client's calls over a transport without a server: retries and parts."""
 
 import itertools
+import math
 import pickle
 
 import grpc
@@ -19,6 +20,7 @@ from keras_attn_serving.client.row_parts import joined
 from keras_attn_serving.client.row_parts import rows_allowed
 from keras_attn_serving.wire.deadline import Deadline
 from keras_attn_serving.wire.results import Signature
+from keras_attn_serving.wire.results import TensorSpec
 from keras_attn_serving.wire.transport import Metadata
 from keras_attn_serving.wire.transport import Transport
 from keras_attn_serving.wire.transport import run_now
@@ -384,6 +386,121 @@ def test_options_need_as_many_rows_in_each_input(inputs):
     with Client("localhost:1", "m") as client:
         with pytest.raises(ValueError, match="a row for each source"):
             client.translate(inputs)
+
+
+NUMBERS = TensorSpec("int32", (None,))
+STRINGS = TensorSpec("string", (None,))
+FRAMES = TensorSpec("float32", (None, None))
+SOURCES = {"text": STRINGS, "frames": FRAMES, "lengths": NUMBERS}
+ROW = {"text": "a", "frames": [0.5], "lengths": 1}
+
+
+class Exported(Fake):
+    """Answers as an export with the given sources does.
+
+    Attributes:
+        timeouts: The seconds of each call.
+        inputs: Those of the last request.
+    """
+
+    def __init__(self, sources=SOURCES, default=True):
+        super().__init__()
+        self.timeouts = []
+        options = {"prefix": STRINGS, "width": NUMBERS}
+        phrases = {"terms": STRINGS, "avoid": STRINGS}
+        names = {
+            "options": sources | options,
+            "terms": sources | options | phrases,
+            "words": {"frames": FRAMES, "prefix": STRINGS},
+        }
+        if default:
+            names["serving_default"] = sources
+        self.signatures = {x: Signature(y, {}) for x, y in names.items()}
+
+    async def predict(self, spec, signature, inputs, outputs, timeout):
+        self.timeouts.append(timeout)
+        self.inputs = inputs
+        rows = len(next(iter(inputs.values())))
+        one = "text score truncated empty error word_count no_speech prompt"
+        several = "words starts ends probabilities"
+        values = {name: [0] * rows for name in one.split()}
+        return Result(values | {name: [[]] * rows for name in several.split()})
+
+    async def metadata(self, spec, timeout):
+        self.timeouts.append(timeout)
+        return Metadata(1, self.signatures)
+
+    async def ready(self, timeout):
+        self.timeouts.append(timeout)
+
+
+@pytest.mark.parametrize("own", [5.0, None])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queries, **how: queries.predict({"text": ["a"]}, **how),
+        lambda queries, **how: queries.translate(
+            {name: [x] for name, x in ROW.items()}, **how
+        ),
+        lambda queries, **how: queries.translate(
+            {name: [x] for name, x in ROW.items()}, terms=[["b"]], **how
+        ),
+        lambda queries, **how: queries.words([np.zeros(3)], **how),
+        lambda queries, **how: queries.metadata(**how),
+        lambda queries, **how: queries.wait_until_ready(**how),
+    ],
+    ids=["predict", "options", "terms", "words", "metadata", "ready"],
+)
+def test_an_endless_timeout_holds_for_all_of_a_calls_requests(call, own):
+    transport = Exported()
+    queries = Queries(transport, "m", None, own, 0, None)
+    run_now(call(queries, timeout=math.inf))
+    assert set(transport.timeouts) == {None}
+
+
+def test_a_timeout_holds_for_all_of_a_calls_requests():
+    transport = Exported()
+    queries = Queries(transport, "m", None, None, 0, None)
+    rows = {name: [x] for name, x in ROW.items()}
+    run_now(queries.translate(rows, timeout=5.0))
+    run_now(queries.words([np.zeros(3)], timeout=5.0))
+    assert len(transport.timeouts) == 4
+    assert all(4.0 < x <= 5.0 for x in transport.timeouts)
+
+
+@pytest.mark.parametrize("name", ["options", "terms"])
+@pytest.mark.parametrize("missing", SOURCES)
+def test_a_missing_source_is_no_option(missing, name):
+    transport = Exported()
+    queries = Queries(transport, "m", None, None, 0, None)
+    terms = [["b"]] if name == "terms" else None
+    rows = {name: [x] for name, x in ROW.items()}
+    run_now(queries.translate(rows, terms=terms))
+    assert transport.inputs["lengths"].tolist() == [1]
+    with pytest.raises(ValueError, match=r"may hold \['width'\]"):
+        run_now(queries.translate(rows, options={"lengths": 1}, terms=terms))
+    del rows[missing]
+    with pytest.raises(ValueError, match=f"without .'{missing}'") as caught:
+        run_now(queries.translate(rows, terms=terms))
+    assert "all sources of the model, ['text', 'frames', 'lengths']" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("missing", ["text", "frames"])
+def test_a_source_is_known_without_the_default_signature(missing):
+    queries = Queries(Exported(default=False), "m", None, None, 0, None)
+    rows = {name: [x] for name, x in ROW.items() if name != missing}
+    with pytest.raises(ValueError, match=f"without .'{missing}'"):
+        run_now(queries.translate(rows))
+
+
+def test_a_source_may_be_named_like_phrases():
+    transport = Exported({"terms": STRINGS})
+    queries = Queries(transport, "m", None, None, 0, None)
+    run_now(queries.translate({"terms": ["a"]}))
+    with pytest.raises(ValueError, match="without .'terms'"):
+        run_now(queries.translate(["a"]))
 
 
 def test_errors_travel_between_processes():

@@ -29,6 +29,7 @@ from keras_attn_serving.server.limits import Limits
 from keras_attn_serving.server.predict import Arrays
 from keras_attn_serving.server.signatures import Signature
 from keras_attn_serving.server.signatures import Tensor
+from keras_attn_serving.server.workers import Later
 from keras_attn_serving.server.workers import Workers
 from keras_attn_serving.wire import protocol
 from support.serving import toy_model
@@ -602,6 +603,60 @@ def test_cancelled_at_any_moment_no_thread_is_lost():
         while not workers._free:
             await asyncio.sleep(0.01)
         assert workers._free == 1 and not workers._waiting
+
+    in_a_loop(test)
+
+
+def later_job(names, name, ready):
+    """Returns a function that runs once a future is done."""
+
+    def run(seconds):
+        if not ready.done():
+            return Later(ready)
+        return job(names, name)(seconds)
+
+    return run
+
+
+def test_who_has_to_wait_gives_the_thread_back_and_gets_the_next():
+    async def test(workers, gate):
+        ran, ready = [], concurrent.futures.Future()
+        waits = asyncio.create_task(
+            workers.run(later_job(ran, "a", ready), None, 5)
+        )
+        while workers._bytes != 5:
+            await asyncio.sleep(0.001)
+        running = asyncio.create_task(workers.run(job(ran, "b", gate), None))
+        await started(ran, 1)
+        queued = asyncio.create_task(workers.run(job(ran, "c"), None))
+        await asyncio.sleep(0)
+        ready.set_result(None)
+        while not workers._first:
+            await asyncio.sleep(0.001)
+        gate.set()
+        assert await asyncio.gather(waits, running, queued) == ["a", "b", "c"]
+        assert ran == ["b", "a", "c"]
+        assert workers._bytes == workers._later == 0
+
+    in_a_loop(test)
+
+
+def test_who_leaves_or_is_late_while_it_has_to_wait_never_runs():
+    async def test(workers, gate):
+        ran, ready = [], concurrent.futures.Future()
+        leaves = asyncio.create_task(
+            workers.run(later_job(ran, "a", ready), None)
+        )
+        late = asyncio.create_task(workers.run(later_job(ran, "b", ready), 0.1))
+        while workers._later != 2:
+            await asyncio.sleep(0.001)
+        leaves.cancel()
+        with pytest.raises(StatusError, match="Deadline exceeded"):
+            await late
+        assert workers._later == 0 and not ready.done()
+        ready.set_result(None)
+        assert await workers.run(job(ran, "c"), None) == "c"
+        assert ran == ["c"]
 
     in_a_loop(test)
 

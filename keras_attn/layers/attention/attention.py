@@ -33,6 +33,7 @@ from keras_attn.layers.attention.memory import Memory
 from keras_attn.layers.attention.windows import Everywhere
 from keras_attn.layers.attention.windows import Windows
 from keras_attn.layers.scores import Score
+from keras_attn.placement import is_placed
 from keras_attn.placement import keeps
 
 
@@ -526,9 +527,19 @@ class Attention(keras.layers.Layer):
     def _can_fuse(self, memory, training):
         return (
             fused.can_fuse(self.score, self.alignment)
+            and self._attends_as_written
             and not (training and self.dropout)
             and self.regularizer is None
             and memory.keys.shape[-1] == memory.values.shape[-1]
+        )
+
+    @property
+    def _attends_as_written(self):
+        """Whether neither a subclass nor an instance replaces a method."""
+        return all(
+            getattr(type(self), name) is getattr(Attention, name)
+            and (keeps(self, name) or is_placed(getattr(self, name)))
+            for name in ("attend", "attend_step")
         )
 
     def _attend_fused(self, query, memory, allowed):

@@ -139,7 +139,7 @@ class LuongAttention(Attention):
             )
         dtype = kwargs.get("dtype")
         score = self._scores[score](dtype=dtype, **sizes)
-        width = {"window": window or 10} if local else {}
+        width = {"window": 10 if window is None else window} if local else {}
         super().__init__(score, self._alignments[alignment](**width), **kwargs)
 
     def get_config(self):

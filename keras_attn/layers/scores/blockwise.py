@@ -63,6 +63,7 @@ def additive(query, keys, v, extra=None, block_size=None):
     query, keys, v = (ops.cast(x, dtype) for x in (query, keys, v))
     if extra is not None or block_size == "all" or query.shape[1] == 1:
         return _plain(query, keys, v, extra)
+    query, keys = _of_one_batch(query, keys)
     batch, target, units = ops.shape(query)
     source = ops.shape(keys)[1]
     if block_size is not None:
@@ -79,6 +80,23 @@ def additive(query, keys, v, extra=None, block_size=None):
     if query.shape[1] is not None and query.shape[1] <= FEW:
         return _plain(query, keys, v)
     return _by_size(query, keys, v)
+
+
+def _of_one_batch(query, keys):
+    """Repeats the query or the keys if they are those of one sentence.
+
+    Blocks are cut from both at once, so both need the whole batch.
+    """
+    one, other = query.shape[0], keys.shape[0]
+    if one is not None and one == other:
+        return query, keys
+    if isinstance(one, int) and isinstance(other, int):
+        batch = max(one, other)
+    else:
+        batch = ops.maximum(ops.shape(query)[0], ops.shape(keys)[0])
+    return tuple(
+        ops.broadcast_to(x, (batch, *ops.shape(x)[1:])) for x in (query, keys)
+    )
 
 
 def check_block_size(value):

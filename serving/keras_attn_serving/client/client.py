@@ -132,7 +132,8 @@ class BlockingClient:
             RowError: If some rows cannot be answered. It holds the answers to
                 the others.
             ServingError: If the server cannot be reached or refuses.
-            ValueError: If this model does not take an option or a seed.
+            ValueError: If `inputs` lacks a source, or this model does not take
+                an option or a seed.
 
         Example:
             ```python

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from keras_attn_serving.wire import protocol
+from keras_attn_serving.wire.results import Signature
 from keras_attn_serving.wire.results import TensorSpec
 from keras_attn_serving.wire.transport import ModelSpec
+
+# What `options` and `terms` take besides the sources and numeric options.
+_ASKED = ("prefix", "seed", "terms", "avoid")
 
 
 def model_spec(model: str | None, version: int | str | None) -> ModelSpec:
@@ -59,6 +63,40 @@ def by_name(inputs: Any) -> dict[str, np.ndarray]:
             "`client.metadata()` lists the names."
         )
     return {"text": array}
+
+
+def sources(signature: str, signatures: Mapping[str, Signature]) -> list[str]:
+    """Returns the names of a signature's inputs that are sources.
+
+    `serving_default` takes nothing else. Without it, texts and features are
+    known by what they are; lengths look like an option.
+
+    Args:
+        signature: `"options"` or `"terms"`.
+        signatures: Those of the model, by name.
+    """
+    plain = signatures.get("serving_default", Signature({}, {})).inputs
+    return [
+        name
+        for name, spec in signatures[signature].inputs.items()
+        if name in plain or not (name in _ASKED or _one_number(spec))
+    ]
+
+
+def _one_number(spec):
+    """Returns whether an input may have one number for each row."""
+    one = spec.shape is None or len(spec.shape) == 1
+    return one and spec.dtype != "string"
+
+
+def require_sources(given: Mapping[str, Any], needed: Sequence[str]) -> None:
+    """Raises `ValueError` unless all sources are given."""
+    if missing := [name for name in needed if name not in given]:
+        raise ValueError(
+            f"`inputs` must hold all sources of the model, {needed}. Received: "
+            f"{list(given)}, without {missing}. Pass an array or a list for "
+            f"each by its name: {{{missing[0]!r}: ...}}."
+        )
 
 
 def wrong_dtypes(

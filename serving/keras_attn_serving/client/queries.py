@@ -80,8 +80,11 @@ class Queries:
         self._max_rows = max_rows
         self._transport = transport
         self._answered = False
-        # The inputs of the signatures that calls have used.
-        self._options: dict[tuple[str, ModelSpec], dict[str, TensorSpec]] = {}
+        # The inputs of the signatures that calls have used, and those of them
+        # that are sources.
+        self._options: dict[
+            tuple[str, ModelSpec], tuple[dict[str, TensorSpec], list[str]]
+        ] = {}
         self._spec(model or "", version)  # refuses invalid ones
 
     def __repr__(self) -> str:
@@ -117,19 +120,10 @@ class Queries:
             result["text"]
             ```
         """
-        arrays = given.by_name(inputs)
         outputs = [outputs] if isinstance(outputs, str) else list(outputs or ())
         spec = self._spec(model, version)
         deadline = self._deadline(timeout)
-        try:
-            return await self._run(spec, signature, arrays, outputs, deadline)
-        except ServingError as error:
-            if error.code != grpc.StatusCode.INVALID_ARGUMENT:
-                raise
-            advice = await self._advice(spec, signature, arrays, deadline)
-            if not advice:
-                raise
-            raise ServingError(error.code, error.message, advice) from None
+        return await self._predict(spec, signature, inputs, outputs, deadline)
 
     async def translate(
         self,
@@ -167,16 +161,12 @@ class Queries:
         signature = "terms" if phrases else "options"
 
         async def ask():
-            wanted = await self._inputs_of(signature, spec, deadline)
+            wanted, sources = await self._inputs_of(signature, spec, deadline)
+            given.require_sources(arrays, sources)
             further = given.Options(wanted, arrays | phrases)
             asked = further.arrays(rows, prefixes, seed, options)
-            return await self.predict(
-                arrays | phrases | asked,
-                signature,
-                model=model,
-                version=version,
-                timeout=deadline.left(),
-            )
+            whole = arrays | phrases | asked
+            return await self._predict(spec, signature, whole, [], deadline)
 
         asked_before = (signature, spec) in self._options
         try:
@@ -288,13 +278,7 @@ class Queries:
         arrays = spoken.request(sounds, prefixes, signatures)
         if not len(arrays["prefix"]):
             return []
-        result = await self.predict(
-            arrays,
-            spoken.NAME,
-            model=model,
-            version=version,
-            timeout=deadline.left(),
-        )
+        result = await self._predict(spec, spoken.NAME, arrays, [], deadline)
         _require_no_error(result)
         return spoken.transcripts(result)
 
@@ -388,10 +372,11 @@ class Queries:
             await client.wait_until_ready()
             ```
         """
+        seconds = Deadline(timeout).seconds
         try:
-            await self._transport.ready(timeout)
+            await self._transport.ready(seconds)
         except ServingError as error:
-            raise self._with_hint(error, timeout) from error.__cause__
+            raise self._with_hint(error, seconds) from error.__cause__
 
     async def close(self) -> None:
         """Closes the connection.
@@ -411,6 +396,19 @@ class Queries:
 
     def _deadline(self, timeout):
         return Deadline(self.timeout if timeout is None else timeout)
+
+    async def _predict(self, spec, signature, inputs, outputs, deadline):
+        """Runs a signature; an error has advice on wrong dtypes."""
+        arrays = given.by_name(inputs)
+        try:
+            return await self._run(spec, signature, arrays, outputs, deadline)
+        except ServingError as error:
+            if error.code != grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            advice = await self._advice(spec, signature, arrays, deadline)
+            if not advice:
+                raise
+            raise ServingError(error.code, error.message, advice) from None
 
     async def _run(self, spec, signature, arrays, outputs, deadline):
         """Runs a signature, in parts if one request may not have all rows."""
@@ -485,7 +483,10 @@ class Queries:
         return given.wrong_dtypes(arrays, signatures[signature].inputs)
 
     async def _inputs_of(self, signature, spec, deadline):
-        """Returns the specs of a signature's inputs, requested only once."""
+        """Returns the specs of a signature's inputs, and its sources' names.
+
+        The server is asked only once.
+        """
         if (signature, spec) not in self._options:
             _, signatures = await self._metadata(spec, deadline)
             if signature not in signatures:
@@ -496,7 +497,10 @@ class Queries:
                     "`translator.export(directory, "
                     f"signatures=['{signature}'])`."
                 )
-            found = signatures[signature].inputs
+            found = (
+                signatures[signature].inputs,
+                given.sources(signature, signatures),
+            )
             self._options[signature, spec] = found
         return self._options[signature, spec]
 

@@ -125,6 +125,9 @@ class Batches(Executor):
             raise StatusError(
                 Code.DEADLINE_EXCEEDED, "Deadline exceeded"
             ) from None
+        finally:
+            if task.future.cancelled():  # others may have waited behind it
+                self._start()
 
     def _queued(self, job, deadline):
         """Puts a job into its queue; returns the task."""
@@ -162,22 +165,45 @@ class Batches(Executor):
             self._timer = None
         while self._free:
             self._drop()
-            if not self._queues:
+            now, ready, later = loop.time(), [], []
+            for key, queue, tasks in self._with_room():
+                due = self._due(queue)
+                if due <= now:
+                    ready.append((key, tasks))
+                else:
+                    later.append(due)
+            if not ready:
+                if later:
+                    self._timer = loop.call_at(min(later), self._start)
                 return
             # Of the queues that are full or have waited long enough, take the
             # one whose first call has waited longest, so each gets its turn.
-            due = {key: self._due(queue) for key, queue in self._queues.items()}
-            now = loop.time()
-            ready = [key for key, time in due.items() if time <= now]
-            if not ready:
-                first = min(due.values())
-                self._timer = loop.call_at(first, self._start)
-                return
-            key = min(ready, key=lambda k: self._queues[k][0].arrived)
-            self._launch(self._take(key))
+            key, tasks = min(ready, key=lambda x: x[1][0].arrived)
+            self._take(key, tasks)
+            self._launch(tasks)
+
+    def _with_room(self):
+        """Yields the key, the calls and the next batch of each queue.
+
+        Batches get room in the order in which their first calls came. While
+        one waits for it in its queue, only small calls are taken: they need
+        none.
+        """
+        room, held_up = self._room, False
+        for key, queue in sorted(
+            self._queues.items(), key=lambda x: x[1][0].arrived
+        ):
+            tasks = self._batch(queue, self._limits.elements)
+            elements = self._elements(tasks)
+            if elements > room.small and (held_up or not room.has(elements)):
+                held_up = True
+                queue = [x for x in queue if self._elements([x]) <= room.small]
+                tasks = self._batch(queue, room.small)
+            if tasks:
+                yield key, queue, tasks
 
     def _due(self, queue):
-        """Returns the time until which a queue may wait."""
+        """Returns the time until which the calls of a queue may wait."""
         arrived = queue[0].arrived
         idle = self._free == self._config.num_batch_threads
         rows = sum(x.rows for x in queue)
@@ -199,20 +225,32 @@ class Batches(Executor):
             else:
                 del self._queues[key]
 
-    def _take(self, key):
-        """Removes the next batch from a queue."""
-        queue, tasks, rows, longest = self._queues[key], [], 0, 0
-        while queue:
-            rows += queue[0].rows
-            longest = max(longest, queue[0].job.plan.longest)
+    def _batch(self, queue, most):
+        """Returns the first calls of a queue that fit into a batch.
+
+        Args:
+            queue: The calls.
+            most: Most elements of several calls together.
+        """
+        tasks, rows, longest = [], 0, 0
+        for task in queue:
+            rows += task.rows
+            longest = max(longest, task.job.plan.longest)
             # All rows are padded to the longest.
-            large = self._size(rows) * longest > self._limits.elements
+            large = self._size(rows) * longest > most
             if rows > self._config.max_batch_size or (tasks and large):
                 break
-            tasks.append(queue.popleft())
-        if not queue:
-            del self._queues[key]
+            tasks.append(task)
         return tasks
+
+    def _take(self, key, tasks):
+        """Removes the calls of a batch from their queue."""
+        taken = set(map(id, tasks))
+        left = [x for x in self._queues[key] if id(x) not in taken]
+        if left:
+            self._queues[key] = collections.deque(left)
+        else:
+            del self._queues[key]
 
     def _launch(self, tasks):
         loop = asyncio.get_running_loop()
@@ -227,9 +265,11 @@ class Batches(Executor):
             self._metrics.queued(
                 self._config.thread_pool_name, now - task.arrived, task.rows
             )
+        place = self._room.place()
+        place.take(self._elements(tasks))
         running = loop.run_in_executor(self._pool, self._run, tasks, seconds)
         running.add_done_callback(
-            lambda done: self._finished(tasks, done, seconds)
+            lambda done: self._finished(tasks, place, done, seconds)
         )
 
     def _run(self, tasks, seconds):
@@ -237,9 +277,7 @@ class Batches(Executor):
         rows = sum(x.rows for x in tasks)
         size = self._size(rows)
         self._metrics.processed(size, size - rows)
-        elements = size * max(x.job.plan.longest for x in tasks)
-        with self._room.taken(elements, seconds) as left:
-            values = self._executed(tasks, size - rows, left)
+        values = self._executed(tasks, size - rows, seconds)
         if len(tasks) == 1 and size == rows:
             return [values]
         return _split(values, [x.rows for x in tasks], size)
@@ -264,8 +302,14 @@ class Batches(Executor):
         allowed = self._config.allowed_batch_sizes if rows else ()
         return next((x for x in allowed if x >= rows), rows)
 
-    def _finished(self, tasks, done, seconds):
+    def _elements(self, tasks):
+        """Returns the elements of a batch; all rows are padded."""
+        size = self._size(sum(x.rows for x in tasks))
+        return size * max(x.job.plan.longest for x in tasks)
+
+    def _finished(self, tasks, place, done, seconds):
         self._free += 1
+        place.give()
         error = done.exception()
         if isinstance(error, StatusError):
             error = named(error, seconds, self._limits.run_seconds)

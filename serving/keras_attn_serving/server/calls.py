@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_attn_serving.server.model import Model
+from keras_attn_serving.server.room import Place
 from keras_attn_serving.server.room import Room
 from keras_attn_serving.server.validation import Plan
+from keras_attn_serving.server.workers import Later
 from keras_attn_serving.server.workers import Workers
 
 
@@ -60,13 +62,30 @@ class Call(abc.ABC):
             StatusError: If it has too many bytes, or an output cannot be sent.
         """
 
-    def run(self, room: Room, timeout: float | None = None) -> bytes:
-        """Runs the call alone, in this thread, as soon as there is room."""
-        with (
-            self.open() as job,
-            room.taken(job.plan.elements, timeout) as left,
-        ):
-            return self.answer(job, job.model.execute(job.plan, left))
+    def run(self, place: Place, timeout: float | None = None) -> bytes | Later:
+        """Runs the call alone, in this thread, if there is room.
+
+        A call that has to wait is read again then: what was read takes more
+        memory than the request.
+
+        Args:
+            place: The call's place in a room.
+            timeout: Seconds until the run is cancelled.
+
+        Returns:
+            The message of the answer, or when to call this again.
+
+        Raises:
+            StatusError: If the request is invalid, or the run fails.
+        """
+        with self.open() as job:
+            later = place.take(job.plan.elements)
+            if later is not None:
+                return later
+            try:
+                return self.answer(job, job.model.execute(job.plan, timeout))
+            finally:
+                place.give()
 
 
 class Executor(abc.ABC):
@@ -115,7 +134,8 @@ class Alone(Executor):
     """Runs each call by itself, in one of a few threads.
 
     A thread also reads and writes the messages, so large ones do not delay the
-    answers of other calls.
+    answers of other calls. A call that waits for room holds no thread, so small
+    ones go on.
 
     Args:
         workers: The threads.
@@ -127,8 +147,12 @@ class Alone(Executor):
         self._workers, self._room = workers, room
 
     async def _answer(self, call, remaining):
-        run = functools.partial(call.run, self._room)
-        return await self._workers.run(run, remaining, call.size)
+        place = self._room.place()
+        try:
+            run = functools.partial(call.run, place)
+            return await self._workers.run(run, remaining, call.size)
+        finally:
+            place.leave()
 
     def close(self) -> None:
         self._workers.close()

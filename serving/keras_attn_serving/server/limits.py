@@ -35,8 +35,8 @@ class Limits(NamedTuple):
         answer_bytes: Most bytes of an answer.
         run_seconds: Seconds after which a run is cancelled, whatever the
             client's deadline.
-        queued_calls: Most calls that wait for a thread. Together they may
-            have four times `message_bytes`.
+        queued_calls: Most calls that wait for a thread, and most that wait for
+            `Room`. Together they may have four times `message_bytes`.
     """
 
     rows: int = 128

@@ -1,15 +1,14 @@
 """`Room`: limits how many elements run at the same time."""
 
 import collections
-import contextlib
 import threading
-import time
-from collections.abc import Iterator
+from concurrent import futures
 
 from keras_attn_serving.server.errors import Code
 from keras_attn_serving.server.errors import StatusError
+from keras_attn_serving.server.workers import Later
 
-_SMALL = 1 / 64  # of the room
+_SMALL = 64  # a run of at most the room's elements divided by this is small
 
 
 class Room:
@@ -22,58 +21,105 @@ class Room:
 
     Args:
         elements: The most elements of all runs together, and of a single run.
+
+    Attributes:
+        small: The most elements of a small run.
     """
 
     def __init__(self, elements: int):
         self._elements = self._free = elements
-        self._waiting: collections.deque[object] = collections.deque()
-        self._changed = threading.Condition()
+        self.small = elements // _SMALL
+        self._waiting: collections.deque[Place] = collections.deque()
+        self._lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def taken(
-        self, elements: int, timeout: float | None = None
-    ) -> Iterator[float | None]:
-        """Reserves room for a run in a `with` block, in the order of calls.
+    def has(self, elements: int) -> bool:
+        """Returns whether a run would have room now."""
+        with self._lock:
+            free = 0 if self._waiting else self._free
+            return self._needed(elements) <= free
+
+    def place(self) -> "Place":
+        """Returns the place of a further run, with no room yet."""
+        return Place(self)
+
+    def _needed(self, elements):
+        return 0 if elements <= self.small else min(elements, self._elements)
+
+    def _serve(self):
+        """Gives room to those that wait, in their order; takes the lock."""
+        while self._waiting and self._waiting[0].needed <= self._free:
+            place = self._waiting.popleft()
+            self._free -= place.needed
+            place.held = place.needed
+            place.ready.set_result(None)
+
+
+class Place:
+    """The place of one run in a `Room`.
+
+    A thread calls `take` and `give`, and runs in between. The event loop waits
+    for the run and calls `leave` when it waits no longer. So nobody waits in a
+    thread, and a run that nobody waits for does not begin.
+
+    Args:
+        room: The room.
+    """
+
+    def __init__(self, room: Room):
+        self._room = room
+        self._runs = self._left = False
+        # The room reads and writes these.
+        self.needed = self.held = 0
+        self.ready: futures.Future[None] = futures.Future()
+
+    def take(self, elements: int) -> Later | None:
+        """Reserves room for a run, in the order of the first calls.
 
         Args:
             elements: The elements of the run.
-            timeout: Seconds that waiting and the run may take.
 
-        Yields:
-            The seconds that are left for the run, `None` without a timeout.
+        Returns:
+            `None` if the run may begin; otherwise when to call this again.
 
         Raises:
-            StatusError: DEADLINE_EXCEEDED if there is no room in time.
+            StatusError: CANCELLED if `leave` was called.
         """
-        if elements <= _SMALL * self._elements:
-            yield timeout
-            return
-        elements = min(elements, self._elements)
-        left = self._take(elements, timeout)
-        try:
-            yield left
-        finally:
-            with self._changed:
-                self._free += elements
-                self._changed.notify_all()
-
-    def _take(self, elements, timeout):
-        me, started = object(), time.monotonic()
-
-        def mine():
-            return self._waiting[0] is me and elements <= self._free
-
-        with self._changed:
-            self._waiting.append(me)
-            try:
-                if not self._changed.wait_for(mine, timeout):
-                    raise StatusError(
-                        Code.DEADLINE_EXCEEDED, "Deadline exceeded"
-                    )
-                self._free -= elements
-            finally:
-                self._waiting.remove(me)
-                self._changed.notify_all()
-        if timeout is None:
+        room = self._room
+        with room._lock:
+            if self._left:
+                raise StatusError(Code.CANCELLED, "Nobody waits for this run.")
+            needed = room._needed(elements)
+            if self.held < needed:
+                # Nothing is held, unless the model has changed meanwhile.
+                self._release()
+                self.needed, self.ready = needed, futures.Future()
+                room._waiting.append(self)
+                room._serve()
+            if self.held < needed:
+                return Later(self.ready)
+            self._runs = True
             return None
-        return timeout - (time.monotonic() - started)
+
+    def give(self) -> None:
+        """Gives the room back, after the run."""
+        with self._room._lock:
+            self._runs = False
+            self._release()
+
+    def leave(self) -> None:
+        """Gives the room back, or waits no longer.
+
+        The room of a run that has begun is needed until that ends.
+        """
+        with self._room._lock:
+            self._left = True
+            if not self._runs:
+                self._release()
+
+    def _release(self):
+        room = self._room
+        if self in room._waiting:
+            room._waiting.remove(self)
+        room._free += self.held
+        self.held = 0
+        room._serve()
