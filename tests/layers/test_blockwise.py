@@ -1,5 +1,6 @@
 """Additive scores in blocks are additive scores, with their gradients."""
 
+import functools
 import pathlib
 import subprocess
 import sys
@@ -357,25 +358,25 @@ def test_the_benchmark_finds_the_same_numbers_in_every_form(tmp_path):
 
 @pytest.mark.parametrize("block_size", [None, 2])
 @pytest.mark.parametrize("one", ["query", "keys"])
-@pytest.mark.parametrize("compiled", [{}, {"unknown": True}])
+@pytest.mark.parametrize(
+    "unknown_sizes", [False, pytest.param(True, marks=tensorflow_only)]
+)
 def test_one_sentence_serves_all_of_the_batch(
-    one, block_size, compiled, small_blocks
+    one, block_size, unknown_sizes, small_blocks
 ):
-    if compiled and BACKEND != "tensorflow":
-        pytest.skip("tf.function")
     query, keys, v, gradient = draw(3, 9, 4, 5)
     if one == "query":
         query = query[:1]
     else:
         keys = keys[:1]
     expected = plain(query, keys, v)
-    function = lambda *x: additive(*x, block_size=block_size)  # noqa: E731
-    if compiled:
+    function = functools.partial(additive, block_size=block_size)
+    if unknown_sizes:
         import tensorflow as tf
 
-        unknown = [tf.TensorSpec([None, None, 5])] * 2
+        sizes = [None, None, 5], [None, None, 5], [5, 1]
         function = tf.function(
-            function, input_signature=[*unknown, tf.TensorSpec([5, 1])]
+            function, input_signature=list(map(tf.TensorSpec, sizes))
         )
     np.testing.assert_allclose(function(query, keys, v), expected, atol=1e-6)
     # The gradient of what serves all is a sum.

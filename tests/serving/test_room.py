@@ -319,6 +319,19 @@ def test_cancelled_at_any_moment_no_room_is_lost(in_a_loop):
     in_a_loop(test, queued=1000)
 
 
+def small_server(toy_path, batching):
+    """Returns a server with room for one large call at a time."""
+    return Server(
+        toy_path.parent,
+        toy_model.NAME,
+        port=0,
+        rest=Rest(),
+        threads=4 if batching is None else None,
+        batching=batching,
+        limits=Limits(elements=MOST),
+    )
+
+
 @pytest.mark.parametrize("batching", [None, Batching(num_batch_threads=4)])
 @pytest.mark.parametrize("way", ["gRPC", "REST"])
 def test_large_calls_run_one_after_the_other(
@@ -336,15 +349,7 @@ def test_large_calls_run_one_after_the_other(
         return execute(model, plan, timeout)
 
     with (
-        Server(
-            toy_path.parent,
-            toy_model.NAME,
-            port=0,
-            rest=Rest(),
-            threads=4 if batching is None else None,
-            batching=batching,
-            limits=Limits(elements=MOST),
-        ) as server,
+        small_server(toy_path, batching) as server,
         client_of(server, way) as client,
         futures.ThreadPoolExecutor(4) as pool,
     ):
@@ -375,15 +380,7 @@ def test_a_server_that_stops_answers_or_refuses_who_waits_for_room(
         return execute(model, plan, timeout)
 
     with (
-        Server(
-            toy_path.parent,
-            toy_model.NAME,
-            port=0,
-            rest=Rest(),
-            threads=4 if batching is None else None,
-            batching=batching,
-            limits=Limits(elements=MOST),
-        ) as server,
+        small_server(toy_path, batching) as server,
         client_of(server, way) as client,
         futures.ThreadPoolExecutor(4) as pool,
     ):
