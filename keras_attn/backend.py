@@ -115,6 +115,35 @@ def zero_where_masked(x, mask):
     return ops.where(ops.reshape(mask, shape), x, ops.zeros_like(x))
 
 
+def finite(x, dtype=None):
+    """Casts to a dtype, and clips what would be infinite in float16.
+
+    The difference of two infinite numbers is NaN. The dtype defaults to that
+    of `x`.
+    """
+    dtype = keras.backend.standardize_dtype(dtype or x.dtype)
+    if dtype == "float16":
+        x = ops.clip(x, -65504.0, 65504.0)
+    return ops.cast(x, dtype)
+
+
+def never_empty(x, axis):
+    """Pads an empty axis to one position; some operations need at least one.
+
+    If the size is known and not zero, returns `x` itself.
+    """
+    size = ops.shape(x)[axis]
+    if isinstance(size, int):
+        missing = int(size == 0)
+        if not missing:
+            return x
+    else:
+        missing = ops.cast(size == 0, "int32")
+    widths = [(0, 0)] * len(x.shape)
+    widths[axis] = (0, missing)
+    return ops.pad(x, widths)
+
+
 def cumulative_logsumexp(x):
     """Returns `log(exp(x[0]) + ... + exp(x[i]))` along the last axis."""
     name = keras.backend.backend()
@@ -216,11 +245,16 @@ def require(condition, message):
     """Raises an error with `message` unless a condition on tensors holds.
 
     Args:
-        condition: A Python bool, or a boolean scalar tensor whose value is
-            known only when the graph runs. Only TensorFlow checks a tensor,
-            and not under XLA.
+        condition: A Python bool, or a boolean scalar tensor whose value may be
+            known only when the graph runs. TensorFlow checks a tensor, but
+            not under XLA, JAX only outside of `jax.jit`, and PyTorch never.
         message: Text of the error.
     """
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if not isinstance(condition, (bool, jax.core.Tracer)):
+            condition = bool(condition)
     if isinstance(condition, bool):
         if not condition:
             raise ValueError(message)

@@ -8,6 +8,7 @@ buffers of fixed size, JAX a scan, and PyTorch a loop in Python.
 import keras
 from keras import ops
 
+from keras_attn.backend import never_empty
 from keras_attn.backend import take_rows
 
 
@@ -30,14 +31,20 @@ def unroll(step, inputs, state, output_dtypes, mask=None):
     Returns:
         Outputs, stacked along axis 1 to `(batch, time, ...)`.
     """
-    order = Order(mask)
+    time = ops.shape(keras.tree.flatten(inputs)[0])[1]
+    # A loop without a step would not know the shapes of its outputs.
+    inputs = keras.tree.map_structure(lambda x: never_empty(x, 1), inputs)
+    order = Order(None if mask is None else never_empty(mask, 1))
     inputs = order.real_first(inputs)
     inputs = keras.tree.map_structure(_time_major, inputs)
     loops = {"tensorflow": _while_loop, "jax": _scan}
     loop = loops.get(keras.backend.backend(), _python_loop)
     outputs = loop(step, inputs, state, output_dtypes)
     outputs = keras.tree.map_structure(_time_major, outputs)
-    return order.as_before(outputs)
+    outputs = order.as_before(outputs)
+    if isinstance(time, int) and time:
+        return outputs
+    return keras.tree.map_structure(lambda x: x[:, :time], outputs)
 
 
 def _time_major(x):

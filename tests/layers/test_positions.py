@@ -106,6 +106,9 @@ def test_a_sequence_past_the_last_position_is_refused():
         layer(np.zeros((1, 4, 2)))
     with pytest.raises(ValueError, match="higher `max_length`"):
         layer(np.zeros((1, 2, 2)), start_index=2)
+    # TensorFlow turns NumPy's number into a tensor and raises its own error.
+    with pytest.raises(Exception, match="higher `max_length`"):
+        layer(np.zeros((1, 2, 2)), start_index=np.int64(2))
 
 
 @pytest.mark.parametrize("max_length", [0, 2.0, True, None])

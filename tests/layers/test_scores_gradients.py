@@ -113,3 +113,19 @@ def test_gradients_under_xla_in_a_loop_are_those_of_eager_execution(name):
         for x, expected in zip(graph(query, value, mask), eager, strict=True):
             np.testing.assert_allclose(x, expected, rtol=1e-3, atol=1e-5)
             assert np.asarray(expected).any()
+
+
+def test_a_fertility_in_float16_has_finite_gradients():
+    # A sum of 150 divided by the least fertility is beyond float16.
+    score = CoverageScore(4, "fertility", dtype="mixed_float16")
+    attention = keras_attn.Attention(score, dtype="mixed_float16")
+    query, value = np.zeros((1, 300, 5)), np.ones((1, 2, 7))
+    attention.build(query.shape, value.shape)
+    score.fertility_kernel.assign(np.full((7, 1), -5.0))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.cast(attention(query, value), "float32") ** 2)
+    weights = attention.trainable_weights
+    for weight, gradient in zip(
+        weights, tape.gradient(loss, weights), strict=True
+    ):
+        assert np.isfinite(gradient).all(), weight.path

@@ -67,7 +67,9 @@ FILES = [
     "training/test_averaging.py",
     "training/test_scheduled_sampling.py",
     "training/test_schedules.py",
+    "layers/test_positions.py",
     "layers/test_scores.py",
+    "layers/test_unusual_sizes.py",
     "training/test_token_metrics.py",
 ]
 

@@ -9,6 +9,7 @@ without bias.
 import keras
 from keras import ops
 
+from keras_attn.backend import never_empty
 from keras_attn.layers.alignments.alignment import Alignment
 from keras_attn.layers.alignments.alignment import Sample
 from keras_attn.layers.alignments.softmax import check_temperature
@@ -163,7 +164,7 @@ def _best(scores, allowed):
     """Returns ones at the highest scores, the first in a tie; else zeros."""
     if allowed is not None:
         scores = ops.where(allowed, scores, -1e9)
-    best = ops.expand_dims(ops.argmax(scores, axis=-1), -1)
+    best = ops.expand_dims(ops.argmax(never_empty(scores, -1), axis=-1), -1)
     is_best = ops.arange(ops.shape(scores)[-1], dtype=best.dtype) == best
     if allowed is not None:
         is_best = ops.logical_and(is_best, allowed)

@@ -9,6 +9,7 @@ from keras import layers
 from keras import ops
 
 from keras_attn.arguments import positive
+from keras_attn.backend import reshape
 from keras_attn.layers.alignments.alignment import Alignment
 from keras_attn.layers.alignments.alignment import Window
 from keras_attn.layers.alignments.softmax import masked_softmax
@@ -147,9 +148,7 @@ class LocalPredictiveAlignment(_Local):
         # As a matrix: inside a loop, XLA cannot compile the gradient of a
         # product of a tensor with three axes.
         rows = ops.reshape(query, (-1, query.shape[-1]))
-        share = ops.reshape(
-            self.share(self.hidden(rows)), (-1, ops.shape(query)[1])
-        )
+        share = reshape(self.share(self.hidden(rows)), ops.shape(query)[:2])
         begin, length = (ops.cast(x, "float32") for x in (begin, length))
         center = begin + length * share
         first = ops.ceil(ops.stop_gradient(center) - self.window)

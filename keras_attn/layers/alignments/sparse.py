@@ -98,7 +98,10 @@ def _above(scores, allowed, thresholds):
     scores = ops.cast(scores, "float32")
     if allowed is None:
         allowed = ops.ones_like(scores, dtype="bool")
-    best = ops.max(ops.where(allowed, scores, -1e9), axis=-1, keepdims=True)
+    # `max` without `initial` refuses an empty source.
+    best = ops.max(
+        ops.where(allowed, scores, -1e9), axis=-1, keepdims=True, initial=-1e9
+    )
     # The threshold is at most 1 below the best, so lower scores are raised to
     # there. Much lower ones would cost the sums over a row their precision.
     scores = ops.where(allowed, scores - ops.stop_gradient(best), -1.0)

@@ -11,6 +11,7 @@ from keras import layers
 from keras import ops
 
 from keras_attn import arguments
+from keras_attn.backend import finite
 from keras_attn.backend import zero_where_masked
 from keras_attn.keras_internals import AutocastScope
 from keras_attn.layers import loops
@@ -20,6 +21,7 @@ from keras_attn.layers.alignments import SoftmaxAlignment
 from keras_attn.layers.attention import attention_arguments
 from keras_attn.layers.attention import fused
 from keras_attn.layers.attention import masks
+from keras_attn.layers.attention import rows
 from keras_attn.layers.attention import score_trial
 from keras_attn.layers.attention.heads import Heads
 from keras_attn.layers.attention.heads import OneHead
@@ -57,6 +59,9 @@ class Attention(keras.layers.Layer):
     the alignment looks at past alignments, it processes one target position
     after another. To attend one step at a time, as a decoder does, call
     `prepare()` once for the memory and then `step()` for each query.
+
+    In `call()`, a query, source or mask may have a batch of 1. It then serves
+    all rows of the others.
 
     With several heads, query, key and value are projected for each head. The
     score and the alignment have one set of weights for all heads and see each
@@ -160,7 +165,10 @@ class Attention(keras.layers.Layer):
         self.dropout = dropout
         self.seed = seed
         if dropout:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+            # Not the seed itself: an alignment with the same seed would draw
+            # the same numbers, so dropout would depend on what it drew.
+            own = None if seed is None else seed ^ 0x5EED
+            self.seed_generator = keras.random.SeedGenerator(own)
         self.projections = self.value_projection = self.context_gate = None
         self.supports_masking = True
 
@@ -260,6 +268,12 @@ class Attention(keras.layers.Layer):
     ):
         returned = return_attention_scores, return_samples
         attention_arguments.check_flags(self.alignment, *returned)
+        query, value, key, query_mask, value_mask, key_mask = (
+            self._of_one_batch(
+                None if x is None else ops.convert_to_tensor(x)
+                for x in (query, value, key, query_mask, value_mask, key_mask)
+            )
+        )
         memory = self.prepare(value, key, value_mask, key_mask)
         batch, target = ops.shape(query)[0], ops.shape(query)[1]
         source = ops.shape(value)[1]
@@ -402,7 +416,7 @@ class Attention(keras.layers.Layer):
             "window": view.window,
         }
         aligned = self.alignment(
-            _finite(scores),
+            finite(scores),
             allowed=view.allowed(heads.repeat(allowed)),
             **self.alignment.named(known),
         )
@@ -457,6 +471,19 @@ class Attention(keras.layers.Layer):
             query, memory, (), draws, allowed, training, position
         )
         return attended
+
+    def _of_one_batch(self, tensors):
+        """Repeats what has one row for the rows of the others.
+
+        A source or mask of one row is repeated only if several heads or a
+        history need it: a large memory need not be projected for each row.
+        """
+        query, *source_and_masks = tensors
+        batch = rows.common_batch(query, *source_and_masks)
+        query = rows.repeat_row(query, batch)
+        if self.num_heads == 1 and not self.uses_history:
+            return query, *source_and_masks
+        return query, *(rows.repeat_row(x, batch) for x in source_and_masks)
 
     def _attend_in_turn(
         self, query, memory, draws, query_mask, allowed, training
@@ -618,7 +645,8 @@ class Attention(keras.layers.Layer):
         return previous_mask
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
-        return (*query_shape[:-1], self.context_dim(value_shape[-1]))
+        batch = rows.common_size(query_shape, value_shape, key_shape)
+        return (batch, query_shape[1], self.context_dim(value_shape[-1]))
 
     def compute_output_spec(
         self,
@@ -635,8 +663,10 @@ class Attention(keras.layers.Layer):
     ):
         returned = return_attention_scores, return_samples
         attention_arguments.check_flags(self.alignment, *returned)
-        batch, target, _ = query.shape
-        shape = self.compute_output_shape(query.shape, value.shape)
+        given = query, value, key, query_mask, value_mask, key_mask
+        batch = rows.common_size(*map(arguments.shape_of, given))
+        target = query.shape[1]
+        shape = (batch, target, self.context_dim(value.shape[-1]))
         outputs = [keras.KerasTensor(shape, dtype=self.compute_dtype)]
         if return_attention_scores:
             by_head = return_attention_scores == "heads"
@@ -677,10 +707,3 @@ class Attention(keras.layers.Layer):
                     config[part]
                 )
         return cls(**config)
-
-
-def _finite(scores):
-    """Clips float16 scores, because infinity minus infinity is NaN."""
-    if keras.backend.standardize_dtype(scores.dtype) != "float16":
-        return scores
-    return ops.clip(scores, -65504.0, 65504.0)

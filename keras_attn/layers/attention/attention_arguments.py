@@ -89,6 +89,11 @@ def check_dropout(dropout, seed):
             f"below 1. Received: dropout={dropout!r}. Pass for example "
             "`dropout=0.1`."
         )
+    if seed is not None and not isinstance(seed, int):
+        raise ValueError(
+            "`seed` must be an integer, or `None` for a new one. Received: "
+            f"seed={seed!r}. Pass for example `seed=1`."
+        )
     if seed is not None and not dropout:
         raise ValueError(
             "`seed` seeds the dropout, and there is none. Received: "

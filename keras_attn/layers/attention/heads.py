@@ -9,6 +9,8 @@ import keras
 from keras import layers
 from keras import ops
 
+from keras_attn.backend import reshape
+
 
 class OneHead:
     """Attends with one head: queries and keys stay as they are.
@@ -118,8 +120,8 @@ class Heads(keras.layers.Layer):
 
     def join(self, context):
         """`(batch, target, heads, width)` -> `(batch, target, dim)`."""
-        shape = (-1, ops.shape(context)[1], self.count * self.width)
-        context = ops.reshape(context, shape)
+        batch, target = ops.shape(context)[:2]
+        context = reshape(context, (batch, target, self.count * self.width))
         return apply_to_rows(self.output_projection, context)
 
 
@@ -236,6 +238,4 @@ def apply_to_rows(layer, x):
     """
     batch, length, dim = ops.shape(x)
     rows = layer(ops.reshape(x, (-1, dim)))
-    if isinstance(length, int) and length:
-        batch = -1  # saves looking up the batch size at every step
-    return ops.reshape(rows, (batch, length, rows.shape[-1]))
+    return reshape(rows, (batch, length, rows.shape[-1]))

@@ -5,6 +5,8 @@
 
 from keras import ops
 
+from keras_attn.backend import never_empty
+from keras_attn.backend import reshape
 from keras_attn.backend import take_rows
 from keras_attn.layers.attention.heads import join_axes
 
@@ -91,8 +93,7 @@ class Windows:
         """Returns the weighted sums of the values in the windows."""
         kept = None if kept is None else _row_each(self._pick(kept))
         context = _weigh(_row_each(weights), self._look(values), kept)
-        shape = (-1, self._shape[1], context.shape[-1])
-        return ops.reshape(context, shape)
+        return reshape(context, (*self._shape, context.shape[-1]))
 
     def spread(self, weights):
         """`(B, target, window)` -> `(B, target, source)`."""
@@ -111,7 +112,7 @@ class Windows:
 
     def _look(self, x):
         """`(B, source, dim)` -> `(B * target, window, dim)`."""
-        x = take_rows(_never_empty(x, self._source), self._positions)
+        x = take_rows(never_empty(x, 1), self._positions)
         return ops.reshape(x, (-1, self._width, x.shape[-1]))
 
     def _pick(self, x):
@@ -119,7 +120,7 @@ class Windows:
         shape = ops.shape(self._positions)
         rows = ops.reshape(x, (self._rows, self._source))
         positions = ops.reshape(self._positions, (-1, self._width))
-        rows = _never_empty(rows, self._source)
+        rows = never_empty(rows, 1)
         return ops.reshape(take_rows(rows, positions), shape)
 
 
@@ -133,18 +134,3 @@ def _weigh(weights, values, kept):
 def _row_each(x):
     """`(B, target, ...)` -> `(B * target, 1, ...)`."""
     return ops.expand_dims(join_axes(x), 1)
-
-
-def _never_empty(x, length):
-    """Pads an empty axis 1 to one position, because `take` needs at least one.
-
-    If the length is known and not zero, returns `x` itself.
-    """
-    if isinstance(length, int):
-        missing = int(length == 0)
-        if not missing:
-            return x
-    else:
-        missing = ops.cast(length == 0, "int32")
-    rest = [(0, 0)] * (len(x.shape) - 2)
-    return ops.pad(x, [(0, 0), (0, missing), *rest])

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_attn.arguments import positive
+from keras_attn.backend import finite
 from keras_attn.layers.scores.additive import AdditiveScore
 from keras_attn.layers.scores.score import clone
 from keras_attn.layers.scores.score import linear
@@ -168,9 +169,13 @@ class CoverageScore(AdditiveScore):
         count = ops.expand_dims(history.total, -1)
         if self.kind == "count":
             return count
-        # The bound keeps the quotient, and its gradient, finite in float16.
-        share = ops.maximum(ops.sigmoid(keys[..., self.units :]), 1e-3)
-        return count / ops.expand_dims(self.max_fertility * share, 1)
+        # At least in float32: the quotient and its gradient may be larger than
+        # the largest number of float16.
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        logits = ops.cast(keys[..., self.units :], dtype)
+        fertility = self.max_fertility * ops.maximum(ops.sigmoid(logits), 1e-3)
+        coverage = ops.cast(count, dtype) / ops.expand_dims(fertility, 1)
+        return finite(coverage, self.compute_dtype)
 
     def carry(self, carried, query, keys, alignments):
         """Runs a step of the GRU, the paper's `f(c, alignment, key, query)`."""

@@ -212,14 +212,14 @@ class LocationSensitiveScore(AdditiveScore):
         if self.cumulative:
             alignments.append(history.total)
         channels = ops.stack(alignments, axis=-1)
-        _, target, source, count = ops.shape(channels)
+        batch, target, source, count = ops.shape(channels)
         features = ops.conv(
-            ops.reshape(channels, (-1, source, count)),
+            ops.reshape(channels, (batch * target, source, count)),
             self.convolution_kernel,
             padding="same",
             data_format="channels_last",
         )
-        return ops.reshape(features, (-1, target, source, self.filters))
+        return ops.reshape(features, (batch, target, source, self.filters))
 
     def get_config(self):
         return {

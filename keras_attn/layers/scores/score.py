@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_attn.backend import reshape
 from keras_attn.layers.parts import Part
 
 
@@ -77,7 +78,7 @@ def linear(inputs, kernel, bias=None):
         )
     flat = ops.matmul(ops.reshape(inputs, (-1, kernel.shape[0])), kernel)
     flat = flat if bias is None else flat + bias
-    return ops.reshape(flat, (-1, *ops.shape(inputs)[1:-1], kernel.shape[1]))
+    return reshape(flat, (*ops.shape(inputs)[:-1], kernel.shape[1]))
 
 
 def length(x):
