@@ -44,7 +44,8 @@ def saliency(
             first text.
         target: A string, or a result of the translator, whose tokens are
             kept as they are. Defaults to the translator's output for
-            `source`.
+            `source`. Tokens of a `LanguagePrompt` at its beginning are read
+            but have no row.
 
     Returns:
         Array of shape `(target, source)`, float32, with a row for each token
@@ -100,12 +101,14 @@ def saliency(
     if sources.attended is not None:
         number, text = sources.attended, dict(sources.texts)[sources.attended]
     inputs = sources.inputs(sources.take(sources.collect(batch), [0]))
+    ids, begun = _prompted(pipeline, inputs, ids)
     length = int(tf.math.count_nonzero(inputs[number] != text.special.pad))
     found = np.zeros((ids.shape[1], length), "float32")
     graphs = [_Embedded(model, number) for model in pipeline.models]
     for first in range(0, len(found), _ROWS):
         rows = slice(first, first + _ROWS)
-        found[rows] = _signed(pipeline, graphs, inputs, ids, rows)[:, :length]
+        signed = _signed(pipeline, graphs, inputs, (ids, begun), rows)
+        found[rows] = signed[:, :length]
     found = np.abs(found)
     total = found.sum(axis=1, keepdims=True)
     return np.divide(found, total, out=np.zeros_like(found), where=total != 0)
@@ -191,8 +194,11 @@ def _tables(graph, source):
     """Returns the keys of the tensors that embed ids.
 
     These are the vectors, `(batch, source, dim)`, that layers compute from
-    these ids alone. Results of plain operations on ids are taken for masks.
+    these ids alone. Results of plain operations on ids are taken for masks, and
+    so are those of layers if they are of shape `(batch, 1, source)`, or if
+    their last axis is of no fixed size, as in `(batch, source, source)`.
     """
+    length = graph.symbols[source].shape[1]
     of_ids, found = {source}, set()
     for call in graph.calls:
         if not call.reads or not of_ids.issuperset(call.reads):
@@ -200,6 +206,8 @@ def _tables(graph, source):
         for key in call.writes:
             symbol = graph.symbols[key]
             vectors = len(symbol.shape) == 3 and "float" in symbol.dtype
+            vectors = vectors and (symbol.shape[1] != 1 or length == 1)
+            vectors = vectors and symbol.shape[2] is not None
             if vectors and isinstance(call.operation, keras.Layer):
                 found.add(key)
             else:
@@ -214,20 +222,30 @@ def _tables(graph, source):
     return found
 
 
-def _signed(pipeline, graphs, inputs, ids, rows):
+def _signed(pipeline, graphs, inputs, targets, rows):
     """Returns gradient times input for some target tokens.
 
     Each target token has its own row of the batch, so one backward pass is
     enough for all of them.
 
+    Args:
+        pipeline: The translator's `Pipeline`.
+        graphs: An `_Embedded` for each model.
+        inputs: The models' inputs but the last.
+        targets: The ids `(1, target)`, and those of the prompt or None.
+        rows: Slice of the target tokens.
+
     Returns:
         Array `(rows, source)`.
     """
+    ids, begun = targets
     numbers = tf.range(ids.shape[1])[rows]
     count = len(numbers)
     repeated = [tf.repeat(x, count, axis=0) for x in inputs]
     target = tf.repeat(ids, count, axis=0)
-    read = pipeline.scorer.read_for(target)
+    if begun is not None:
+        begun = tf.repeat(begun, count, axis=0)
+    read = pipeline.scorer.read_for(target, begun)
     outputs, embeddings = [], []
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         for graph in graphs:
@@ -251,6 +269,20 @@ def _signed(pipeline, graphs, inputs, ids, rows):
         ).numpy()
         for x, gradient in zip(embeddings, gradients, strict=True)
     )
+
+
+def _prompted(pipeline, inputs, ids):
+    """Returns target ids without their prompt, and the prompt's ids or None.
+
+    As in `Translator.score`, the model finds the language, unless the target
+    begins with it.
+    """
+    request = pipeline.prompts.completed(inputs, {"prefix": ids})
+    begun = request.get("begun")
+    if begun is not None:
+        removed = pipeline.prompts.lengths_in(ids)[0]
+        ids = request["prefix"][:, : tf.shape(ids)[1] - removed]
+    return ids, begun
 
 
 def _ids_of(target, text):

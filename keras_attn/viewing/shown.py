@@ -7,8 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_attn.viewing.words import by_words
+from keras_attn.viewing.words import spans
 
 END_TOKENS = {"</s>", "<end>", "<eos>", "[END]", "[EOS]"}
+# Unicode's categories of joiners and marks of direction, and of spaces.
+_BETWEEN = {"Cf", "Zs"}
 
 
 class Shown(NamedTuple):
@@ -60,12 +63,12 @@ class Shown(NamedTuple):
     @property
     def rows(self) -> list[str]:
         """The target tokens, readable."""
-        return list(map(legible, self.tokens))
+        return readable(self.tokens)
 
     @property
     def columns(self) -> list[str]:
         """The source tokens, readable."""
-        return list(map(legible, self.source_tokens))
+        return readable(self.source_tokens)
 
 
 def are_several(results) -> bool:
@@ -78,17 +81,36 @@ def are_several(results) -> bool:
     return several and not is_one
 
 
+def readable(tokens, words=False) -> list[str]:
+    """Returns tokens, or the words that they spell, as they are shown."""
+    if words:
+        tokens = [word for *_, word in spans(tokens)]
+    return list(map(legible, tokens))
+
+
 def legible(token: str) -> str:
-    """Returns a token as it is shown: `⏎` for the end, `␣` for a space."""
+    """Returns a token as it is shown: `⏎` for the end, `␣` for a space.
+
+    Characters that would not show are escaped. Joiners and special spaces are
+    kept beside other characters, whose shape or place they change.
+    """
     if token in END_TOKENS:
         return "⏎"
     if token and not token.strip(" "):
         return "␣" * len(token)
-    if unicodedata.combining(token[:1] or " "):  # needs a base letter
-        return "◌" + token
-    if not token.isprintable():
-        return token.encode("unicode_escape").decode()
-    return token
+    kinds = [unicodedata.category(x) for x in token]
+    kept = _BETWEEN if set(kinds) - _BETWEEN else set()
+    shown = "".join(
+        x if x.isprintable() or kind in kept else _escaped(x)
+        for x, kind in zip(token, kinds, strict=True)
+    )
+    if kinds and kinds[0].startswith("M"):  # a mark, which needs a base letter
+        return "◌" + shown
+    return shown
+
+
+def _escaped(character):
+    return character.encode("unicode_escape").decode()
 
 
 def is_right_to_left(tokens) -> bool:

@@ -6,6 +6,8 @@ import numpy as np
 
 _BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")
 _SPACE = "▁"  # SentencePiece's mark for the beginning of a word
+# `BytePair` writes a space before a part of a character as a byte.
+_BEGIN = _SPACE, "<0x20>"
 
 
 def spans(tokens) -> list[tuple[int, int, str]]:
@@ -13,8 +15,8 @@ def spans(tokens) -> list[tuple[int, int, str]]:
 
     Subwords are recognized by their marks: `▁` before a subword that begins a
     word (SentencePiece), `##` before one that continues it (WordPiece), `@@`
-    after one that is continued (subword-nmt), or single bytes, with `<0x20>`
-    between words. A special token such as `</s>` is a word. If there are no
+    after one that is continued (subword-nmt), or bytes, with `<0x20>` between
+    words. A special token such as `</s>` is a word. If there are no
     marks, each token is a word.
 
     Args:
@@ -62,14 +64,14 @@ def _beginnings(tokens):
     special = [_is_special(x) for x in tokens]
     after = [False, *special[:-1]]
     if any(x.startswith(_SPACE) for x in tokens):
-        new = [x.startswith(_SPACE) for x in tokens]
+        new = [x.startswith(_BEGIN) for x in tokens]
     elif any(x.startswith("##") for x in tokens):
         new = [not x.startswith("##") for x in tokens]
     elif any(x.endswith("@@") for x in tokens):
         before = ["", *tokens[:-1]]
         new = [not x.endswith("@@") for x in before]
     elif any(map(_BYTES.fullmatch, tokens)):
-        new = [x == "<0x20>" for x in tokens]
+        new = [x.startswith(_BEGIN) for x in tokens]
     else:
         return [True] * len(tokens)
     return [x or y or z for x, y, z in zip(new, special, after, strict=True)]

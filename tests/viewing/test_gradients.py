@@ -83,6 +83,32 @@ def test_more_target_tokens_than_go_at_once_are_the_same(toys, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.full
+def test_a_language_prompt_is_read_before_the_target():
+    decoder = keras_attn.AttentionDecoder(
+        keras_attn.GRUCell(8), keras_attn.BahdanauAttention(8)
+    )
+    arguments = (
+        small.model(decoder, seed=9),
+        small.SOURCE,
+        small.TARGET,
+        keras_attn.GreedySearch(max_length=3),
+    )
+    plain = keras_attn.Translator(*arguments)
+    # The ids of "AA", "B" and "K".
+    prompt = keras_attn.LanguagePrompt([4, 5], after=[6])
+    prompted = keras_attn.Translator(*arguments, language_prompt=prompt)
+    expected = [
+        keras_attn.saliency(plain, "abc", f"{language} K D EH")[2:]
+        for language in ("AA", "B")
+    ]
+    assert not np.allclose(*expected, atol=1e-3)
+    found = keras_attn.saliency(prompted, "abc", "B K D EH")
+    np.testing.assert_allclose(found, expected[1], atol=1e-5)
+    found = keras_attn.saliency(prompted, "abc", "D EH")  # the model chooses
+    assert any(np.allclose(found, x, atol=1e-5) for x in expected)
+
+
 def bag(vectors):
     """Returns a translator of the mean of vectors, without attention."""
     source = keras.Input((None,), dtype="int32", name="source")
@@ -114,6 +140,54 @@ def test_a_token_that_changes_nothing_has_no_saliency():
     table.set_weights([np.zeros_like(weights)])
     found = keras_attn.saliency(translator, "ab", "B")
     assert (found == 0).all()  # not NaN
+
+
+class Added(layers.Layer):
+    """A mask to add to scores: -1 at each real token, of shape `shape`."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self._shape = shape
+
+    def call(self, ids):
+        real = keras.ops.cast(keras.ops.not_equal(ids, 0), "float32")
+        if self._shape == "row":
+            return -real[:, None, :]
+        return -real[:, None, :] * real[:, :, None]
+
+
+class Plus(layers.Layer):
+    """Adds the column sums of a mask to vectors."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, vectors, added):
+        return vectors + keras.ops.sum(added, axis=1)[:, :, None]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shape", ["row", "square"])
+@pytest.mark.filterwarnings("ignore:Padding changes the output:UserWarning")
+def test_a_mask_that_a_layer_makes_is_no_embedding(shape):
+    keras.utils.set_random_seed(3)
+    table = layers.Embedding(small.SOURCE.size, 4)
+    masked = bag(lambda ids: Plus()(table(ids), Added(shape)(ids)))
+    found = keras_attn.saliency(masked, "ab", "B")
+
+    def by_operations(ids):
+        real = keras.ops.cast(ids != 0, "float32")
+        mask = -real[:, None, :]
+        if shape == "square":
+            mask = mask * real[:, :, None]
+        return Plus()(table(ids), mask)
+
+    same = bag(by_operations)
+    for one, other in zip(same.models, masked.models, strict=True):
+        one.set_weights(other.get_weights())
+    expected = keras_attn.saliency(same, "ab", "B")
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.full

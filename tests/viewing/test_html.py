@@ -139,6 +139,18 @@ def test_a_result_without_weights_keeps_its_text():
     assert result["hypotheses"][0]["tokens"] == []
 
 
+def test_the_source_of_an_empty_output_is_shown_as_any_other():
+    nothing = SimpleNamespace(
+        alignment=np.zeros((0, 3)),
+        source_tokens=["▁c", "at", "</s>"],
+        tokens=[],
+        text="",
+    )
+    for words, source in (False, ["▁c", "at", "⏎"]), (True, ["cat", "⏎"]):
+        (result,) = Page(attention_html(nothing, words=words)).results
+        assert result["source"] == source
+
+
 def test_words_are_joined_where_they_are_asked_for():
     pieces = SimpleNamespace(
         alignment=np.full((2, 3), 1 / 3),

@@ -122,6 +122,8 @@ def test_in_arabic_the_left_arrow_goes_on(shown):
     page = shown(ARABIC)
     first, second, _ = page.locator("[aria-label='Source tokens'] button").all()
     assert first.bounding_box()["x"] > second.bounding_box()["x"]
+    bar = "x => getComputedStyle(x, '::after').right"
+    assert first.evaluate(bar) == "0px"  # a bar of half a token grows leftwards
     first.focus()
     page.keyboard.press("ArrowLeft")
     assert told(page) == "السوداء was attended to by: black 100 %."

@@ -1,6 +1,7 @@
 import io
 import pickle
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attn.viewing.plots import plot_attention
+from keras_attn.viewing.shown import legible
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -94,13 +96,36 @@ def test_tokens_that_would_not_show_are_made_legible():
     png(ax.figure)
 
 
+@pytest.mark.parametrize(
+    "token, shown",
+    [
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("👩\u200d💻", "👩\u200d💻"),
+        ("été\u00a0!", "été\u00a0!"),
+        ("你\u3000好", "你\u3000好"),
+        ("שלום\u200f", "שלום\u200f"),
+        ("été\n\u200d", "été\\n\u200d"),
+        ("\u0301\x00", "\u25cc\u0301\\x00"),
+        ("\u200d\u00a0", "\\u200d\\xa0"),
+        ("\ud83d", "\\ud83d"),
+    ],
+)
+def test_only_characters_that_would_not_show_are_escaped(token, shown):
+    assert legible(token) == shown
+
+
 def test_a_mark_without_a_letter_stands_on_a_circle():
+    vowel = "\u093f"  # of Hindi, of combining class 0
     ax = plot_attention(
-        alignment=np.eye(2), source_tokens=["e", "\u0301"], tokens=["é", "ʰ"]
+        alignment=np.eye(3),
+        source_tokens=["e", "\u0301", vowel],
+        tokens=["é", "ʰ", "a"],
     ).axes[0]
-    assert labels(ax.xaxis) == ["e", "\u25cc\u0301"]
-    assert labels(ax.yaxis) == ["é", "ʰ"]
-    png(ax.figure)
+    assert labels(ax.xaxis) == ["e", "\u25cc\u0301", "\u25cc" + vowel]
+    assert labels(ax.yaxis) == ["é", "ʰ", "a"]
+    with warnings.catch_warnings():  # there may be no font of Hindi
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
+        png(ax.figure)
 
 
 def test_characters_the_default_font_lacks_come_from_another():
@@ -120,6 +145,22 @@ def test_characters_the_default_font_lacks_come_from_another():
     drawn = set().union(*map(characters, families[1:]))
     assert ord(token) in drawn
     png(figure)  # would warn of a missing glyph
+
+
+def test_a_font_that_cannot_be_read_is_passed_over(monkeypatch, tmp_path):
+    from matplotlib import font_manager
+
+    broken = tmp_path / "broken.ttf"
+    broken.write_bytes(b"no font")
+    entries = [
+        font_manager.FontEntry(fname=str(path), name="No Font")
+        for path in (tmp_path / "gone.ttf", broken)
+    ]
+    known = font_manager.fontManager.ttflist
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [*entries, *known])
+    plot_attention(  # a character that the default font lacks
+        alignment=[[1.0]], source_tokens=["a"], tokens=["你"]
+    )
 
 
 def test_figures_grow_with_the_tokens_within_limits():
@@ -146,6 +187,14 @@ def test_no_label_leaves_the_picture():
         box = label.get_window_extent()
         assert box.x0 >= 0 and box.y0 >= 0
         assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+
+
+@pytest.mark.parametrize("score", [-0.25, -1e20])
+def test_a_title_that_is_cut_keeps_its_score(score):
+    result = SimpleNamespace(**vars(RESULT) | {"score": score})
+    result.text = "so it is " * 100
+    *_, last = plot_attention(result).axes[0].get_title(loc="left").split("\n")
+    assert last.endswith(f"…   (score −{abs(score):.3f})")
 
 
 def test_threads_draw_the_same_picture():
@@ -221,6 +270,17 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         (
             {"translation": RESULT, "grid": (1, 3)},
             "`grid` would have no effect without `picture`",
+        ),
+        *(
+            (
+                {
+                    "translation": RESULT,
+                    "picture": np.zeros((3, 9)),
+                    "grid": grid,
+                },
+                r"Pass `grid=\(rows, columns\)`",
+            )
+            for grid in (3, (-1, -3))
         ),
         ({}, "Received: NoneType"),
         ({"alignment": [[1.0]], "tokens": ["a"]}, "go together"),
@@ -420,6 +480,32 @@ def test_over_a_picture_each_token_has_a_panel():
     assert veil.get_extent() == panels[1].images[0].get_extent()
     assert veil.get_clim() == (0, np.float32(11 / 66))
     png(figure)
+
+
+def test_a_list_of_one_result_has_its_title_and_that_of_the_figure():
+    figure = plot_attention([SEEN], picture=[PICTURE], title="Heading")
+    assert figure.get_suptitle() == "Heading"
+    (part,) = figure.subfigs
+    assert part.get_suptitle() == "sun   (score −0.500)"
+    png(figure)
+    figure = matplotlib.figure.Figure()
+    ax = figure.subplots()
+    plot_attention([RESULT], ax=ax, title="Heading")
+    assert ax.get_title(loc="left") == "Heading"
+    ax = plot_attention([RESULT], title="").axes[0]
+    assert ax.get_title(loc="left") == "Katze   (score −0.250)"
+
+
+@pytest.mark.parametrize(
+    "grey, opacity, veil", [(60, 255, 1.0), (200, 255, 0.05), (0, 0, 0.05)]
+)
+def test_the_veil_contrasts_with_a_picture_of_any_opacity(grey, opacity, veil):
+    """A transparent picture is white, as the figure behind it."""
+    picture = np.full((6, 9, 4), grey, "uint8")
+    picture[..., 3] = opacity
+    figure = plot_attention(SEEN, picture=picture)
+    image = figure.axes[1].images[1]
+    assert image.cmap(0.0)[0] == pytest.approx(veil)
 
 
 def test_where_a_token_looked_the_picture_shows():

@@ -18,6 +18,15 @@ from keras_attn.viewing.words import spans
         (["Il-", "Ġurnata", "hi"], ["Il-", "Ġurnata", "hi"]),
         (["▁il", "-", "Ġ", "urnata", "▁taj", "ba"], ["il-Ġurnata", "tajba"]),
         (["<0x61>", "<0x62>", "<0x20>", "<0x63>", "</s>"], ["ab", "c", "</s>"]),
+        # A space and the first byte of a letter are one token of `BytePair`.
+        (
+            ["<0x20><0xD0>", "<0xB4>", "а", "<0x20><0xD0>", "<0xBD>", "</s>"],
+            ["да", "н", "</s>"],
+        ),
+        (
+            ["▁a", "<0x20><0xD0>", "<0xB4>", "▁b", "</s>"],
+            ["a", "д", "b", "</s>"],
+        ),
         (["a", "word", "</s>"], ["a", "word", "</s>"]),
         (["▁a", "<unk>", "b"], ["a", "<unk>", "b"]),
         (["<s>", "b", "▁c"], ["<s>", "b", "c"]),

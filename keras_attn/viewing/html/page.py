@@ -17,6 +17,7 @@ import numpy as np
 
 from keras_attn.viewing.shown import Shown
 from keras_attn.viewing.shown import are_several
+from keras_attn.viewing.shown import readable
 from keras_attn.viewing.shown import score_of
 
 _HERE = pathlib.Path(__file__).parent
@@ -119,7 +120,7 @@ def _hypothesis(result, words, required):
     # Without attention there may be no columns; an empty output has no rows.
     if required and hasattr(result, "alignment"):
         if not np.size(result.alignment):
-            source = list(result.source_tokens)
+            source = readable(result.source_tokens, words)
             return found | {"source": source, "tokens": [], "weights": []}
     shown = Shown.of("attention_html", result, words)
     found |= {"tokens": shown.rows, "weights": _thousandths(shown.alignment)}

@@ -39,6 +39,13 @@ def _families(text):
 
 @lru_cache(maxsize=64)
 def _characters(path):
+    """Returns the characters of a font; none if it cannot be read.
+
+    Matplotlib remembers fonts that may have been removed since.
+    """
     from matplotlib import font_manager
 
-    return frozenset(font_manager.get_font(path).get_charmap())
+    try:
+        return frozenset(font_manager.get_font(path).get_charmap())
+    except (OSError, RuntimeError):  # there is no file, or FreeType refuses it
+        return frozenset()

@@ -1,5 +1,6 @@
 """`HeatMap`: weights of target tokens over source tokens, as cells."""
 
+import re
 import textwrap
 
 import numpy as np
@@ -124,11 +125,17 @@ class HeatMap:
 
 
 def wrapped(title, width):
-    """Returns at most three lines of about `width` letters."""
+    """Returns at most three lines of about `width` letters.
+
+    A title that is too long keeps the score at its end.
+    """
+    score = re.search(r"\(score \S+\)$", title)
+    end = f" …   {score[0]}" if score else " …"
+    # No-break spaces keep the score on one line.
     lines = textwrap.wrap(
-        title.replace("(score ", "(score\u00a0"),  # stays on one line
-        max(24, int(width)),
+        title.replace("(score ", "(score\u00a0"),
+        max(24, int(width), len(end)),
         max_lines=3,
-        placeholder=" …",
+        placeholder=end.replace(" ", "\u00a0"),
     )
     return "\n".join(lines).replace("\u00a0", " ")

@@ -76,7 +76,7 @@ class OverPicture:
         most = weights.max() or 1.0
         # A dark veil on a bright picture and a bright one on a dark picture.
         ends = (1.0,) * 3, (0.05,) * 3
-        if np.mean(self.picture) / _top(self) > 0.4:
+        if _brightness(self) > 0.4:
             ends = ends[::-1]
         colour, behind = ends
         veil = None
@@ -129,6 +129,15 @@ def _top(panels):
     return 255 if panels.picture.dtype == np.uint8 else 1.0
 
 
+def _brightness(panels):
+    """Returns the mean brightness from 0 to 1, on the figure's white."""
+    picture = panels.picture / _top(panels)
+    if picture.shape[2:] == (4,):
+        opacity = picture[..., 3:]
+        picture = picture[..., :3] * opacity + 1 - opacity
+    return np.mean(picture)
+
+
 def _checked(picture):
     picture = np.asarray(picture)
     if picture.ndim == 3 and picture.shape[2] == 1:
@@ -163,8 +172,10 @@ def _grid(places, picture, grid):
         )
         if off <= math.log(1.5):
             return found, places // found
-    elif math.prod(grid) == places and len(grid) == 2:
-        return tuple(grid)
+    elif np.shape(grid) == (2,):
+        rows, columns = grid
+        if rows > 0 and rows * columns == places:
+            return rows, columns
     raise ValueError(
         "Attention over a picture needs a weight for each position of a grid. "
         f"Received: {places} weights for each token, a picture of {height} x "

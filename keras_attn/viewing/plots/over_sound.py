@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_attn.viewing.plots.fonts import FAINT
 from keras_attn.viewing.plots.fonts import INK
+from keras_attn.viewing.plots.heat_map import wrapped
 from keras_attn.viewing.plots.over_picture import LEFT
 
 _SECONDS = 10.0  # seconds in a line
@@ -15,6 +16,8 @@ _LEVELS = 3  # heights above a spectrogram at which successive words are written
 _WINDOW = 0.025  # seconds in a window of the spectrogram
 _STEP = 0.010  # seconds from one window to the next
 _RANGE = 80.0  # decibels below the loudest that are shown
+_LOWEST = 100  # samples per second, with a sample in each step
+_TITLE_LINE = 0.19  # inches, height of a line of the title
 
 
 class OverSound:
@@ -28,8 +31,8 @@ class OverSound:
 
     Raises:
         ValueError: If `words` is None, if the sound is not a finite array of
-            samples, if `rate` is not positive, or if a word starts after the
-            end of the sound.
+            samples, if `rate` is below 100, or if a word starts after the end
+            of the sound.
     """
 
     def __init__(self, words, title, sound, rate):
@@ -46,12 +49,20 @@ class OverSound:
     @property
     def inches(self) -> tuple[float, float]:
         """Width and height in inches, with labels."""
-        line = max(2.0, min(self.seconds, _SECONDS))
-        return line * _WIDE + 0.9, self.lines * _HIGH + 0.6
+        more = self._wrapped.count("\n") * _TITLE_LINE
+        return self._width, self.lines * _HIGH + 0.6 + more
+
+    @property
+    def _width(self):
+        return max(2.0, min(self.seconds, _SECONDS)) * _WIDE + 0.9
+
+    @property
+    def _wrapped(self):
+        return wrapped(self.title, (self._width - 0.5) / 0.085)
 
     def draw(self, figure, font):
         """Draws into a figure, or a part of one."""
-        powers, top = self._powers()
+        powers, end, top = self._powers()
         axes = figure.subplots(self.lines, 1, squeeze=False).ravel()
         for number, ax in enumerate(axes):
             first = number * _SECONDS
@@ -62,7 +73,7 @@ class OverSound:
                 vmax=top,
                 origin="lower",
                 aspect="auto",
-                extent=(0, len(powers) * _STEP, 0, self._rate / 2000),
+                extent=(0, end, 0, self._rate / 2000),
             )
             last = first + min(self.seconds, _SECONDS)
             ax.set_xlim(first, last)
@@ -70,15 +81,18 @@ class OverSound:
             ax.set_ylabel("kHz", color=FAINT, size=8)
             for side in ax.spines.values():
                 side.set_edgecolor(FAINT)
-            self._write(ax, first, last, font)
+            self._write(ax, number, font)
         axes[-1].set_xlabel("seconds", color=FAINT, size=8)
         place = dict(x=LEFT / self.inches[0], ha="left")
-        figure.suptitle(self.title, size=11, color=INK, **place, **font)
+        figure.suptitle(self._wrapped, size=11, color=INK, **place, **font)
 
-    def _write(self, ax, first, last, font):
-        """Writes, above a line, the words that begin in it."""
+    def _write(self, ax, line, font):
+        """Writes, above a line, the words that begin in it.
+
+        The last line has those that begin at the very end, too.
+        """
         for number, word in enumerate(self._words):
-            if not first <= word.start < last:
+            if min(word.start // _SECONDS, self.lines - 1) != line:
                 continue
             ax.axvspan(
                 word.start, word.end, ymin=0.97, color="tab:blue", linewidth=0
@@ -97,13 +111,20 @@ class OverSound:
             )
 
     def _powers(self):
-        """Returns powers in decibels, `(frames, frequencies)`, and the top."""
+        """Returns a spectrogram.
+
+        Returns:
+            Powers in decibels, `(frames, frequencies)`; the time in seconds at
+            which the last frame ends; and the largest power.
+        """
         size, step = (round(x * self._rate) for x in (_WINDOW, _STEP))
         sound = np.pad(self._sound, (size // 2, size))
         frames = np.lib.stride_tricks.sliding_window_view(sound, size)[::step]
         found = np.abs(np.fft.rfft(frames * np.hanning(size)))
         decibels = 20 * np.log10(np.maximum(found, 1e-10)).astype("float32")
-        return decibels, float(decibels.max())
+        # A step is a whole number of samples: 220 for 220.5 at 22,050 Hz.
+        end = len(decibels) * step / self._rate
+        return decibels, end, float(decibels.max())
 
 
 def _checked(words, sound, rate):
@@ -120,10 +141,11 @@ def _checked(words, sound, rate):
             f"least one. Received: shape {sound.shape}. From a batch pass one "
             "sound, `sounds[0]`."
         )
-    if not rate > 0:
+    if not _LOWEST <= rate < math.inf:
         raise ValueError(
-            "`rate` must be a positive number of samples per second. "
-            f"Received: rate={rate!r}. Pass for example `rate=16_000`."
+            "`rate` must be the samples per second, a number of at least "
+            f"{_LOWEST}. Received: rate={rate!r}. Pass for example "
+            "`rate=16_000` for 16 kHz."
         )
     late = [x for x in words if x.start > len(sound) / rate]
     if late:

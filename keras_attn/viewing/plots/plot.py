@@ -58,8 +58,8 @@ def plot_attention(
             Pass this and the next two instead of `translation`.
         source_tokens: List of `source` strings.
         tokens: List of `target` strings.
-        title: Title of the plot, instead of text and score. With several
-            results, a title of the figure.
+        title: Title of the plot, instead of text and score. With a list of
+            results and without `ax`, a title of the figure.
         words: Whether subwords are joined into words: the attention to the
             subwords of a source word is summed, the attention of the subwords
             of a target word is averaged. Words are recognized by the marks of
@@ -122,8 +122,9 @@ def plot_attention(
         ]
     _require_count(results, ax, saliency, picture, sound)
     _require_used(words, mark, saliency, picture, grid, sound)
+    of_figure = several and ax is None
     titles = [
-        title if title is not None and not several else _title(x)
+        title if title is not None and not of_figure else _title(x)
         for x in results
     ]
     marks = names_of(mark)
@@ -139,13 +140,13 @@ def plot_attention(
         )
     ]
     text = "".join(x.text for group in groups for x in group)
-    heading = title if several and title else ""
     if ax is not None:
         require_matplotlib()
         ((panel,),) = groups
         panel.fit_axes(ax)
         panel.draw(ax, font_of(text))
         return ax.get_figure(root=True)
+    heading = title if of_figure and title else ""
     return _drawn(groups, heading, text)
 
 
@@ -282,7 +283,7 @@ def _drawn(groups, heading, text):
     if heading:
         place = dict(x=LEFT / size[0], ha="left")
         figure.suptitle(heading, size=13, **place, **font)
-    if len(lines) == 1 and len(lines[0]) == 1:
+    if len(lines) == 1 and len(lines[0]) == 1 and not heading:
         parts = [figure]
     else:
         parts = figure.subfigures(
