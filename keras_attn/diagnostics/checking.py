@@ -62,7 +62,7 @@ def check(
     | `random` | random draws with `training=False` |
     | `softmax` | a softmax at the end of a model that is not compiled |
     | `dtype` | ids as floats |
-    | `run` | the model fails on all made-up inputs |
+    | `run` | the model fails on all made-up inputs, or on all with padding |
 
     Args:
         model: A functional model whose last input is the target's ids and
@@ -107,6 +107,7 @@ def check(
         *(tables_of(graph, key) for key in graph.inputs), strict=True
     )
     batches = _batches_of(model, data, findings)
+    objective = Objective(model)
     if batches:
         last = graph.writer(graph.outputs[0])
         Batches(
@@ -117,8 +118,8 @@ def check(
             last.name if last else None,
             findings,
             padding_id,
+            objective.left_out,
         ).look()
-    objective = Objective(model)
     probes = _probes(model, runs, sizes, findings, padding_id)
     if probes is not None:
         probes.look()
@@ -170,7 +171,7 @@ def _batches_of(model, data, findings):
     if data is None:
         return []
     try:
-        batches = first_batches(data, model.inputs, model.output_names[0])
+        batches = first_batches(data, model.inputs, model.output_names)
     except Unusable as error:
         findings.wrong("inputs", None, str(error))
         return []
@@ -202,6 +203,14 @@ def _probes(model, runs, sizes, findings, padding_id):
             f"could not be checked. Its error: {_first_line(error)}",
         )
         return None
+    if error is not None:
+        findings.doubtful(
+            "run",
+            None,
+            "The model fails on all made-up inputs with padding, so the "
+            "effect of padding could not be checked. Its error: "
+            f"{_first_line(error)}",
+        )
     return Probes(runs, examples, random, findings)
 
 

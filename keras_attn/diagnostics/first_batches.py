@@ -28,23 +28,24 @@ class Unusable(ValueError):
     """The error for data whose form does not fit the model."""
 
 
-def first_batches(data, inputs, output) -> list[Batch]:
+def first_batches(data, inputs, outputs) -> list[Batch]:
     """Returns the first few batches of data.
 
     Args:
         data: Data in any form that `model.fit` takes, except a generator.
         inputs: The model's inputs.
-        output: Name of the model's first output.
+        outputs: Names of the model's outputs.
 
     Raises:
         Unusable: If the data is a generator, or does not have a form that
             fits the model.
     """
-    return [_batch(given, inputs, output) for given in _elements(data)]
+    elements = _elements(data, len(inputs), len(outputs))
+    return [_batch(given, inputs, outputs[0]) for given in elements]
 
 
-def _elements(data):
-    if _is_arrays(data):
+def _elements(data, inputs, outputs):
+    if _is_arrays(data, inputs, outputs):
         lengths = {len(x) for x in keras.tree.flatten(data) if x is not None}
         if len(lengths) > 1:
             raise Unusable(
@@ -84,15 +85,34 @@ def _elements(data):
     return list(itertools.islice(iterator, BATCHES))
 
 
-def _is_arrays(data):
-    """Whether data is `(x, y)` or `(x, y, weights)` of whole arrays."""
+def _is_arrays(data, inputs, outputs):
+    """Whether data is `(x, y)` or `(x, y, weights)` of whole arrays.
+
+    Args:
+        data: Data of any form.
+        inputs: The model's number of inputs.
+        outputs: The model's number of outputs.
+    """
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        return False
+    if not all(
+        x is None or hasattr(x, "shape") for x in keras.tree.flatten(data)
+    ):
+        return False
+    x, y, *_ = data
+    if isinstance(y, (tuple, list)):
+        # Targets of several outputs, unless `y` is the second batch of a list.
+        named = isinstance(x, dict)
+        return _is_flat(y, outputs) and (named or _is_flat(x, inputs))
+    return hasattr(y, "shape") or isinstance(y, dict)
+
+
+def _is_flat(given, count):
+    """Whether this is a list or tuple of `count` arrays."""
     return (
-        isinstance(data, (tuple, list))
-        and len(data) in (2, 3)
-        and (hasattr(data[1], "shape") or isinstance(data[1], dict))
-        and all(
-            x is None or hasattr(x, "shape") for x in keras.tree.flatten(data)
-        )
+        isinstance(given, (tuple, list))
+        and len(given) == count
+        and not any(isinstance(x, (tuple, list, dict)) for x in given)
     )
 
 
@@ -160,8 +180,8 @@ def _array(value, name):
     if array.dtype == object:
         raise Unusable(
             f"'{name}' must be an array of numbers. Received: {value!r:.200}. "
-            "Pad rows of unequal length with 0 at the end; for a ragged "
-            "tensor call `.to_tensor()`."
+            "Pad rows of unequal length at the end; for a ragged tensor call "
+            "`.to_tensor()`."
         )
     return array
 

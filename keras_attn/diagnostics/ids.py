@@ -15,10 +15,20 @@ class Batches:
         last: Name of the layer that returns this output.
         findings: `Findings` to add to.
         padding_id: Id of padding.
+        left_out: Id that the loss leaves out, which may be negative. `None` if
+            there is none.
     """
 
     def __init__(
-        self, batches, inputs, tables, output, last, findings, padding_id
+        self,
+        batches,
+        inputs,
+        tables,
+        output,
+        last,
+        findings,
+        padding_id,
+        left_out=None,
     ):
         self._batches = [
             x._replace(target=x.target[..., 0])
@@ -32,6 +42,7 @@ class Batches:
         self._last = last
         self._findings = findings
         self._pad = padding_id
+        self._left_out = left_out
 
     def look(self):
         """Checks the shapes, and the values if the shapes are right."""
@@ -89,7 +100,7 @@ class Batches:
                 "`ids[:, :-1]` and `ids[:, 1:]`.",
             )
         elif target.ndim > 3 or (
-            target.ndim == 3 and target.shape[2] != self._vocabulary
+            target.ndim == 3 and self._vocabulary not in (None, target.shape[2])
         ):
             self._findings.wrong(
                 "one-hot",
@@ -165,11 +176,10 @@ class Batches:
         for number, array in enumerate(batch.inputs):
             for layer, size in self._tables[number].items():
                 self._within(array, names[number], layer, size, "ids")
-        target = batch.target
-        if target.ndim == 2 and target.dtype.kind in "biuf":
-            self._within(
-                target, "target_out", self._last, self._vocabulary, "vocabulary"
-            )
+        target, size = batch.target, self._vocabulary
+        if size and target.ndim == 2 and target.dtype.kind in "biuf":
+            some = target[~self._is_left_out(target)]
+            self._within(some, "target_out", self._last, size, "vocabulary")
 
     def _within(self, array, name, layer, size, kind):
         if not array.size or array.dtype.kind not in "biuf":
@@ -185,7 +195,7 @@ class Batches:
                 kind,
                 layer,
                 f"{knows}, but '{name}' has the id {highest:.0f}. The layer "
-                f"needs at least {highest + 1:.0f} ids: the size of the "
+                f"needs at least {float(highest) + 1:.0f} ids: the size of the "
                 "vocabulary including padding, `text.size` of a `Text`.",
             )
         if lowest < 0:
@@ -205,6 +215,7 @@ class Batches:
         if target.ndim != 2:
             return
         self._at_the_end(target, "target_out", None)
+        target = self._counted(target)
         if not (target != self._pad).any():
             self._findings.doubtful(
                 "empty",
@@ -227,6 +238,8 @@ class Batches:
             )
 
     def _at_the_end(self, array, name, layer):
+        if not array.size:
+            return
         pad = self._pad
         real = array != pad
         ends = array.shape[1] - np.argmax(real[:, ::-1], 1)
@@ -243,11 +256,23 @@ class Batches:
                 "start token.",
             )
 
+    def _is_left_out(self, target):
+        if self._left_out is None:
+            return np.zeros(target.shape, bool)
+        return target == self._left_out
+
+    def _counted(self, target):
+        """Returns targets with padding where the loss leaves them out."""
+        left_out = self._is_left_out(target)
+        if not left_out.any():
+            return target
+        return np.where(left_out, np.int64(self._pad), target)
+
     def _shifted(self):
         pairs = [
-            (x.inputs[-1], _ids(x.target))
+            (x.inputs[-1], self._counted(_ids(x.target)))
             for x in self._batches
-            if x.inputs[-1].ndim == 2
+            if x.inputs[-1].ndim == 2 and x.target.ndim < 4
         ]
         share = _share_of_equal(
             [(y[:, :-1], x[:, 1:]) for x, y in pairs],  # the right shift
@@ -315,7 +340,7 @@ def filled_by(target):
     """
     if target.ndim == 3 and target.shape[2] == 1:
         target = target[..., 0]
-    if target.ndim != 2 or target.dtype.kind not in "biuf":
+    if target.ndim != 2 or target.dtype.kind not in "biuf" or not target.size:
         return None
     differs = target != target[:, -1:]
     length = target.shape[1]

@@ -2,6 +2,8 @@
 
 from keras import layers
 
+from keras_attn.text.special_tokens import PAD
+
 
 class LostMask:
     """Finds the layer that loses a mask.
@@ -9,11 +11,14 @@ class LostMask:
     Args:
         graph: A `Graph`.
         masks: `Masks` of a run of the graph.
+        padding_id: Id of padding.
     """
 
-    def __init__(self, graph, masks):
+    def __init__(self, graph, masks, padding_id=PAD):
         self._graph = graph
         self._masks = masks
+        self._mask_of_ids = f"`keras.ops.not_equal(ids, {padding_id})`"
+        self._is_usual = padding_id == PAD
 
     def why(self, victim, padded):
         """Returns the layer through which padding has an effect, and why.
@@ -25,13 +30,17 @@ class LostMask:
         Returns:
             Name of the layer, and an explanation with advice.
         """
-        reads = [key for key in victim.reads if key in padded]
+        reads = [
+            key
+            for key in victim.reads
+            if key in padded and not self._is_given_mask(key)
+        ]
         masks = [x for x in reads if self._graph.symbols[x].dtype == "bool"]
         if masks:
             return victim.name, (
                 f"{victim} gets a mask as an argument, from "
                 f"{self._graph.writer(masks[0])}, that is true at padding. "
-                "Make it from the ids, `keras.ops.not_equal(ids, 0)`."
+                f"Make it from the ids, {self._mask_of_ids}."
             )
         for key in reads:
             if not self._masks.read[id(victim), key]:
@@ -85,11 +94,16 @@ class LostMask:
                 return self._never_made(before[0], writer)
             key = before[0]
 
+    def _is_given_mask(self, key):
+        """Whether a tensor is an input that is a mask, so false at padding."""
+        is_mask = self._graph.symbols[key].dtype == "bool"
+        return is_mask and self._graph.writer(key) is None
+
     def _never_made(self, key, reader):
         symbol = self._graph.symbols[key]
         if reader is None:
             return None, f"the input '{symbol.name}' has no mask."
-        if isinstance(reader.operation, layers.Embedding):
+        if isinstance(reader.operation, layers.Embedding) and self._is_usual:
             return reader.name, (
                 f"{reader} makes no mask. Pass `mask_zero=True` to it."
             )
@@ -102,8 +116,8 @@ class LostMask:
             )
         return reader.name, (
             f"{reader} reads the ids of '{symbol.name}' and makes no mask. "
-            "Pass the mask `keras.ops.not_equal(ids, 0)` to the layers that "
-            "read the sequence."
+            f"Pass the mask {self._mask_of_ids} to the layers that read the "
+            "sequence."
         )
 
 

@@ -51,15 +51,18 @@ class MadeUpInputs:
         self.target = self.inputs[-1].shape[1] or target
         self.source, self.padded = source, padded
         self._random = random
-        self._pad = padding_id
+        self.padding_id = padding_id
 
     @property
     def padding(self):
-        """For each source, whether it is ids or features of any length."""
+        """For each source, whether it is ids, a mask or features by position.
+
+        The number of positions must be free.
+        """
         return [
             x.shape[1:2] == (None,)
             and None not in x.shape[2:]
-            and (len(x.shape) > 2 or "int" in x.dtype)
+            and (len(x.shape) > 2 or "int" in x.dtype or x.dtype == "bool")
             for x in self.inputs[:-1]
         ]
 
@@ -70,14 +73,24 @@ class MadeUpInputs:
     def pad(self, arrays):
         """Returns the arrays, the sources padded at their end."""
         more = self.padded - self.source
-        return [
-            self._padded(x, more) if padded else x
-            for x, padded in zip(arrays, [*self.padding, False], strict=True)
+        *sources, target = arrays
+        padded = [
+            self._padded(x, table, more) if padded else x
+            for x, table, padded in zip(
+                sources, self._tables[:-1], self.padding, strict=True
+            )
         ]
+        return [*padded, target]
 
-    def _padded(self, x, more):
+    def _padded(self, x, table, more):
         widths = [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)
-        value = self._pad if x.dtype.kind in "iu" else 0
+        value = 0
+        if x.dtype.kind in "iu":
+            # Integers that no embedding reads, beside ids that one reads, may
+            # be a mask, which ends with 0.
+            ids_are_known = any(x is not None for x in self._tables[:-1])
+            is_mask = table is None and ids_are_known
+            value = 0 if is_mask else self.padding_id
         return np.pad(x, widths, constant_values=value)
 
     def others(self, number):
@@ -92,7 +105,7 @@ class MadeUpInputs:
         if self._tables[number] is not None or drawn.dtype.kind not in "iub":
             return
         some = self._random.random(drawn.shape) < 0.5
-        yield np.where(some, drawn, np.array(self._pad, drawn.dtype))
+        yield np.where(some, drawn, np.array(self.padding_id, drawn.dtype))
         for value in (0, 1, self.source, 1000):
             yield np.full_like(drawn, value)
 
@@ -110,7 +123,7 @@ class MadeUpInputs:
             return self._random.normal(size=shape).astype("float32")
         # If the number of ids is unknown, only the smallest ids.
         high = self._tables[number] or 3
-        ids = [x for x in range(high) if x != self._pad] or [0]
+        ids = [x for x in range(high) if x != self.padding_id] or [0]
         drawn = self._random.integers(0, len(ids), shape)
         return np.array(ids, symbol.dtype)[drawn]
 
@@ -129,9 +142,11 @@ def examples_for(model, tables, taken, works, random, padding_id=PAD):
         padding_id: Id of padding.
 
     Returns:
-        `MadeUpInputs` and `None`, or `None` and the first error.
+        `MadeUpInputs` and `None`. If the model fails on all padded inputs,
+        `MadeUpInputs` without padding and the first error of padded ones. If
+        it fails on all inputs, `None` and the first error.
     """
-    first = None
+    first = unpadded = None  # an error; inputs and the error with padding
     for rows, target, source, padded in _SIZES:
         target = _free(target, taken)
         source = _free(source, taken | {target})
@@ -142,12 +157,20 @@ def examples_for(model, tables, taken, works, random, padding_id=PAD):
         arrays = made.draw()
         try:
             works(arrays)
-            works(made.pad(arrays))
         except Exception as error:  # any layer may raise anything
             first = first or error
             continue
+        try:
+            works(made.pad(arrays))
+        except Exception as error:
+            unpadded = unpadded or (made, error)
+            continue
         return made, None
-    return None, first
+    if unpadded is None:
+        return None, first
+    made, refusal = unpadded
+    made.padded = made.source
+    return made, refusal
 
 
 def _free(size, taken):

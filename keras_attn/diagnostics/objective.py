@@ -55,23 +55,36 @@ class Objective:
         return getattr(self.loss, "padding_id", None)
 
     @property
+    def left_out(self):
+        """The target id that the loss leaves out, `None` if there is none.
+
+        It is the padding id, or `ignore_class`, which may be no token's id.
+        """
+        given = self.padding_id
+        return self._option("ignore_class") if given is None else given
+
+    @property
     def from_logits(self):
         """`True` for logits, `False` for probabilities, else `None`."""
         if self._plain_name == "sequencecrossentropy":
             return getattr(self.loss, "from_logits", True)
+        return self._option("from_logits")
+
+    def _option(self, name):
+        """Returns the value of an option of the loss, `None` if unknown."""
         if isinstance(self.loss, keras.losses.Loss):
             try:
-                return self.loss.get_config().get("from_logits")
+                return self.loss.get_config().get(name)
             except NotImplementedError:  # a custom loss without a config
                 return None
         function, given = self.loss, {}
         while isinstance(function, functools.partial):
             given = {**function.keywords, **given}
             function = function.func
-        if "from_logits" in given:
-            return given["from_logits"]
+        if name in given:
+            return given[name]
         try:
-            found = inspect.signature(function).parameters.get("from_logits")
+            found = inspect.signature(function).parameters.get(name)
         except (TypeError, ValueError):
             return None
         return None if found is None else found.default
@@ -82,12 +95,10 @@ class Objective:
         target = ops.convert_to_tensor(target)
         if mask is not None:
             set_keras_mask(logits, ops.convert_to_tensor(mask))
-        if isinstance(self.loss, keras.losses.Loss):
-            value = self.loss(target, logits, sample_weight=weight)
-        else:
-            value = self.loss(target, logits)
-            if mask is not None:
-                value = ops.where(mask, value, 0.0)
+        loss = self.loss
+        if not isinstance(loss, keras.losses.Loss):
+            loss = _Function(loss)
+        value = loss(target, logits, sample_weight=weight)
         return float(np.mean(ops.convert_to_numpy(value)))
 
     @property
@@ -98,3 +109,14 @@ class Objective:
         while isinstance(kind, functools.partial):
             kind = kind.func
         return getattr(kind, "__name__", "").replace("_", "").lower()
+
+
+class _Function(keras.losses.Loss):
+    """A function as a loss with masks and sample weights, as in `fit`."""
+
+    def __init__(self, function):
+        super().__init__()
+        self._function = function
+
+    def call(self, y_true, y_pred):
+        return self._function(y_true, y_pred)

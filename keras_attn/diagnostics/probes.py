@@ -215,6 +215,8 @@ class Probes:
         other = np.where(other == target, target % ids + 1, other)
         other = np.where(other == target, 0, other)  # if there is only one id
         places = np.arange(1, length)
+        if not places.size:  # nothing comes before a first changed token
+            return
         # Changes one position per row, and each position in two rows.
         for start in range(0, 2 * len(places), rows):
             changed = places[(start + np.arange(rows)) % len(places)]
@@ -223,7 +225,8 @@ class Probes:
         # Pads from a position on: earlier positions must not see the length.
         changed = places[np.linspace(0, len(places) - 1, rows).astype(int)]
         after = np.arange(length) >= changed[:, None]
-        yield np.where(after, 0, target).astype(target.dtype), changed
+        padded = np.where(after, self._examples.padding_id, target)
+        yield padded.astype(target.dtype), changed
 
     def _ignores(self):
         for number, symbol in enumerate(self._examples.inputs[:-1]):
@@ -272,9 +275,7 @@ class Probes:
             grown = {
                 key for key in alone if alone[key].shape != beside[key].shape
             }
-            layer, why = LostMask(self._graph, self._runs.masks).why(
-                call, grown
-            )
+            layer, why = self._lost_mask().why(call, grown)
             self._findings.doubtful(
                 "mask",
                 layer,
@@ -285,19 +286,18 @@ class Probes:
 
     def loses_target_mask(self):
         """Returns the layer that loses the target's mask, and why."""
-        self._runs.trace(self._arrays, self._weights[0])
-        lost = LostMask(self._graph, self._runs.masks)
+        values = self._runs.trace(self._arrays, self._weights[0])
         (key, *_) = self._graph.outputs
-        length = self._examples.target
-        symbols = self._graph.symbols
+        length = self._examples.target  # which no other axis has
 
         def in_time(key):
-            return len(symbols[key].shape) > 1 and symbols[key].shape[1] in (
-                None,
-                length,
-            )
+            return key in values and values[key].shape[1:2] == (length,)
 
-        return lost.since(key, None, in_time)
+        return self._lost_mask().since(key, None, in_time)
+
+    def _lost_mask(self):
+        padding_id = self._examples.padding_id
+        return LostMask(self._graph, self._runs.masks, padding_id)
 
     def _differs_in_a_graph(self):
         """Checks whether a graph of unknown sizes gives the same result."""
@@ -305,10 +305,10 @@ class Probes:
         if self._examples.inputs[-1].shape[1] is None:
             # A few positions are enough, and each takes time.
             arrays = [*arrays[:-1], arrays[-1][:, :5]]
-        eager = self._runs.eager(arrays, weights)
         try:
+            eager = self._runs.eager(arrays, weights)
             graph = self._runs.logits(arrays, weights)
-        except Exception:  # the model does not accept this length in a graph
+        except Exception:  # the model does not accept this length
             arrays = self._arrays
             eager = self._runs.eager(arrays, weights)
             graph = self._runs.logits(arrays, weights)

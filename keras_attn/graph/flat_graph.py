@@ -229,9 +229,10 @@ def tables_of(graph, key):
         key: Key of the input.
 
     Returns:
-        `{name of a layer: number of ids it knows}` for layers of Keras and
-        KerasHub; and, for made-up inputs, the size of the smallest table in
-        all layers that read the ids, or `None` if there is no table.
+        `{name of a layer: number of ids it knows}` for layers of Keras,
+        KerasHub and keras_attn; and, for made-up inputs, the size of the
+        smallest table in all layers that read the ids, or `None` if there is
+        no table.
     """
     known, sizes = {}, []
     for call in graph.readers(key):
@@ -244,12 +245,15 @@ def tables_of(graph, key):
             if isinstance(x, layers.Embedding)
         ]
         sizes += tables
-        # A table inside another layer may be for positions, and a subclass of
-        # `Embedding` may accept larger ids. So only Keras's own `Embedding`
-        # counts, and KerasHub's layers, by their `vocabulary_size`.
-        ours = type(layer).__module__.startswith(("keras.", "keras_hub."))
-        if isinstance(layer, layers.Embedding) and ours:
+        # A table inside another layer may be for positions, and a user's
+        # subclass of `Embedding` may accept larger ids. So only Keras's own
+        # `Embedding` and ours count, and KerasHub's layers, by their
+        # `vocabulary_size`.
+        package = type(layer).__module__.partition(".")[0]
+        if package not in ("keras", "keras_hub", "keras_attn"):
+            continue
+        if isinstance(layer, layers.Embedding):
             known[call.name] = layer.input_dim
-        elif ours and isinstance(getattr(layer, "vocabulary_size", None), int):
+        elif isinstance(getattr(layer, "vocabulary_size", None), int):
             known[call.name] = layer.vocabulary_size
     return known, min(sizes, default=None)

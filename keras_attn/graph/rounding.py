@@ -11,6 +11,7 @@ from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import set_keras_mask
 
 _OUTLYING = 10  # a spread is at most this many usual distances to the median
+_FORBIDDEN = -5e3  # scores of what is forbidden are lower: -1e4, -1e9
 _SAMPLE = 2**18  # the most numbers from which a spread is estimated
 _PART = 2**20  # the most numbers that are compared at once
 
@@ -128,11 +129,13 @@ class Rounding:
         The tolerance is smaller than that of `apart()`.
         """
         found, expected = _wide(found), _wide(expected)
+        finite = np.isfinite(expected)
+        usual = _not_forbidden(expected[finite])
+        largest = np.max(np.abs(usual), initial=0)
+        # A score of -1e9 may be a sum, which is rounded.
+        size = np.maximum(np.where(finite, np.abs(expected), 0), largest)
         with np.errstate(invalid="ignore"):
-            largest = np.max(
-                np.abs(expected), initial=0, where=np.isfinite(expected)
-            )
-            return np.abs(found - expected) > self._precision.alike * largest
+            return np.abs(found - expected) > self._precision.alike * size
 
     def is_close(self, found, expected, noise=0.0) -> bool:
         """Whether arrays are equal up to rounding; see `apart`."""
@@ -249,17 +252,30 @@ def _parts(shape, noise):
 def _spread(values):
     """Returns the standard deviation, limited for tensors with outliers.
 
-    A score of -1e9 must not make the differences of other scores look small.
-    For large tensors the estimate uses a random sample.
+    Scores of -1e9, many or few, must not make the differences of other scores
+    look small. For large tensors the estimate uses a random sample.
     """
     if values.size > _SAMPLE:
         random = np.random.default_rng(0)
         values = np.take(values, random.integers(0, values.size, _SAMPLE))
     values = _wide(values)
-    values = values[np.isfinite(values)]
+    values = _not_forbidden(values[np.isfinite(values)])
     if not values.size:
         return 0.0
     distance = np.abs(values - np.median(values))
     apart = distance[distance > 0]
     usual = np.median(apart) if apart.size else 0.0
     return min(float(values.std()), _OUTLYING * float(usual))
+
+
+def _not_forbidden(values):
+    """Returns finite numbers without scores of what is forbidden, if any.
+
+    Such scores are far below all others. A sum of two masks has two of them.
+    """
+    while values.size and (lowest := values.min()) < _FORBIDDEN:
+        others = values[values > lowest / 8]
+        if not others.size or others.min() < lowest / 100:
+            break
+        values = others
+    return values

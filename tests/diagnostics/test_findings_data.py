@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from keras import ops
 from support.cuts import SOURCES
 from support.cuts import TARGETS
 from support.cuts import decoder
@@ -22,9 +23,11 @@ from support.findings import assert_good
 from support.findings import assert_wrong
 from support.findings import attend
 from support.findings import changed
+from support.findings import look
 from support.findings import with_encoder
 
 import keras_attn
+from keras_attn.diagnostics.first_batches import first_batches
 
 pytestmark = DROPPED_MASKS
 
@@ -73,6 +76,42 @@ def test_good_data_of_any_form_has_no_finding(name):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile("adam", loss=loss, jit_compile=False)
     assert_good(model, GOOD_DATA[name])
+
+
+@pytest.mark.parametrize("form", [list, tuple])
+def test_arrays_for_several_outputs_are_no_list_of_batches(form):
+    inputs = good().inputs
+    given, target = arrays()
+    more = np.zeros((3, 5, 3))
+    named = {"source": given[0], "target": given[1]}
+    one, two = ["last"], ["last", "more"]
+    for x in (given, list(given), named):
+        for data, outputs in (
+            ((x, form([target])), one),
+            ((x, form([target, more])), two),
+            ((x, form([target, more]), form([np.ones(3), None])), two),
+            ([(x, target)], one),
+            ([(x, form([target, more]))], two),
+        ):
+            (batch,) = first_batches(data, inputs, outputs)
+            np.testing.assert_array_equal(batch.inputs[1], given[1])
+            np.testing.assert_array_equal(batch.target, target)
+        assert len(first_batches([(x, target)] * 2, inputs, one)) == 2
+        batches = [(x, form([target, more]))] * 2
+        assert len(first_batches(batches, inputs, two)) == 2
+
+
+def test_arrays_for_several_outputs_are_checked():
+    model = good()
+    outputs = [*model.outputs, layers.Dense(3)(model.outputs[0])]
+    model = keras.Model(model.inputs, outputs)
+    loss = [keras_attn.SequenceCrossentropy(), "mse"]
+    model.compile("adam", loss=loss, jit_compile=False)
+    (source, given), target = arrays()
+    more = np.zeros((3, 5, 3))
+    assert_good(model, ((source, given), [target, more]))
+    itself = (source, given), [given, more]
+    assert_wrong(model, "shift", "is 'target' itself", data=itself)
 
 
 def test_a_py_dataset_is_looked_at():
@@ -141,6 +180,24 @@ WRONG_DATA = {
         arrays(source=SOURCE_IDS + 0.5),
         "dtype",
         "values that are not whole numbers",
+    ),
+    "the largest id of its dtype": (
+        arrays(
+            target_in=IDS[:, :-1].astype("uint8"),
+            target_out=changed(IDS[:, 1:].astype("uint8"), (0, 0), 255),
+        ),
+        "vocabulary",
+        "needs at least 256 ids",
+    ),
+    "targets of strings": (
+        arrays(target_out=IDS[:, 1:].astype(str)),
+        "dtype",
+        "'target_out' must be integer ids",
+    ),
+    "targets of four axes": (
+        [arrays(target_out=np.zeros((3, 5, TARGETS, 1)))],
+        "one-hot",
+        "must be ids (batch, target)",
     ),
     "no target_out": ([arrays()[0]], "inputs", "the data has 1"),
     "one input": ((SOURCE_IDS, IDS[:, 1:]), "inputs", "has 2 inputs"),
@@ -238,6 +295,45 @@ def test_noise_on_the_inputs_is_no_wrong_shift():
     noisy = changed(long[:, :-1], (slice(None), slice(1, None, 3)), 8)
     source = np.tile(SOURCE_IDS[:1], (4, 1))
     assert_good(good(), arrays(source, noisy, long[:, 1:]))
+
+
+def test_batches_without_positions_are_looked_at():
+    found, error = look(good(), [arrays(source=SOURCE_IDS[:, :0])])
+    assert not error and not found
+    nothing = arrays(target_in=IDS[:, :0], target_out=IDS[:, :0])
+    found, _ = look(good(), [nothing])
+    assert any("nothing to learn" in str(x) for x in found)
+
+
+def test_data_of_a_pointer_network_are_looked_at():
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    logits = ops.einsum("btd,bsd->bts", x, memory)
+    model = keras.Model([source, target], logits)
+    places = np.minimum(IDS[:, 1:], 4)
+    found, error = look(model, arrays(target_out=places))
+    assert not error
+    one_hot = np.eye(5, dtype="float32")[places]
+    found, error = look(model, arrays(target_out=one_hot))
+    assert not error
+
+
+def test_ids_that_a_tied_embedding_does_not_know_are_refused():
+    source, target = inputs()
+    _, x = embedded(target, target)
+    embed = keras_attn.TiedEmbedding(SOURCES, 6, mask_zero=True, **NAMED)
+    hidden = attend(x, embed(source))
+    model = keras.Model([source, target], layers.Dense(TARGETS)(hidden))
+    assert_good(model, arrays())
+    strange = arrays(source=changed(SOURCE_IDS, (0, 0), 99))
+    assert_wrong(model, "ids", "'culprit' knows the ids 0 to 6", data=strange)
+    assert_doubtful(
+        model,
+        "padding",
+        "culprit",
+        "before tokens",
+        data=arrays(source=SOURCE_IDS[:, ::-1]),
+    )
 
 
 class Folding(layers.Embedding):

@@ -8,6 +8,8 @@ import pytest
 from keras import layers
 from keras import ops
 from support.cuts import decoder
+from support.cuts import embedded
+from support.cuts import inputs
 from support.cuts import with_path
 from support.findings import DROPPED_MASKS
 from support.findings import NAMED
@@ -17,6 +19,8 @@ from support.findings import assert_good
 from support.findings import assert_wrong
 from support.findings import in_a_nested_model
 from support.findings import on_target
+
+import keras_attn
 
 pytestmark = DROPPED_MASKS
 
@@ -123,6 +127,69 @@ def test_an_operation_that_leaks_is_named(change, name):
 @pytest.mark.parametrize("name", LOOK_BACK)
 def test_what_looks_back_is_no_leak(name):
     assert_good(on_target(LOOK_BACK[name]))
+
+
+class Counting(layers.Layer):
+    """Adds the number of ids that are not padding."""
+
+    def __init__(self, padding_id, **kwargs):
+        super().__init__(**kwargs)
+        self.padding_id = padding_id
+
+    def call(self, ids):
+        real = ops.cast(ops.not_equal(ids, self.padding_id), "float32")
+        return ops.sum(real, axis=1)[:, None, None]
+
+
+@pytest.mark.parametrize("padding_id", [0, 1])
+def test_a_leak_of_the_length_is_found_by_padding_the_target(padding_id):
+    source, target = inputs()
+    memory = layers.Embedding(1000, 6)(source)
+    real = ops.not_equal(source, padding_id)
+    x = layers.Embedding(1000, 6)(target)
+    x = x + Counting(padding_id, **NAMED)(target)
+    hidden = keras_attn.ScaledDotAttention()(x, memory, value_mask=real)
+    model = keras.Model([source, target], layers.Dense(9)(hidden))
+    with pytest.raises(ValueError, match="leak: 'culprit'"):
+        keras_attn.check(model, padding_id=padding_id)
+
+
+class Windowed(layers.Layer):
+    """Refuses short targets, if it sees how short they are."""
+
+    def call(self, x):
+        if isinstance(x.shape[1], int) and x.shape[1] < 6:
+            raise ValueError("too short")
+        return x
+
+
+def test_models_that_limit_the_length_of_the_target_are_checked():
+    assert_good(on_target(Windowed()))
+    source = keras.Input((None,), dtype="int32")
+    target = keras.Input((1,), dtype="int32")
+    memory, x = embedded(source, target)
+    hidden = keras_attn.ScaledDotAttention()(x, memory)
+    assert_good(keras.Model([source, target], layers.Dense(9)(hidden)))
+
+
+class Forbidding(layers.Layer):
+    """Forbids the first token."""
+
+    def call(self, x):
+        return ops.where(ops.arange(x.shape[-1]) < 1, -1e9, x)
+
+
+def test_a_forbidden_token_hides_no_leak_and_is_none():
+    def forbidding(model):
+        return keras.Model(model.inputs, Forbidding()(model.outputs[0]))
+
+    leaking = on_target(LEAKS["a bidirectional layer"])
+    assert_wrong(forbidding(leaking), "leak", "'culprit'", "later tokens")
+    mixing = on_target(
+        layers.Lambda(lambda x: x - ops.mean(x, 0, keepdims=True), **NAMED)
+    )
+    assert_wrong(forbidding(mixing), "neighbours", "'culprit'")
+    assert_good(forbidding(on_target(LOOK_BACK["a recurrence"])))
 
 
 def test_a_leak_behind_the_decoder_and_after_a_good_layer_is_named():

@@ -3,11 +3,14 @@
 These tests run on every backend that Keras runs on.
 """
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 from keras import layers
 from keras import ops
+from support.cuts import SOURCES
 from support.cuts import TARGETS
 from support.cuts import embedded
 from support.cuts import inputs
@@ -20,6 +23,7 @@ from support.findings import assert_doubtful
 from support.findings import assert_good
 from support.findings import assert_wrong
 from support.findings import attend
+from support.findings import look
 
 import keras_attn
 
@@ -131,12 +135,71 @@ def test_a_loss_that_counts_padding_is_found_where_its_mask_goes():
     assert_good(lost, arrays())
 
 
+def of_ids(form, **options):
+    if form == "class":
+        return keras.losses.SparseCategoricalCrossentropy(**options)
+    function = keras.losses.sparse_categorical_crossentropy
+    return functools.partial(function, **options)
+
+
+@pytest.mark.parametrize("form", ["class", "partial"])
+@pytest.mark.parametrize("ignored", [-100, 255])
+def test_targets_padded_with_the_class_that_the_loss_ignores_are_good(
+    form, ignored
+):
+    loss = of_ids(form, from_logits=True, ignore_class=ignored)
+    model = with_softmax(loss, None)
+    padded = np.where(IDS[:, 1:] == 0, ignored, IDS[:, 1:])
+    assert_good(model, arrays(target_out=padded))
+    padded[:, :2] = ignored  # as Hugging Face does with a prompt
+    assert_good(model, arrays(target_out=padded))
+    padded[0, 2] = -7
+    assert_wrong(model, "vocabulary", "id -7", data=arrays(target_out=padded))
+    itself = np.where(IDS[:, :-1] == 0, ignored, IDS[:, :-1])
+    assert_wrong(model, "shift", "itself", data=arrays(target_out=itself))
+    nothing = arrays(target_out=np.full_like(padded, ignored))
+    found, _ = look(model, nothing)
+    assert "In one batch all of target_out is padding" in str(found)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        keras.losses.sparse_categorical_crossentropy,
+        sparse(False),
+    ],
+)
+def test_weights_leave_padding_out_of_any_loss(loss):
+    source, target = inputs()
+    memory, x = embedded(source, target)
+    hidden = layers.Lambda(lambda x: x * 2.0, **NAMED)(attend(x, memory))
+    output = layers.Dense(TARGETS, "softmax")(hidden)
+    model = keras.Model([source, target], output)
+    model.compile("adam", loss=loss, jit_compile=False)
+    weights = (IDS[:, 1:] != 0).astype("float32")
+    assert_good(model, (*arrays(), weights))
+    assert_doubtful(model, "mask", "culprit", "padding", data=arrays())
+
+
+def test_an_embedding_of_the_target_without_a_mask_is_named():
+    source, target = inputs()
+    memory = layers.Embedding(SOURCES, 6, mask_zero=True)(source)
+    x = layers.Embedding(TARGETS, 6, **NAMED)(target)
+    output = layers.Dense(TARGETS)(attend(x, memory))
+    model = keras.Model([source, target], output)
+    model.compile("adam", loss=sparse(True), jit_compile=False)
+    said = "makes no mask. Pass `mask_zero=True`"
+    assert_doubtful(model, "mask", "culprit", said, data=arrays())
+
+
 def test_a_loss_that_is_not_finite_is_refused():
     def loss(y, logits):
         return keras.ops.log(0.0 * logits[..., 0])
 
+    # `fit` shows NaN too: Keras multiplies the loss by the mask.
     assert_wrong(
-        with_softmax(loss, None), "finite", "first batch is -inf", data=arrays()
+        with_softmax(loss, None), "finite", "first batch is nan", data=arrays()
     )
 
 

@@ -3,6 +3,8 @@
 These tests run on every backend that Keras runs on.
 """
 
+import functools
+
 import keras
 import pytest
 from keras import layers
@@ -18,9 +20,12 @@ from support.findings import NAMED
 from support.findings import WHOLE
 from support.findings import assert_doubtful
 from support.findings import assert_good
+from support.findings import assert_wrong
 from support.findings import attend
 from support.findings import in_a_nested_model
 from support.findings import with_encoder
+
+import keras_attn
 
 pytestmark = DROPPED_MASKS
 
@@ -147,6 +152,90 @@ def test_a_recurrent_layer_with_a_first_state_is_given_no_mask():
         "called with `initial_state`",
         "`mask=keras.ops",
     )
+
+
+def with_mask_as_an_input(change, attention, dtype="bool"):
+    source, target = inputs()
+    real = keras.Input((None,), dtype=dtype, name="real")
+    memory = layers.Embedding(SOURCES, 6)(source)
+    x = change(layers.Embedding(TARGETS, 6, mask_zero=True)(target))
+    # Drawn floats are of both signs.
+    hidden = attention(x, memory, real if dtype == "bool" else real > 0)
+    return keras.Model([source, real, target], layers.Dense(TARGETS)(hidden))
+
+
+def ours(x, memory, real):
+    return keras_attn.ScaledDotAttention()(x, memory, value_mask=real)
+
+
+def of_keras(x, memory, real):
+    attention = layers.MultiHeadAttention(2, 3)
+    return x + attention(x, memory, attention_mask=real[:, None])
+
+
+class Averaging(layers.Layer):
+    """Adds the mean of all positions, with padding."""
+
+    def call(self, x, memory, real):
+        first = ops.cast(real[:, :1, None], x.dtype)
+        return x + first * ops.mean(memory, axis=1, keepdims=True)
+
+
+@pytest.mark.sample_cases(1)
+@pytest.mark.parametrize("attention", [ours, of_keras])
+@pytest.mark.parametrize("dtype", ["bool", "int32"])
+def test_a_mask_of_the_source_may_be_an_input(attention, dtype):
+    build = functools.partial(
+        with_mask_as_an_input, attention=attention, dtype=dtype
+    )
+    assert_good(build(lambda x: x))
+    both_ways = layers.Bidirectional(layers.GRU(3, **WHOLE), **NAMED)
+    assert_wrong(build(both_ways), "leak", "'culprit'")
+
+
+def test_a_mask_that_is_an_input_and_is_not_used_is_found():
+    def attention(x, memory, real):
+        return Averaging(**NAMED)(x, layers.Masking()(memory), real)
+
+    model = with_mask_as_an_input(lambda x: x, attention)
+    assert_doubtful(model, "mask", "culprit", "and does not use it")
+
+
+def test_an_integer_mask_is_padded_with_0_whatever_the_padding_of_ids():
+    model = with_mask_as_an_input(lambda x: x, ours, "int32")
+    assert keras_attn.check(model, padding_id=1) == []
+
+
+def test_ids_that_an_operation_reads_are_padded_with_the_id_of_padding():
+    source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
+    real = ops.not_equal(source, 1)
+    embed = layers.Embedding(20, 8)
+    memory = embed(ops.minimum(source, 19))
+    hidden = layers.GRU(8, return_sequences=True)(embed(target))
+    hidden += keras_attn.BahdanauAttention(8)(hidden, memory, value_mask=real)
+    model = keras.Model([source, target], layers.Dense(20)(hidden))
+    assert keras_attn.check(model, padding_id=1) == []
+
+
+@pytest.mark.full
+def test_the_advice_on_a_mask_has_the_id_of_padding():
+    with pytest.warns(UserWarning, match=r"mask `keras.ops.not_equal\(ids, 1"):
+        ((kind, layer, _),) = keras_attn.check(
+            without_mask_zero(False), padding_id=1
+        )
+    assert (kind, layer) == ("mask", "culprit")
+
+
+@pytest.mark.full
+def test_leaks_are_found_in_a_model_that_fails_on_padding():
+    def build(change):
+        # The mask is of floats, which are taken for features and not padded.
+        return with_mask_as_an_input(change, of_keras, "float32")
+
+    said = "made-up inputs with padding, so the effect of padding"
+    assert_doubtful(build(lambda x: x), "run", None, said)
+    both_ways = layers.Bidirectional(layers.GRU(3, **WHOLE), **NAMED)
+    assert_wrong(build(both_ways), "leak", "'culprit'")
 
 
 def test_a_mask_that_is_given_by_hand_may_be_wrong():

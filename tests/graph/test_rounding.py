@@ -1,4 +1,4 @@
-"""Large arrays, which are compared in parts, as small ones are."""
+"""Arrays, large or with forbidden numbers, are compared up to rounding."""
 
 import numpy as np
 import pytest
@@ -52,6 +52,35 @@ def test_what_is_infinite_is_the_same_in_both(array, rounding):
     other = masked.copy()
     other[1, 1, 1] = 0
     assert not rounding.is_close(other, masked)
+
+
+@pytest.mark.parametrize("share", [1, 50, 90])
+@pytest.mark.parametrize("score", [-1e4, -1e9, -1e38])
+def test_scores_of_what_is_forbidden_hide_no_difference(share, score, rounding):
+    random = np.random.default_rng(1)
+    masked = random.normal(size=(3, 5, 100)).astype("float32")
+    masked[..., :share] = score
+    masked[:, -1, : share // 2] = score / 2  # by one of two masks
+    assert rounding.is_close(masked * (1 + 1e-5), masked)
+    assert not rounding.apart_alike(masked * (1 + 1e-7), masked).any()
+    other = masked.copy()
+    other[1, 1, -1] += 0.1
+    assert not rounding.is_close(other, masked)
+    assert rounding.apart_alike(other, masked).sum() == 1
+
+
+def test_the_scores_of_a_row_in_which_all_is_forbidden_are_compared(rounding):
+    masked = np.full((3, 4), -1e9, "float32")
+    assert rounding.is_close(masked * (1 + 1e-7), masked)
+    assert not rounding.is_close(masked * 1.01, masked)
+
+
+def test_what_is_infinite_in_one_array_alone_is_found(rounding):
+    masked = np.array([1.0, -np.inf, -1e9], "float32")
+    other = np.array([1.0, 2.0, -1e9], "float32")
+    for one, another in ((masked, other), (other, masked)):
+        assert rounding.apart_alike(one, another).tolist() == [0, 1, 0]
+    assert not rounding.apart_alike(masked, masked).any()
 
 
 def test_a_large_tensor_is_disturbed_as_if_at_once(monkeypatch, rounding):
