@@ -43,8 +43,8 @@ length, truncated, unknown, empty, error `[B]` |
 | `words` | sound `[B, samples]`, prefix `[B]` | text, score `[B]`, words, \
 starts, ends, probabilities `[B, T]`, word_count, no_speech, prompt, \
 finished, truncated, empty, error `[B]` |
-| `encode` | text `[B]` | source_tokens `[B, S]`, source_length, error `[B]`, \
-and all inputs of the first `step` |
+| `encode` | text `[B]` | source_tokens `[B, S]`, source_length, end, error \
+`[B]`, and all inputs of the first `step` |
 | `step` | tokens `[B, K]`, widths `[B, W]`, state_0..., encoded_0... | \
 log_probabilities `[B, K, V]`, alignments `[B, K, S]`, error `[B, K]`, \
 state_0... |
@@ -66,12 +66,13 @@ nobody speaks; and, as prompt, the tokens before the text. As a prefix of a
 later request, these select the same language and task.
 
 `encode`, `step` and `strings` are for clients that run their own search.
-`encode` returns the start token, as tokens `[B, 1]`, and the first state.
-Each `step` takes the last tokens, the last state and the encoded tensors, and
-returns the next state. Tokens that are never allowed have a log-probability
-of minus infinity. The id of the end token is the `end` of the target's
-`SpecialTokens`, 2 by default. With several hypotheses per source, a client
-reorders the state, `[B, K, ...]`, along the axis `K` as it does the tokens.
+`encode` returns the start token, as tokens `[B, 1]`, the first state, and as
+end the id of the end token. Older exports do not return it; it is the `end` of
+the target's `SpecialTokens`, 2 by default. Each `step` takes the last tokens,
+the last state and the encoded tensors, and returns the next state. Tokens that
+are never allowed have a log-probability of minus infinity. With several
+hypotheses per source, a client reorders the state, `[B, K, ...]`, along the
+axis `K` as it does the tokens.
 If sources may have any length there are `widths`, which a client passes on
 unchanged.
 

@@ -14,10 +14,11 @@ if [ $# -lt 2 ] || [ $# -gt 3 ]; then
     exit 2
 fi
 
-# Prints a field: a string for each line, which the parser joins.
+# Prints a field: a string for each line, which the parser joins. What stands
+# around the blocks is a comment, which may have quotes.
 field() {
     echo "$1:"
-    sed 's/\r$//; s/.*/  "&\\n"/' "$2"
+    sed -n '/^-----BEGIN/,/^-----END/{s/\r$//; s/.*/  "&\\n"/; p}' "$2"
 }
 
 for file in "$@"; do

@@ -224,7 +224,7 @@ def first_step(exports, rows=2):
     """Returns the inputs of a first step."""
     text = as_bytes(["abc", "dead"][:rows])
     (encoded,) = ask([(str(exports["texts"]), "encode", {"text": text}, "c")])
-    for name in ("source_tokens", "source_length", "error"):
+    for name in ("source_tokens", "source_length", "end", "error"):
         del encoded[name]
     return encoded
 

@@ -232,7 +232,7 @@ def steps(exports, answers):
 
 def _steps(encoded):
     """Inputs of `step`: good, with bad tokens, past the end, and no rows."""
-    said = "source_tokens", "source_length", "error"
+    said = "source_tokens", "source_length", "end", "error"
     first = {k: x for k, x in encoded.items() if k not in said}
     bad = first | {"tokens": np.array([[1], [99], [-1]], "int32")}
     counters = {

@@ -196,7 +196,8 @@ def test_inputs_and_outputs_are_as_documented(toys, exports):
     inputs, outputs = found["encode"]
     assert inputs == {"text"}
     taken, given = found["step"]
-    assert outputs == {"source_tokens", "source_length", "error"} | taken
+    said = {"source_tokens", "source_length", "end", "error"}
+    assert outputs == said | taken
     states = {x for x in taken if x.startswith("state_")}
     assert given == {"log_probabilities", "alignments", "error"} | states
     assert taken - states - {"tokens", "widths"} == {
@@ -557,7 +558,7 @@ def first_step(path, **given):
     """Returns the answer of the first `step` of the sources given."""
     given = {name: as_bytes(x) for name, x in given.items()}
     (encoded,) = ask([(path, "encode", given, "c")])
-    names = "source_tokens", "source_length", "error"
+    names = "source_tokens", "source_length", "end", "error"
     carried = {k: x for k, x in encoded.items() if k not in names}
     (answer,) = ask([(path, "step", carried, "c")])
     return answer

@@ -153,6 +153,7 @@ def test_a_text_that_is_not_answered_leaves_its_line_empty(query, monkeypatch):
         (["--tls", "--address=http://localhost:1", "cat"], "https://"),
         (["--retries", "-1", "cat"], "`retries` must be"),
         (["--stream", "cat"], 'signatures=["step"]'),
+        (["--stream", "--signature=nbest", "cat"], "Leave out one of them"),
     ],
 )
 def test_wrong_arguments_are_told_from_refusals(query, arguments, words):

@@ -381,6 +381,15 @@ def test_settings_that_can_be_none_are_refused_at_once(options, words):
         Client("localhost:1", **options)
 
 
+@pytest.mark.parametrize("value", [None, [5, None]])
+def test_an_option_that_is_no_number_is_refused_by_name(value):
+    specs = {"text": "string", "prefix": "string", "max_length": "int32"}
+    inputs = {name: TensorSpec(dtype, (None,)) for name, dtype in specs.items()}
+    options = Options(inputs, {"text": 1})
+    with pytest.raises(ValueError, match="`max_length` must be a number"):
+        options.arrays(2, None, None, {"max_length": value})
+
+
 @pytest.mark.parametrize("inputs", [{}, {"a": [1], "b": [1, 2]}, {"a": 3}])
 def test_options_need_as_many_rows_in_each_input(inputs):
     with Client("localhost:1", "m") as client:

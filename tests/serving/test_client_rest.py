@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import grpc
 import numpy as np
@@ -21,10 +22,12 @@ from keras_attn_serving import Result
 from keras_attn_serving import ServingError
 from keras_attn_serving.server import Rest
 from keras_attn_serving.server import Server
+from keras_attn_serving.wire import deadline
 from keras_attn_serving.wire import rest_messages
 from keras_attn_serving.wire.results import TensorSpec
 from keras_attn_serving.wire.transport import ModelSpec
 from support.serving import toy_model
+from support.serving.tiny_proxy import Proxy
 
 MANY = ["hello world", "cat", "", "a cat"] * 75  # more than a request may have
 
@@ -375,6 +378,8 @@ class Scripted(http.server.BaseHTTPRequestHandler):
         number, answer = self.server.answers.pop(0)
         self.send_response(number)
         self.send_header("Content-Length", str(len(answer)))
+        if self.server.says_so:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(answer)
         # It promises to keep the connection and then closes it.
@@ -390,6 +395,7 @@ class Scripted(http.server.BaseHTTPRequestHandler):
 def scripted():
     server = http.server.ThreadingHTTPServer(("localhost", 0), Scripted)
     server.seen, server.answers, server.closes = [], [], False
+    server.says_so = False
     server.address = f"http://localhost:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -567,25 +573,35 @@ def test_a_server_that_went_is_told_from_one_that_is_absent(scripted):
             client.status()
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
-def test_a_client_speaks_tls(scripted, tmp_path):
+needs_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="no openssl"
+)
+
+
+def with_tls(server, folder, name):
+    """Gives a server a certificate for this name; returns who trusts it."""
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-nodes", "-days", "2"),
             *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-            *("-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"),
-            *("-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost"),
+            *("-keyout", folder / "key.pem", "-out", folder / "cert.pem"),
+            *("-subj", f"/CN={name}"),
+            *("-addext", f"subjectAltName=DNS:{name}"),
         ],
         check=True,
         capture_output=True,
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    scripted.socket = context.wrap_socket(scripted.socket, server_side=True)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    return ssl.create_default_context(cafile=folder / "cert.pem")
+
+
+@needs_openssl
+def test_a_client_speaks_tls(scripted, tmp_path):
+    trusted = with_tls(scripted, tmp_path, "localhost")
     scripted.answers = [(200, STATUS)]
     secure = scripted.address.replace("http", "https")
-    trusted = ssl.create_default_context(cafile=tmp_path / "cert.pem")
     with RestClient(secure, "m", context=trusted) as client:
         assert client.status()[0].version == 2
     assert "not signed by an authority" in hint_of(secure)
@@ -593,6 +609,25 @@ def test_a_client_speaks_tls(scripted, tmp_path):
     assert "for another name" in hint_of(other, context=trusted)
     plain = hint_of(scripted.address)
     assert "begins with https" in plain or "A server with TLS does so" in plain
+
+
+@needs_openssl
+def test_each_call_by_a_proxy_has_its_own_time(scripted, tmp_path, monkeypatch):
+    trusted = with_tls(scripted, tmp_path, "model.test")
+    scripted.answers, scripted.says_so = [(200, STATUS)] * 2, True
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with Proxy() as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        address = f"https://model.test:{scripted.server_port}"
+        with RestClient(address, "m", context=trusted, timeout=60) as client:
+            assert client.status()[0].version == 2
+            later = types.SimpleNamespace(
+                monotonic=lambda: time.monotonic() + 100
+            )
+            monkeypatch.setattr(deadline, "time", later)
+            assert client.status()[0].version == 2
+        assert len(proxy.asked) == 2  # the server closed the first connection
 
 
 @pytest.mark.parametrize("address", [8501, "ftp://x", "http://", "http://a:b"])

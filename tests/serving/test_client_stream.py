@@ -8,6 +8,7 @@ import inspect
 import re
 import textwrap
 
+import keras
 import keras_attn_serving
 import numpy as np
 import pytest
@@ -132,6 +133,27 @@ def test_a_stream_by_rest_is_the_same(served):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_model_of_half_precision_streams_by_both_protocols(policy, tmp_path):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        toy = toy_models.greedy()
+        toy.export(tmp_path / "half", signatures=["step"])
+    finally:
+        keras.config.set_dtype_policy(before)
+    with (
+        Server(tmp_path / "half", "half", port=0, rest=Rest()) as server,
+        Client(server.address, "half") as by_grpc,
+        RestClient(server.rest_address, "half") as by_rest,
+    ):
+        for line in "abc", "dead":
+            (expected,) = by_grpc.predict([line])["text"]
+            assert streamed(by_grpc, line)[0] == expected
+            assert streamed(by_rest, line)[0] == expected
+
+
+@pytest.mark.full
 def test_a_stream_ends_where_it_is_told(served):
     with Client(served("greedy").address, "greedy") as client:
         _, tokens = streamed(client, "edcbaabcde")
@@ -161,14 +183,16 @@ class Steps:
         ids: What its steps write.
         texts: The text of each number of ids.
         errors: Of each `step`.
+        said: What `encode` returns besides, such as the end token.
     """
 
-    def __init__(self, ids, texts, errors=()):
+    def __init__(self, ids, texts, errors=(), **said):
         self.ids, self.texts, self.errors = iter(ids), texts, list(errors)
+        self.said = {"tokens": np.ones((1, 1)), "source_length": [2], **said}
 
     async def __call__(self, inputs, signature):
         if signature == "encode":
-            return Result({"tokens": np.ones((1, 1)), "source_length": [2]})
+            return Result(self.said)
         if signature == "strings":
             return Result({"text": [self.texts[inputs["lengths"][0]]]})
         scores = np.full((1, 1, 9), -np.inf)
@@ -200,6 +224,15 @@ def test_a_character_in_several_tokens_comes_with_its_last():
     # One that stays incomplete comes at the end.
     tokens = Steps([5, 6], ["", "a\ufffd", "a\ufffd"]).stream(max_length=2)
     assert [x.text for x in tokens] == ["a", "\ufffd"]
+
+
+def test_a_stream_ends_at_the_end_token_that_the_export_names():
+    texts = ["", "a", "ab", "ab"]
+    tokens = Steps([2, 5, 0], texts, end=np.array([0], "int32")).stream()
+    assert [x.id for x in tokens] == [2, 5, 0]
+    assert "".join(x.text for x in tokens) == "ab"
+    # An older export names none; its clients take 2.
+    assert [x.id for x in Steps([5, 0, 2], texts).stream()] == [5, 0, 2]
 
 
 def test_a_token_that_changes_the_text_before_it_is_refused():
@@ -240,6 +273,22 @@ def test_the_command_prints_a_stream(served, capsys):
     with Client(server.address, "greedy") as client:
         expected = client.predict(["abc", "dead"])["text"]
     assert capsys.readouterr().out.splitlines() == expected
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The signature `step` leaves")
+def test_the_command_streams_what_follows_an_empty_or_refused_line(
+    served, capsys
+):
+    server = served("words")  # takes 12 words, and no longer text
+    flags = ["query", "--stream", "--address", server.address]
+    lines = ["abc", " ", "bad " * 40, "cab"]
+    assert cli.main([*flags, "--model", "words", *lines]) == cli.REFUSED
+    with Client(server.address, "words") as client:
+        first, last = (streamed(client, x)[0] for x in ("abc", "cab"))
+    out, err = capsys.readouterr()
+    assert out == f"{first}\n\n\n{last}\n"
+    assert err.startswith("error: line 3: ") and err.count("\n") == 1
 
 
 def examples():

@@ -19,8 +19,13 @@ from support.serving.deployed import read
 
 @pytest.fixture(scope="module")
 def resources():
-    documents = yaml.safe_load_all(read("kubernetes.yaml"))
-    return {document["kind"]: document for document in documents}
+    """Each resource by its kind; the second Service is "metrics"."""
+    documents = list(yaml.safe_load_all(read("kubernetes.yaml")))
+    (metrics,) = [
+        x for x in documents if x["metadata"]["name"] == "pronounce-metrics"
+    ]
+    documents.remove(metrics)
+    return {x["kind"]: x for x in documents} | {"metrics": metrics}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,13 @@ def validate(resource):
 
 @pytest.mark.parametrize(
     "kind",
-    ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"],
+    [
+        "Deployment",
+        "Service",
+        "metrics",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+    ],
 )
 def test_kubernetes_knows_every_field(resources, kind):
     validate(resources[kind])
@@ -139,6 +150,10 @@ def test_the_service_finds_the_pods(resources):
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"].items() <= labels.items()
     assert service["spec"]["clusterIP"] == "None"  # one address for each pod
+    metrics = resources["metrics"]["spec"]
+    assert metrics["selector"] == service["spec"]["selector"]
+    assert metrics["clusterIP"] == "None"
+    assert metrics["publishNotReadyAddresses"]  # else none is ever down
 
 
 def test_kserve_runs_a_container_that_kubernetes_knows(kserve):
@@ -206,14 +221,16 @@ def test_an_alert_asks_for_metrics_that_there_are(name):
                 assert code in grpc.StatusCode.__members__
 
 
-def test_prometheus_reads_the_path_that_the_server_writes():
+def test_prometheus_reads_the_path_that_the_server_writes(resources):
     (job,) = yaml.safe_load(read("prometheus.yaml"))["scrape_configs"]
     written = config.read_metrics_path(str(DEPLOY / "monitoring.pbtxt"))
     assert job["metrics_path"] == written
     jobs = re.findall(r'job="([^"]*)"', read("alerts.yaml"))
     assert set(jobs) == {job["job_name"]}
     (names,) = job["dns_sd_configs"]
-    assert names["names"] == ["pronounce"] and names["port"] == 8501
+    service = resources["metrics"]["metadata"]["name"]
+    assert names["names"] == [f"{service}.default.svc"]
+    assert names["port"] == 8501
 
 
 def promtool(*arguments):

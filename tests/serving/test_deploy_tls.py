@@ -61,6 +61,23 @@ def test_without_an_authority_no_client_is_asked_for_a_certificate(folder):
     assert tls.authority is None and not tls.verify_client
 
 
+def test_what_stands_around_the_blocks_of_a_file_is_left_out(folder, tmp_path):
+    noted = b'friendlyName: "own"\r\nsubject=O = Soci\\C3\\A9t\\C3\\A9\n'
+    for name in "server.key", "server.pem":
+        block = pem(folder, name)
+        (tmp_path / name).write_bytes(noted + block + noted + block)
+    with open(tmp_path / "noted.pbtxt", "w") as file:
+        subprocess.run(
+            [DEPLOY / "ssl_config.sh", "server.key", "server.pem"],
+            cwd=tmp_path,
+            stdout=file,
+            check=True,
+        )
+    tls = config.read_tls(str(tmp_path / "noted.pbtxt"))
+    assert tls.key == 2 * pem(folder, "server.key")
+    assert tls.certificate == 2 * pem(folder, "server.pem")
+
+
 def test_a_client_with_a_certificate_is_answered_and_one_without_is_not(
     folder, toy_path
 ):

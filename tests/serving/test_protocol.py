@@ -1,11 +1,15 @@
 """The tensor codec, compared with TensorFlow's (`Tensor::FromProto`)."""
 
+import re
+from decimal import Decimal
+
 import hypothesis
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from keras_attn_serving.wire import grpc_messages
 from keras_attn_serving.wire import protocol
 from keras_attn_serving.wire import wire_pb2 as wire
 from tensorflow.core.framework import tensor_pb2
@@ -222,6 +226,7 @@ def test_texts_become_their_utf8_bytes(texts):
         ("cat", object),
         (np.array(["cat"]), object),
         (np.array([b"cat"]), object),
+        (np.array(["cat"], np.dtypes.StringDType()), object),
     ],
 )
 def test_python_values_take_tensorflows_dtypes(values, dtype):
@@ -242,17 +247,47 @@ def test_nested_texts_keep_their_shape():
 
 @pytest.mark.parametrize(
     "values",
-    [["a", 1], [["a"], ["b", "c"]], [["a"], "b"], [[1], [2, 3]], [[[1]], [2]]],
+    [
+        ["a", 1],
+        [["a"], ["b", "c"]],
+        [["a"], "b"],
+        [[1], [2, 3]],
+        [[[1]], [2]],
+        [np.zeros((3, 2)), np.zeros((5, 2))],
+    ],
 )
 def test_mixed_and_ragged_lists_are_refused(values):
     with pytest.raises(ValueError, match="lists of equal length"):
         protocol.as_array(values)
 
 
-@pytest.mark.parametrize("values", [[None], [object()], {"a"}])
+@pytest.mark.parametrize(
+    "values",
+    [[None], [object()], {"a"}, [1.5, None], [1.5, Decimal(2)]],
+)
 def test_what_is_neither_text_nor_number_is_refused(values):
-    with pytest.raises(ValueError, match="texts or numbers"):
+    odd = values if isinstance(values, set) else values[-1]
+    words = f"texts or numbers. Received: {odd!r} of the type"
+    with pytest.raises(ValueError, match=re.escape(words)):
         protocol.as_array(values)
+
+
+@pytest.mark.parametrize("values", [[1, 2**64], [-1, 2**63]])
+def test_whole_numbers_beyond_int64_are_refused(values):
+    with pytest.raises(ValueError, match=f"int64. Received: {values[1]}."):
+        protocol.as_array(values)
+
+
+def test_the_numbers_of_an_answer_can_be_changed():
+    response = wire.PredictResponse()
+    protocol.encode(np.float32([1.5]), response.outputs["score"])
+    content = response.outputs["content"]
+    content.dtype = wire.DT_FLOAT
+    content.tensor_shape.dim.add(size=2)
+    content.tensor_content = np.float32([1, 2]).tobytes()
+    for array in grpc_messages.result(response, 1000).values():
+        array *= 2
+        assert array[0] in (2, 3)
 
 
 def test_dates_are_refused_by_name():

@@ -7,11 +7,11 @@ signature and the inputs for it, and is sent the answer. `alone()` runs one;
 
 import numpy as np
 
-END = 2
 # Outputs of `encode` and `step` that the next step does not take.
 SAID = {
     "source_tokens",
     "source_length",
+    "end",
     "log_probabilities",
     "alignments",
     "error",
@@ -50,6 +50,8 @@ def beam_search(inputs, max_length, width=1):
     """
     answer = yield "encode", inputs
     source_length = answer["source_length"]
+    # Older exports do not name it.
+    end = next(iter(answer.get("end", [])), 2)
     carried = {k: x for k, x in answer.items() if k not in SAID}
     rows = np.arange(len(carried["tokens"]))[:, None]
     scores = np.zeros((len(rows), 1), "float32")
@@ -63,14 +65,14 @@ def beam_search(inputs, max_length, width=1):
         logp = answer["log_probabilities"][:, :count]
         vocabulary = logp.shape[-1]
         # A finished hypothesis is extended with end tokens, at no cost.
-        free = np.where(np.arange(vocabulary) == END, 0, -np.inf)
+        free = np.where(np.arange(vocabulary) == end, 0, -np.inf)
         logp = np.where(done[..., None], free, logp)
         total = (scores[..., None] + logp).reshape(len(rows), -1)
         best = np.argsort(-total, axis=1, kind="stable")[:, :width]
         scores = np.take_along_axis(total, best, 1).astype("float32")
         parents, tokens = np.divmod(best, vocabulary)
         tokens = tokens.astype("int32")
-        done = done[rows, parents] | (tokens == END)
+        done = done[rows, parents] | (tokens == end)
         ids = np.concatenate([ids[rows, parents], tokens[..., None]], axis=2)
         alignments = answer["alignments"][rows, parents][:, 0]
         carried |= {
@@ -80,7 +82,7 @@ def beam_search(inputs, max_length, width=1):
         }
         carried |= {"tokens": tokens}
     ids = ids[:, 0]
-    ended = ids == END
+    ended = ids == end
     lengths = np.where(ended.any(1), ended.argmax(1) + 1, ids.shape[1])
     answer = yield "strings", {"ids": ids, "lengths": lengths.astype("int32")}
     return {

@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 from keras import ops
+from keras_attn_serving import Client
+from keras_attn_serving.server import Server
 from support import toys
 
 import keras_attn
@@ -313,11 +315,36 @@ def test_several_start_tokens_are_read_before_the_search(content, tmp_path):
     assert steps(signatures, translator) == found[0].tokens
 
 
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The source is empty")
+def test_a_client_streams_whatever_id_the_end_token_has(tmp_path):
+    pieces = ["[END]", "[PAD]", "to", "[GO]", "[UNK]", "be", "no", "##t"]
+    special = SpecialTokens(pad=1, start=(3,), end=0, unknown=4)
+    text = Text(split=keras_attn.WordPiece(pieces, special))
+    search = keras_attn.GreedySearch(max_length=7)
+    made = model(text.size, 1, seed=2)
+    translator = keras_attn.Translator(made, text, text, search)
+    translator.export(tmp_path / "own", signatures=["step"])
+    with (
+        Server(tmp_path / "own", "own", port=0) as server,
+        Client(server.address, "own") as client,
+    ):
+        written = []
+        for line in SOURCES:
+            tokens = list(client.stream(line))
+            (expected,) = translator([line])
+            assert "".join(x.text for x in tokens) == expected.text
+            written.append([x.id for x in tokens])
+            assert [text.tokens[i] for i in written[-1]] == expected.tokens
+    assert any(2 in ids[:-1] and ids[-1] == 0 for ids in written), written
+
+
 def steps(signatures, translator):
     """Decodes the first source with the signatures of a client's search."""
     encoded = signatures["encode"](text=tf.constant(SOURCES[:1]))
     wanted = signatures["step"].structured_input_signature[1]
     given = {k: v for k, v in encoded.items() if k in wanted}
+    assert encoded["end"].numpy().tolist() == [0]
     found = []
     for _ in range(7):
         answer = signatures["step"](**given)

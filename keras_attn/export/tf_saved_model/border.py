@@ -4,6 +4,9 @@ Clients keep these tensors between two calls. A server may join the tensors of
 several clients in one batch, and then pads the narrower ones with arbitrary
 values. So each row comes with the widths of its tensors, and a `step` first
 sets all values past these widths to zero.
+
+Tensors in half precision cross the border as float32, which loses nothing: TF
+Serving's REST API writes neither kind of half, and numpy has no bfloat16.
 """
 
 import tensorflow as tf
@@ -29,10 +32,11 @@ class Border:
         self.names = [f"{name}_{i}" for i in range(len(tensors))]
         self.specs = [
             tf.TensorSpec(
-                [*[None] * arranged, *x.shape[arranged:]], x.dtype, name
+                [*[None] * arranged, *x.shape[arranged:]], sent(x.dtype), name
             )
             for name, x in zip(self.names, tensors, strict=True)
         ]
+        self._dtypes = [x.dtype for x in tensors]
         # (index of the tensor, axis) of every axis without a fixed size
         self.open = [
             (i, axis)
@@ -43,7 +47,10 @@ class Border:
 
     def named(self, structure) -> dict:
         """Returns the tensors of a structure by name."""
-        return dict(zip(self.names, flatten(structure), strict=True))
+        return {
+            spec.name: tf.cast(x, spec.dtype)
+            for spec, x in zip(self.specs, flatten(structure), strict=True)
+        }
 
     def widths(self, structure) -> list:
         """Returns the sizes of the open axes, a scalar tensor for each."""
@@ -60,7 +67,8 @@ class Border:
         tensors = list(tensors)
         for (i, axis), width in zip(self.open, widths, strict=True):
             tensors[i] = zero_past(tensors[i], axis, width)
-        return pack(self._like, tensors)
+        tensors = map(tf.cast, tensors, self._dtypes)
+        return pack(self._like, list(tensors))
 
     def cut(self, structure, like):
         """Returns a structure with its axes cut to the sizes of `like`.
@@ -90,3 +98,8 @@ class Border:
                 tensors[i] = tensors[i][tuple(cut)]
                 tensors[i].set_shape(static)
         return pack(structure, tensors)
+
+
+def sent(dtype):
+    """Returns the dtype in which clients send and receive such tensors."""
+    return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

@@ -15,6 +15,7 @@ from keras_attn.decoding.rules import Rules
 from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.export.tf_saved_model import rows
 from keras_attn.export.tf_saved_model.border import Border
+from keras_attn.export.tf_saved_model.border import sent
 from keras_attn.export.tf_saved_model.lengths import cut
 from keras_attn.incremental import steps_left
 from keras_attn.incremental import with_masks
@@ -36,8 +37,8 @@ def require_rules(search) -> None:
             "The signature `step` does not know what its clients' hypotheses "
             "contain, so it can apply only rules that read nothing but the "
             f"logits. Received: {unfit}. Leave the rule or the signature out. "
-            "If the rule reads only the logits, set `reads_logits_alone = "
-            "True` in its class."
+            "If a rule of yours reads only the logits, set "
+            "`reads_logits_alone = True` in its class."
         )
     plain = {
         "min_length": 1,
@@ -99,7 +100,7 @@ class Steps:
 
         Returns:
             A dictionary of the outputs of `encode`: all inputs of the first
-            step, `source_tokens`, `source_length` and `error`.
+            step, `source_tokens`, `source_length`, `end` and `error`.
         """
         pipeline = self.pipeline
         inputs = pipeline.sources.inputs(given)
@@ -126,6 +127,7 @@ class Steps:
         return {
             "source_tokens": tf.where(bad[:, None], "", tokens),
             "source_length": tf.where(bad, 0, lengths),
+            "end": tf.fill([batch], pipeline.special.end),
             "error": error,
             "tokens": tf.fill([batch, 1], pipeline.special.start[-1]),
             **widths,
@@ -189,7 +191,7 @@ class Steps:
         never |= rows.is_bad(error)[..., None]
         return {
             "log_probabilities": tf.where(never, float("-inf"), logp),
-            "alignments": alignments,
+            "alignments": tf.cast(alignments, sent(alignments.dtype)),
             "error": error,
             **self._state.named(state),
         }

@@ -18,7 +18,7 @@ from keras_attn_serving.wire.results import RowError
 from keras_attn_serving.wire.results import Signature
 from keras_attn_serving.wire.results import Token
 
-END = 2  # the end token, in every export
+_END = 2  # the end token, where an older export does not name it
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -70,6 +70,7 @@ async def stream(
     taken = signatures["step"].inputs
     answer = _checked(await run(inputs, "encode"))
     source = int(answer["source_length"][0])
+    end = int(answer.get("end", [_END])[0])
     carried = {name: answer[name] for name in taken}
     ids: list[int] = []
     text = ""
@@ -78,7 +79,7 @@ async def stream(
         scores = answer["log_probabilities"][0, 0]
         best = int(np.argmax(scores))
         ids.append(best)
-        last = best == END or len(ids) == max_length
+        last = best == end or len(ids) == max_length
         added = await _added(run, ids, text, last)
         text += added
         alignment = answer["alignments"][0, 0, :source]

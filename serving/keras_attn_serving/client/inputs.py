@@ -255,6 +255,11 @@ class Options:
 def _per_row(name, value, rows, dtype):
     """Returns one value, or one for each row, as an array `(rows,)`."""
     array = np.asarray(value)
+    if array.dtype == object and dtype != "object":
+        raise ValueError(
+            f"`{name}` must be a number, or one for each row. Received: "
+            f"{value!r:.200}. Leave out what the model decides."
+        )
     if array.shape not in ((), (rows,)):
         raise ValueError(
             f"`{name}` must be one value, or one for each of the {rows} "

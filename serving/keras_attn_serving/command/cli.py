@@ -21,9 +21,11 @@ from keras_attn_serving.client.client import Client
 from keras_attn_serving.client.rest_client import RestClient
 from keras_attn_serving.command import printed_rows as rows
 from keras_attn_serving.command.progress import Progress
+from keras_attn_serving.wire.results import RowError
 from keras_attn_serving.wire.results import ServingError
 
 REFUSED, USAGE = 1, 2  # exit statuses
+_DEFAULT = "serving_default"  # the signature
 
 _SERVE = (
     "serve a model on this machine; needs the extra `server`. "
@@ -102,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     )
     query.add_argument(
         "--signature",
-        default="serving_default",
+        default=_DEFAULT,
         help="signature to run, such as nbest or align (default: %(default)s)",
     )
     form = query.add_mutually_exclusive_group()
@@ -166,6 +168,12 @@ class Query:
     """
 
     def __init__(self, flags: argparse.Namespace):
+        if flags.stream and flags.signature != _DEFAULT:
+            raise ValueError(
+                "`--stream` runs the signatures `encode` and `step`, so "
+                "`--signature` would have no effect. Received: "
+                f"--signature={flags.signature}. Leave out one of them."
+            )
         self._flags = flags
         self._status = 0
         self._source = _Source(flags.texts)
@@ -177,7 +185,8 @@ class Query:
     def run(self) -> int:
         """Sends all texts, prints the answers and returns the exit status."""
         line = 1
-        size = 1 if self._source.typed else self._flags.batch_size
+        alone = self._source.typed or self._flags.stream
+        size = 1 if alone else self._flags.batch_size
         texts = iter(self._source)
         with _client(self._flags) as client:
             while batch := list(itertools.islice(texts, size)):
@@ -196,10 +205,16 @@ class Query:
 
     def _ask(self, client, texts, line):
         if self._flags.stream:
-            for text in texts:
-                for token in client.stream(text):
+            (text,) = texts
+            try:
+                # The model would make up a text for an empty source.
+                for token in client.stream(text) if text.strip() else ():
                     _write(token.text)
-                _write("\n")
+            except RowError as error:
+                why = " ".join(error.errors.values())
+                self._say(f"error: line {line}: {why}")
+                self._status = REFUSED
+            _write("\n")
             return
         signature = self._flags.signature
         if signature == "align":

@@ -55,7 +55,9 @@ def result(response: wire.PredictResponse, most: int) -> Result:
         for name, tensor in sorted(response.outputs.items()):
             array = protocol.decode(tensor)
             text = array.dtype == object
-            outputs[name] = strings(name, array) if text else array
+            # What the message repeats or holds as bytes cannot be written to.
+            numbers = None if text else np.require(array, requirements="W")
+            outputs[name] = strings(name, array) if text else numbers
     except ValueError as error:
         raise ServingError(
             grpc.StatusCode.UNKNOWN, f"The answer cannot be read: {error}"

@@ -28,6 +28,9 @@ _AT_A_TIME = 1 << 16
 # Bytes that Python needs for a string besides its own, with its place in a
 # list.
 _STRING = 64
+# Within a list of values.
+_PARTS = list | tuple | str | bytes | np.ndarray
+_NUMBERS = int | float | complex | np.number | np.bool_
 
 
 class Kind(NamedTuple):
@@ -183,7 +186,7 @@ def as_array(values: Any) -> np.ndarray:
         array = np.asarray(values)
         # One by one: numpy strips trailing NULs from the items of an `S`
         # array, but not from bytes in an object array.
-        return _as_bytes(array) if array.dtype.kind in "US" else array
+        return _as_bytes(array) if array.dtype.kind in "UST" else array
     try:
         array = np.array(values, dtype=object)
     except ValueError:  # lists whose lengths differ below the first level
@@ -191,19 +194,21 @@ def as_array(values: Any) -> np.ndarray:
     items = array.reshape(-1).tolist()
     if all(isinstance(item, str | bytes) for item in items):
         return _as_bytes(array)
-    if any(isinstance(item, list | tuple | str | bytes) for item in items):
+    if any(isinstance(item, _PARTS) for item in items):
         raise _ragged(values)
     whole = all(isinstance(item, int | np.integer) for item in items)
     array = np.array(array.tolist())
-    if whole and array.dtype.kind == "f" and items:
+    if whole and array.dtype.kind in "fO" and items:
         raise ValueError(
             "Whole numbers must fit int64. Received: "
-            f"{max(map(abs, map(int, items)))}, and smaller ones."
+            f"{max(map(int, items), key=abs)}."
         )
     if array.dtype == object:
+        others = (x for x in items if not isinstance(x, _NUMBERS))
+        odd = next(others, items[0])
         raise ValueError(
-            "Inputs must be texts or numbers. Received: "
-            f"{type(items[0]).__name__}. Convert them first."
+            f"Inputs must be texts or numbers. Received: {odd!r:.200} of the "
+            f"type {type(odd).__name__}. Convert it first."
         )
     if array.dtype == np.float64:
         return array.astype(np.float32)

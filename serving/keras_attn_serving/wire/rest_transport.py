@@ -292,13 +292,14 @@ def _set_timeout(connection, deadline):
 
 def _response(connection, request, deadline):
     """Sends a request and returns the answer, its body not yet read."""
+    # Set first, because opening again reads an answer of the proxy.
+    connection.response_class = functools.partial(_TimedResponse, deadline)
     try:
         connection.request(*request)
     except (BrokenPipeError, ConnectionResetError):
         # A server may refuse a long body before it has all of it.
         if connection.sock is None:  # no, it never accepted the connection
             raise
-    connection.response_class = functools.partial(_TimedResponse, deadline)
     return connection.getresponse()
 
 
