@@ -86,8 +86,8 @@ def read(path: Path | None) -> list[str]:
     if path is None:
         return [*sentences.SHOWN]
     if str(path) == "-":
-        return sys.stdin.read().splitlines()
-    return path.read_text(encoding="utf-8").splitlines()
+        return [line.rstrip("\r\n") for line in sys.stdin]
+    return sentences.lines_of(path)
 
 
 """

@@ -33,13 +33,14 @@ each has a thread or a few of its own: more would wait for each other.
 
 `align` costs a little more than `serving_default` and also tells which texts
 were cut, and how many of their tokens were unknown. `nbest` has all hypotheses
-of the search.
+of the search. All tell which texts are empty: what a model makes up for these
+means nothing.
 """
 
 FIELDS = {
-    "serving_default": "text string, score float",
+    "serving_default": "text string, score float, empty int",
     "align": "text string, score float, finished int, truncated int, "
-    "unknown int",
+    "unknown int, empty int",
     "nbest": "texts array<string>, scores array<float>, finished array<int>, "
     "empty int",
 }

@@ -13,13 +13,15 @@ trains them all, with the models of `pronounce.py` or `translate.py`:
     python examples/students.py --task sentences    # three hours
 
 All models and results are saved. After an interruption, start the program again
-and it resumes.
+with the same options and it resumes. Other options have models of their own.
 
 It needs keras-attn with its extra `examples`. What all examples share is in
 `common/`.
 """
 
 import functools
+import hashlib
+import json
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -191,8 +193,9 @@ def main(arguments: list[str] | None = None):
         epochs=(None, "passes over the data, for a trial"),
     )
     task = TASKS[options.task](options)
-    folder = options.output / options.task
     condition = {k: str(v) for k, v in vars(options).items() if k != "output"}
+    digest = hashlib.sha256(json.dumps(condition, sort_keys=True).encode())
+    folder = options.output / f"{options.task}-{digest.hexdigest()[:8]}"
     table = rows.Rows(options.output / "students.jsonl", condition)
 
     def add(model: str, make):

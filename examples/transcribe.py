@@ -111,7 +111,7 @@ def write(answer, path: Path, window: float) -> list[Segment]:
 
 
 def clock(seconds: float) -> str:
-    minutes, seconds = divmod(seconds, 60)
+    minutes, seconds = divmod(round(seconds, 2), 60)
     return f"{int(minutes):3d}:{seconds:05.2f}"
 
 
@@ -131,7 +131,8 @@ def write_subtitles(segments: list[Segment], path: Path):
 
 def write_words(segments: list[Segment], path: Path):
     words = [x._asdict() for segment in segments for x in segment.words]
-    path.write_text(json.dumps(words, ensure_ascii=False, indent=1) + "\n")
+    written = json.dumps(words, ensure_ascii=False, indent=1) + "\n"
+    path.write_text(written, encoding="utf-8")
 
 
 """

@@ -50,7 +50,8 @@ def write(folder: Path, texts, parts, batch_size: int, options: dict):
     """Writes the batches of a program, its texts and its options.
 
     Args:
-        folder: The folder. Files of the same names are replaced.
+        folder: The folder, within that of `--output`. Files of the same names
+            are replaced.
         texts: `Text` of the sources and that of the targets, both with
             padding of 0.
         parts: Two pairs of lists, sources and targets: to train on, and held
@@ -88,7 +89,8 @@ def write(folder: Path, texts, parts, batch_size: int, options: dict):
     }
     written = json.dumps(about, indent=1, default=str) + "\n"
     (folder / _ABOUT).write_text(written, encoding="utf-8")
-    train = shlex.join([sys.argv[0], "train", "--prepared", str(folder)])
+    given = "--prepared", str(folder), "--output", str(folder.parent)
+    train = shlex.join([sys.argv[0], "train", *given])
     print(
         "To train on JAX, on this machine or on another one:\n"
         f"  KERAS_BACKEND=jax python {train}"
@@ -140,9 +142,10 @@ def fit(model, data: Prepared, epochs: int, output: Path):
     output.mkdir(parents=True, exist_ok=True)
     file = output / "model.keras"
     model.save(file)
-    score = ["score", "--prepared", str(data.folder), "--models", str(file)]
+    given = {"prepared": data.folder, "models": file, "output": output}
+    score = [x for k, v in given.items() for x in (f"--{k}", str(v))]
     print(f"Saved as {file}. To go on where TensorFlow is:")
-    print(f"  python {shlex.join([sys.argv[0], *score])}")
+    print(f"  python {shlex.join([sys.argv[0], 'score', *score])}")
 
 
 def load_models(files: list[Path] | None, output: Path):

@@ -25,7 +25,7 @@ class Rows:
         lines = file.read_text("utf-8").split("\n") if file.exists() else []
         *whole, _ = lines or [""]  # the last is empty, or was cut off
         self._all = list(map(json.loads, whole))
-        if len(lines) > 1 and lines[-1]:
+        if lines and lines[-1]:
             file.write_text("".join(f"{line}\n" for line in whole), "utf-8")
 
     def add(self, key: dict, measure: Callable[[], dict]):

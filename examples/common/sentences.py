@@ -58,10 +58,7 @@ def read(files: list[Path] | list[str] | None = None) -> Pairs:
             LibreOffice's help.
     """
     if files:
-        sources, targets = (
-            Path(file).read_text(encoding="utf-8").splitlines()
-            for file in files
-        )
+        sources, targets = map(lines_of, files)
         if len(sources) != len(targets):
             raise SystemExit(
                 f"{files[0]} has {len(sources)} lines and {files[1]} has "
@@ -73,6 +70,16 @@ def read(files: list[Path] | list[str] | None = None) -> Pairs:
                 *(line.rstrip("\n").split("\t") for line in lines), strict=True
             )
     return Pairs(list(sources), list(targets))
+
+
+def lines_of(file: Path | str) -> list[str]:
+    """Reads the lines of a text file in UTF-8.
+
+    Only a line feed ends a line, with a carriage return before it or not, as
+    for most programs. `str.splitlines` would end lines at a dozen characters.
+    """
+    with open(file, encoding="utf-8-sig", newline="\n") as lines:
+        return [line.removesuffix("\n").removesuffix("\r") for line in lines]
 
 
 def split_by_hash(pairs: Pairs) -> Split:

@@ -246,6 +246,13 @@ def test_what_is_missing_is_said(pronounce, folder, monkeypatch, tmp_path):
         pronounce.main(["prepare", *TOY, *here])
 
 
+def test_the_next_command_has_the_same_output(pronounce, tmp_path, capsys):
+    output = tmp_path / "own"
+    pronounce.main(["prepare", *TOY, "--output", str(output)])
+    printed = capsys.readouterr().out
+    assert f"{output / 'prepared'} --output {output}\n" in printed
+
+
 @pytest.mark.full
 def test_the_programs_start_without_tensorflow():
     said = run_elsewhere(PROGRAM, "train", "--help")
@@ -263,6 +270,7 @@ def trained(pronounce, tmp_path_factory):
     given = "--prepared", output / "prepared"
     said = run_elsewhere(PROGRAM, "train", *given, *here)
     assert "Training on jax" in said
+    assert f"model.keras --output {output}\n" in said
     found = re.findall(r"loss: ([\d.]+) - val_loss: ([\d.]+)", said)
     return output, np.array(found, float)
 

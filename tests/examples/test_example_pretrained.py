@@ -59,8 +59,8 @@ def test_the_program_does_all_of_it(tmp_path):
 
 
 def test_lines_come_from_the_standard_input_too(pretrained, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n"))
-    assert pretrained.read(pretrained.Path("-")) == ["one", "two"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\x85\ntwo\n"))
+    assert pretrained.read(pretrained.Path("-")) == ["one\x85", "two"]
     assert len(pretrained.read(None)) == 5
 
 

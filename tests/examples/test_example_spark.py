@@ -119,6 +119,7 @@ def test_a_worker_answers_as_the_translator_does(
         return
     assert found["text"].tolist() == expected.text
     np.testing.assert_allclose(found["score"], expected.scores, rtol=1e-5)
+    assert found["empty"].tolist() == [0, 1, 0, 0]
     if signature == "align":
         assert found["finished"].tolist() == finished
         assert found["unknown"].tolist() == [0, 0, 2, 0]
@@ -154,7 +155,11 @@ class Waiting(tf.Module):
         read = tf.map_fn(self.wait, names)
         nothing = tf.strings.reduce_join(read)  # what it read is empty
         found = self.inner.decode(text + nothing)
-        return {"text": found["texts"][:, 0], "score": found["scores"][:, 0]}
+        return {
+            "text": found["texts"][:, 0],
+            "score": found["scores"][:, 0],
+            "empty": tf.equal(text, ""),
+        }
 
     def wait(self, name):
         path = tf.strings.regex_replace(name, "wait ", self.folder + "/")

@@ -22,6 +22,14 @@ def transcribe():
     return load(TRANSCRIBE)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "  0:00.00"), (59.996, "  1:00.00"), (61.5, "  1:01.50")],
+)
+def test_a_clock_has_no_sixtieth_second(transcribe, seconds, shown):
+    assert transcribe.clock(seconds) == shown
+
+
 def test_blocks_are_the_sound_at_the_rate(transcribe, tmp_path):
     place = np.arange(25 * 44_100) / 44_100
     tone = 0.4 * np.sin(2 * np.pi * 440 * place)

@@ -112,6 +112,15 @@ def test_sentences_of_one_s_own_are_learned(translate, pairs, tmp_path):
     assert "Training on 3" in printed
 
 
+def test_lines_end_at_line_feeds_alone(translate, tmp_path):
+    """As in files that other programs count the lines of."""
+    files = [tmp_path / "en", tmp_path / "fr"]
+    files[0].write_bytes("\ufeffa\u2028b\r\n\x0cc\x85\n".encode())
+    files[1].write_bytes(b"A\x1cB\r\n\rC")
+    found = translate.sentences.read(files)
+    assert found == (["a\u2028b", "\x0cc\x85"], ["A\x1cB", "\rC"])
+
+
 def test_too_few_sentences_are_refused(translate, pairs):
     with pytest.raises(SystemExit, match="5 sentences are too few"):
         translate.sentences.split_by_hash(pairs.first(5))

@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -93,6 +94,13 @@ def test_a_row_that_was_cut_off_is_measured_again(table):
     assert [x["rate"] for x in rows] == [1, 3]
 
 
+def test_a_first_row_that_was_cut_off_is_measured_again(table):
+    one = table(words=5)
+    one.file.write_text('{"words": 5, "atten')
+    table(words=5).add({"attention": "dot"}, lambda: {"rate": 3})
+    assert "| dot | 3 |" in table(words=5).table()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("number", range(18))
 def test_every_attention_makes_a_model_that_trains(attentions, number):
@@ -139,6 +147,32 @@ def test_beams_and_samples_are_compared(tmp_path):
     rows = printed.stdout.split("\n\n")[-2].split("\n")
     head = "| samples | candidates | by | BLEU | chrF | seconds |"
     assert rows[0] == head and len(rows) == 2 + 1 + 6
+
+
+def test_a_trial_s_models_are_not_those_of_the_whole_run(tmp_path, monkeypatch):
+    students, folders = load(STUDENTS), []
+    distill = Mock()
+
+    def measure(task, make):
+        make()
+        return {}
+
+    monkeypatch.setitem(students.TASKS, "words", Mock())
+    monkeypatch.setattr(students, "fit", lambda *x: folders.append(x[-1]))
+    monkeypatch.setattr(students, "measure", measure)
+    monkeypatch.setattr(students, "mean_of", Mock())
+    monkeypatch.setattr(students, "translator_of", Mock())
+    monkeypatch.setattr(students.keras_attn, "distill", distill)
+
+    def used(*asked):
+        folders.clear()
+        students.main([*asked, "--teachers", "1", "--output", str(tmp_path)])
+        return {*folders, distill.call_args.args[-1]}
+
+    trial, whole = used("--units", "16"), used()
+    assert len(trial) == 4 and not trial & whole
+    assert used("--units", "16") <= trial  # its rows are there
+    assert not used("--seed", "2") & whole
 
 
 @pytest.mark.full

@@ -175,6 +175,20 @@ def test_a_tie_that_turns_out_otherwise_is_no_other_teacher(path):
     distill(Teacher(), CORPUS, path)
 
 
+def test_a_teacher_that_is_nearly_certain_is_the_same(path):
+    def teacher(error):
+        def write(sources, batch_size):
+            certain = [answer(x, 1) for x in sources]
+            for each in certain:
+                object.__setattr__(each, "score", error)
+            return certain
+
+        return write
+
+    distill(teacher(0.0), CORPUS[:20], path)
+    assert len(distill(teacher(-9.5e-7), CORPUS, path)) == len(CORPUS)
+
+
 @pytest.mark.parametrize(
     "content", ["a line\nand one", "a line", "{}\n", "[1]\n"]
 )

@@ -36,6 +36,18 @@ def test_inputs_and_targets_have_the_same_padding():
         assert np.any(source[:, -1] != 0) and np.any(target_out[:, -1] != 0)
 
 
+def test_a_batch_of_sources_without_ids_has_a_column_of_padding():
+    """As `Text.ids()` has, since RNNs refuse a length of 0."""
+    special = keras_attn.SpecialTokens(pad=4, source_end=())
+    pieces = ["a", "[GO]", "[END]", "[UNK]", "[PAD]"]
+    text = keras_attn.Text(split=keras_attn.WordPiece(pieces, special))
+    data = keras_attn.pairs(
+        ["", "a a"], ["a", "a"], text, TEXT, batch_size=1, shuffle=False
+    )
+    sources = [source.numpy().tolist() for (source, _), _ in data]
+    assert sorted(sources) == [[[0, 0]], [[4]]]
+
+
 @pytest.mark.sample_cases(2)
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 @pytest.mark.parametrize("buckets", [1, 3, 8])

@@ -68,7 +68,10 @@ class Side:
     def ids(self, batch):
         """Returns the padded ids of a batch of items."""
         if not self._draws:
-            return batch
+            # At least one column, as in `Text.ids()`.
+            missing = tf.cast(tf.shape(batch)[1] == 0, tf.int32)
+            more = [[0, 0], [0, missing]]
+            return tf.pad(batch, more, constant_values=self.pad)
         if self._is_target:
             return self.text.ids(batch, start=True)
         return self.text.source_ids(batch)

@@ -251,7 +251,8 @@ def _require_same_teacher(path, before, count, write):
         (one, other)
         for one, other in zip(before, now, strict=True)
         if len(one.scores) != len(other.scores)
-        or not np.allclose(one.scores[:1], other.scores[:1], rtol=0.05)
+        # Scores near 0 are mostly rounding errors.
+        or not np.allclose(one.scores[:1], other.scores[:1], 0.05, 1e-3)
     ]
     if len(unlike) > len(before) / 2:
         one, other = unlike[-1]
