@@ -64,9 +64,9 @@ FURTHER = {
     "Alignments": "layers.alignments: Sample Window",
     "Decoder and cells": "layers.decoder: DecoderState Source",
     "Decoding": "decoding: Rule ForcedToken ForbiddenSequences "
-    "PairedTimestamps Written Run Step StepModel SearchInput LoopPolicy "
-    "Hypotheses alignments_of append gather without_impossible Option Choice "
-    "Integer Real PerSource",
+    "Renormalized PairedTimestamps Written Run Step StepModel SearchInput "
+    "LoopPolicy Hypotheses alignments_of append gather without_impossible "
+    "Option Choice Integer Real PerSource",
     "Text": "text: Characters Whitespace",
     "Translator": "decoding.translator: Token",
     "Reranking": "reranking: Utility own_score",

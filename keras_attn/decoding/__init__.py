@@ -80,6 +80,7 @@ from keras_attn.decoding.token_rules import (
     ForbiddenSequences as ForbiddenSequences,
 )
 from keras_attn.decoding.token_rules import ForcedToken as ForcedToken
+from keras_attn.decoding.token_rules import Renormalized as Renormalized
 
 
 def __getattr__(name):

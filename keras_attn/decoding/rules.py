@@ -2,7 +2,7 @@
 
 Forbidden tokens are skipped; the others keep the model's log-probability,
 without renormalizing. Only rules `before_softmax`, such as the repetition
-penalty, change log-probabilities.
+penalty, and those that normalize change log-probabilities.
 """
 
 from typing import Any
@@ -18,6 +18,7 @@ from keras_attn.decoding.candidates import penalties as added
 from keras_attn.decoding.candidates import size_of
 from keras_attn.decoding.described import described
 from keras_attn.decoding.hypotheses import NEVER
+from keras_attn.decoding.hypotheses import POSSIBLE
 from keras_attn.decoding.hypotheses import gather
 from keras_attn.decoding.options import Option
 from keras_attn.decoding.options import is_fixed
@@ -58,6 +59,9 @@ class Rule:
             token is lost instead of cut.
         needs_penalties: Whether the logits passed to `apply` must already
             include the `penalties` of earlier rules.
+        normalizes: Whether the softmax is over the tokens that earlier rules
+            allow. Otherwise a forbidden token keeps its probability, which
+            the others lack. Such a rule needs `needs_penalties`.
         reads_logits_alone: Whether `apply` needs only the logits. An export's
             signature `step` applies such rules. It refuses others, since it
             does not know what a client's hypotheses contain.
@@ -94,6 +98,7 @@ class Rule:
     needs_tokens = False
     may_exhaust = True
     needs_penalties = False
+    normalizes = False
     reads_logits_alone = False
     steers = False
 
@@ -510,6 +515,8 @@ class Rules:
             if rule.needs_penalties:
                 before, penalties = _penalized(before, penalties), []
                 allowed = before
+            if rule.normalizes:
+                logits = _normalizing(before, logits)
             penalties += _penalties(rule, written, raw)
             after = rule.apply(before, written, state)
             if after is before:
@@ -703,6 +710,16 @@ def _penalized(logits, pairs):
     if always is not None:
         logits += always
     return logits + added(pairs, size_of(logits)) if pairs else logits
+
+
+def _normalizing(allowed, logits):
+    """Returns the logits over which a softmax over allowed tokens normalizes.
+
+    Where no token is allowed they are `logits`, so that each remains as
+    improbable as a forbidden token.
+    """
+    some = tf.reduce_max(allowed, axis=-1, keepdims=True) > POSSIBLE
+    return tf.where(some, allowed, logits)
 
 
 def _alike(before, after):

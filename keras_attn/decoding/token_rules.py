@@ -1,4 +1,4 @@
-"""Rules that force a token or forbid sequences of them."""
+"""Rules that force a token, forbid sequences, or renormalize over the rest."""
 
 from collections.abc import Iterable
 from numbers import Integral
@@ -125,6 +125,23 @@ class ForbiddenSequences(Rule):
             "first": self.first,
             "begun": self.begun,
         }
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class Renormalized(Rule):
+    """Renormalizes over the tokens that earlier rules allow.
+
+    Without it a forbidden token keeps its probability, which the others lack.
+    The rules of a request, such as those of its terms, come later.
+
+    Example:
+        >>> from keras_attn.decoding import ForbiddenSequences, Renormalized
+        >>> rules = [ForbiddenSequences([[7]]), Renormalized()]
+        >>> search = keras_attn.GreedySearch(rules=rules)
+    """
+
+    needs_penalties = normalizes = True
+    may_exhaust = False
 
 
 def _several(given, read):

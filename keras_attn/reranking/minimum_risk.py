@@ -25,7 +25,7 @@ from keras_attn.reranking.utility import Utility
 # Number of hypotheses to decode together. More are hardly faster, and their
 # logits take memory.
 _AT_ONCE = 512
-_DIGITS = 9  # utilities are rounded, so rounding errors do not break ties
+_DIGITS = 12  # utilities are rounded, so rounding errors do not break ties
 
 
 class MinimumRisk:
@@ -240,7 +240,7 @@ class MinimumRisk:
         )
         _require_matrix(matrix, (len(candidates), len(drawn)))
         times = np.array(list(drawn.values()))
-        utilities = np.round(matrix @ (times / times.sum()), _DIGITS)
+        utilities = _rounded(matrix @ (times / times.sum()))
         listed = list(candidates.values())
         order = sorted(
             range(len(listed)),
@@ -303,6 +303,11 @@ def _listed(candidates):
             "num_hypotheses=5)`, or leave it out to choose among the samples."
         )
     return list(listed)
+
+
+def _rounded(utilities):
+    """Rounds each number to `_DIGITS` digits of its own."""
+    return np.array([float(f"{x:.{_DIGITS - 1}e}") for x in utilities])
 
 
 def _require_matrix(matrix, shape):

@@ -96,12 +96,24 @@ class NBest:
         found = found.scores if isinstance(found, Scores) else found
         return np.split(self._checked(scorer, found), self._ends()[:-1])
 
+    def lacking(self) -> list[np.ndarray]:
+        """Returns how many terms the hypotheses of each source lack."""
+        return [
+            np.array([len(x.missing) for x in several], int)
+            for several in self.lists
+        ]
+
     def sorted_by(self, values: list[np.ndarray]) -> Translations:
-        """Returns results sorted by values, which become their scores."""
+        """Returns results sorted by values, which become their scores.
+
+        As in a search, those that lack fewer terms come first.
+        """
         found = []
-        for hypotheses, numbers in zip(self.lists, values, strict=True):
+        for hypotheses, numbers, lacking in zip(
+            self.lists, values, self.lacking(), strict=True
+        ):
             # Hypotheses of equal values keep their order.
-            order = np.argsort(-numbers, kind="stable")
+            order = np.lexsort((-numbers, lacking))
             listed = [
                 dataclasses.replace(
                     hypotheses[i], score=float(numbers[i]), alternatives=[]

@@ -19,7 +19,9 @@ def rerank(
     """Sorts the hypotheses of each source by a weighted sum of scores.
 
     The sum is `own score + weight * score + ...`, and the greatest comes first.
-    Hypotheses with equal sums keep their order.
+    Hypotheses with equal sums keep their order. Those that lack fewer terms
+    come before others, as in a search. Those that were cut are sorted by their
+    sum, too.
 
     A scorer is `translator.score` of another model, or a function of (sources,
     hypotheses). It is called once, with a list of all hypotheses, as

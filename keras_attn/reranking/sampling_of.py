@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from keras_attn.decoding import GreedySearch
 from keras_attn.decoding import Sampling
 from keras_attn.decoding import Search
 
@@ -12,8 +13,8 @@ def sampling_of(search: Search, count: int) -> Search:
 
     Args:
         search: A search. If it draws, all its options except `num_hypotheses`
-            are kept. Of any other search only the options that `Sampling` also
-            has are kept, such as length limits and rules.
+            are kept. Of any other search only the options that all searches
+            have are kept, such as length limits and rules.
         count: Number of hypotheses to draw.
 
     Raises:
@@ -22,7 +23,8 @@ def sampling_of(search: Search, count: int) -> Search:
     """
     known = {x.name for x in dataclasses.fields(search) if x.init}
     if not search.draws:
-        shared = known & {x.name for x in dataclasses.fields(Sampling)}
+        # A greedy search has no options of its own.
+        shared = known & {x.name for x in dataclasses.fields(GreedySearch)}
         kept = {name: getattr(search, name) for name in shared}
         return Sampling(**{**kept, "num_hypotheses": count})
     if search.num_hypotheses == count:

@@ -35,7 +35,7 @@ def tune(
     This is minimum error rate training. Along a line of weights the best
     hypotheses change at few points. These points are found exactly, the metric
     of the corpus is computed between them, and the best interval is taken.
-    The search starts from the present order and from random weights. It
+    The search starts from the own scores alone and from random weights. It
     follows lines along each weight and in random directions, until no line
     improves the metric.
 
@@ -59,7 +59,7 @@ def tune(
     Returns:
         List of pairs of a scorer and its weight for `rerank`. The first is
         `own_score`. If its weight is positive, all weights are scaled to make
-        it 1. If no weights are better than the present order, the other
+        it 1. If no weights are better than the own scores alone, the other
         weights are 0.
 
     Raises:
@@ -106,16 +106,18 @@ def tune(
     bar = Bar(verbose, restarts + 1, "start")
     scores = [nbest.scores(x) for x in scorers]
     scales = np.array([_scale(x) for x in scores])
+    # Others never come first, whatever their scores.
+    firsts = [x == x.min() for x in nbest.lacking()]
     search = LineSearch(
         [
-            np.stack(some, axis=-1) / scales
-            for some in zip(*scores, strict=True)
+            np.stack(some, axis=-1)[first] / scales
+            for first, *some in zip(firsts, *scores, strict=True)
         ],
-        counts,
+        [x[first] for x, first in zip(counts, firsts, strict=True)],
         utility.of_corpus,
     )
     random = np.random.default_rng(int(seed))
-    best = np.eye(len(scorers))[0]  # the present order
+    best = np.eye(len(scorers))[0]  # own scores alone
     value = search.value(best)
     for number in range(restarts + 1):
         start = best if not number else random.normal(size=len(scorers))
@@ -180,4 +182,5 @@ def _scale(scores):
 def _name(metric):
     if isinstance(metric, str):
         return metric
-    return getattr(metric, "__name__", type(metric).__name__)
+    name = getattr(metric, "__name__", None)
+    return type(metric).__name__ if name is None else f"mean {name}"

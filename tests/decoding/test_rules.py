@@ -27,6 +27,8 @@ from keras_attn import BeamSearch
 from keras_attn import GreedySearch
 from keras_attn import Sampling
 from keras_attn.decoding import NEVER
+from keras_attn.decoding import ForbiddenSequences
+from keras_attn.decoding import Renormalized
 from keras_attn.decoding import Rule
 
 SEARCHES = {
@@ -77,6 +79,29 @@ def test_rules_before_the_softmax_come_first_and_change_scores(name):
     inputs = given(model)._replace(prefix=None)
     expected = other(inputs._replace(forbidden=(*inputs.forbidden, 4)))
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_renormalized_probabilities_are_those_of_allowed_tokens(name):
+    model = random_automaton(5, batch=3, letters=3)
+    rules = [ForbiddenSequences([[4]]), Renormalized()]
+    search = SEARCHES[name](max_length=5, rules=rules)
+    seed = np.array([3, 1, 4], "int32")
+    inputs = model.given(seed=seed)
+    found = search(inputs)
+    model.logits[..., [*inputs.forbidden, 4]] = NEVER
+    expected = SEARCHES[name](max_length=5)(model.given(seed=seed))
+    assert_same(found, expected)
+
+
+def test_nothing_is_renormalized_where_no_token_is_allowed():
+    model = random_automaton(5, batch=3, letters=3)
+    rules = [ForbiddenSequences([[x] for x in range(SIZE)], [], [])]
+    for search in (GreedySearch, BeamSearch):
+        plain = search(max_length=5, rules=rules)(model.given())
+        rules_too = [*rules, Renormalized()]
+        found = search(max_length=5, rules=rules_too)(model.given())
+        assert_same(found, plain)
 
 
 def test_a_large_vocabulary_is_ruled_alike(monkeypatch):
@@ -310,7 +335,7 @@ def test_the_signature_step_applies_rules_on_logits(toys, tmp_path):
         given = {
             name: x
             for name, x in encoded.items()
-            if name not in ("source_tokens", "source_length", "error")
+            if name not in ("source_tokens", "source_length", "end", "error")
         }
         (answer,) = ask([(path, "step", given, "c")])
         answers.append(answer["log_probabilities"])

@@ -345,9 +345,25 @@ def test_adapters_are_trained_alone(family, said):
     assert translator(lines).text != before
 
 
+@pytest.mark.full
+def test_the_loss_of_the_page_has_the_end_and_no_padding(monkeypatch):
+    page = (ROOT / "keras_attn/models/hugging_face/README.md").read_text()
+    (code,) = re.findall(r"```python\n(import keras, .*?)model.fit", page, re.S)
+    monkeypatch.chdir(ROOT)
+    names: dict = {}
+    exec(code, names)
+    special, model = names["translator"].target_text.special, names["model"]
+    for _, target in names["data"]:
+        assert special.end in target.numpy()
+        logits = np.zeros((*target.shape, model.output.shape[-1]))
+        found = model.loss.call(target, logits).numpy() > 0
+        np.testing.assert_array_equal(found, target.numpy() != special.pad)
+
+
 def train(translator, lines):
     """Trains a translator's model a little, and returns the model."""
     model = translator.model
+    padding = translator.target_text.special.pad
     data = keras_attn.pairs(
         lines,
         [x[:10] for x in lines],
@@ -356,7 +372,8 @@ def train(translator, lines):
         batch_size=3,
     )
     adam = keras.optimizers.Adam(0.01)
-    model.compile(adam, loss=keras_attn.SequenceCrossentropy())
+    loss = keras_attn.SequenceCrossentropy(padding_id=padding)
+    model.compile(adam, loss=loss)
     keras.utils.set_random_seed(0)
     model.fit(data, epochs=8, verbose=0)
     return model
@@ -403,6 +420,71 @@ def test_onnx(family, said, translators, tmp_path):
     longest = expected.tokens.shape[-1]
     np.testing.assert_array_equal(ids[..., :longest], expected.tokens)
     assert not any(errors)
+
+
+RENORMALIZED = {
+    "renormalize_logits": True,
+    "length_penalty": 0.0,  # so that scores are sums
+    "bad_words_ids": [[5, 6], [1], [111]],
+    "no_repeat_ngram_size": 2,
+    "min_length": 4,
+    "max_length": 10,
+}
+
+
+@pytest.mark.full
+def test_probabilities_renormalized_over_allowed_tokens(said, tmp_path):
+    folder = tmp_path / "marian"
+    shutil.copytree(FOLDER / "marian", folder)
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | RENORMALIZED))
+    translator = keras_attn.Translator.from_hugging_face(folder)
+    source = said["marian"].source[:2]
+    found = translator.decode_ids(source)
+    for row, ids in enumerate(source):
+        for n, length in enumerate(found.lengths[row].numpy()):
+            written = found.tokens[row, n, :length].numpy().tolist()
+            target = np.array([[111, *written[:-1]]])
+            (logits,) = translator.model([ids[None], target]).numpy()
+            expected = sum(
+                _of_allowed(logits[t], written[:t])[written[t]]
+                for t in range(length)
+            )
+            score = found.scores[row, n]
+            np.testing.assert_allclose(score, expected, atol=1e-4)
+
+    lines = said["marian"].sources[:2]
+    translator.save(tmp_path / "saved")
+    again = keras_attn.Translator.load(tmp_path / "saved")
+    assert again.search == translator.search
+    expected = translator(lines).scores
+    exported = tf.saved_model.load(str(translator.export(tmp_path / "export")))
+    served = exported.signatures["serving_default"](text=tf.constant(lines))
+    np.testing.assert_allclose(served["score"], expected, atol=1e-4)
+    onnx = translator.export(tmp_path / "onnx", format="onnx") / "model.onnx"
+    lengths = np.sum(source != 111, axis=1, dtype="int32")
+    given = {"ids": source.astype("int32"), "lengths": lengths}
+    _, _, scores, _ = onnxruntime.InferenceSession(onnx).run(None, given)
+    np.testing.assert_allclose(scores, found.scores, atol=1e-4)
+
+
+def _of_allowed(logits, written):
+    """Log-probabilities over the tokens that `RENORMALIZED` allows."""
+    never = {1, 111}
+    if written[-1:] == [5]:
+        never.add(6)
+    if len(written) < 3:  # with the start token and the end fewer than 4
+        never.add(0)
+    pairs = zip(written, written[1:], strict=False)
+    never |= {y for x, y in pairs if x == written[-1]}
+    allowed = {*range(112)} - never
+    if len(written) == 8:  # the last place, without the start token
+        allowed = {0}
+    allowed = sorted(allowed)
+    found = np.full(112, -np.inf)
+    logits = logits[allowed] - logits[allowed].max()
+    found[allowed] = logits - np.log(np.sum(np.exp(logits)))
+    return found
 
 
 COLUMNS = [

@@ -182,6 +182,60 @@ def test_a_longer_sound_is_cut_and_reported(translators):
     assert cut.text == found.text[:1] and not cut[0].truncated
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("field", "source", "expected"),
+    [  # with the end; `min_length` counts the four tokens of the prompt too
+        ({"min_new_tokens": 5}, "fr", 6),
+        ({"min_new_tokens": 5}, None, 6),
+        ({"min_length": 6}, "fr", 3),
+        ({"min_length": 6}, None, 3),
+    ],
+)
+def test_the_fewest_tokens_are_those_of_generate(field, source, expected):
+    found = read("languages", source=source, search=field | {"num_beams": 1})
+    assert found.search.min_length == expected
+
+
+ENGLISH, FRENCH, TRANSLATE, TRANSCRIBE, QUIET = 263, 264, 265, 266, 270
+FORCED = {
+    "a language and a task": (
+        [[1, FRENCH], [2, TRANSLATE]],
+        None,
+        [FRENCH, TRANSLATE, QUIET],
+        None,
+    ),
+    "all": (
+        [[1, ENGLISH], [2, TRANSCRIBE], [3, QUIET]],
+        None,
+        [ENGLISH, TRANSCRIBE, QUIET],
+        None,
+    ),
+    "a task": (
+        [[1, None], [2, TRANSLATE]],
+        None,
+        [],
+        keras_attn.LanguagePrompt([ENGLISH, FRENCH], [TRANSLATE], [QUIET]),
+    ),
+    "an argument first": (
+        [[1, ENGLISH], [2, TRANSLATE]],
+        "fr",
+        [FRENCH, TRANSCRIBE, QUIET],
+        None,
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", FORCED)
+def test_forced_ids_begin_the_text(case):
+    forced, source, expected, found_by_model = FORCED[case]
+    search = {"forced_decoder_ids": forced, "num_beams": 1}
+    found = read("languages", source=source, search=search)
+    assert found.target_text.special.start == (262, *expected)
+    assert found.language_prompt == found_by_model
+
+
 REFUSED = {
     "a language for English": (
         "english",
@@ -231,6 +285,24 @@ REFUSED = {
         {},
         {"generation_config.json": {"forced_bos_token_id": 3}},
         "forced_bos_token_id=3",
+    ),
+    "forced ids out of order": (
+        "languages",
+        {"source": None},
+        {"generation_config.json": {"forced_decoder_ids": [[2, 264]]}},
+        "forced_decoder_ids=",
+    ),
+    "a forced id that the model lacks": (
+        "languages",
+        {"source": None},
+        {"generation_config.json": {"forced_decoder_ids": [[1, 999]]}},
+        "below `vocab_size`. Received: 999",
+    ),
+    "a token before the start": (
+        "languages",
+        {"search": {"prev_sot_token_id": 268}},
+        {},
+        "prev_sot_token_id=268, without effect",
     ),
     "heads that do not share": (
         "english",

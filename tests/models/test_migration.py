@@ -409,6 +409,18 @@ def test_an_attention_layer_that_was_named_must_be_there():
         load_tf_addons_weights(decoder, weights, attention_layer="vector")
 
 
+def test_an_attention_layer_beside_the_cell_is_not_passed_over():
+    config, _, weights = read("wrapper_linear")
+    weights = {f"model/wrapper/{name}": x for name, x in weights.items()}
+    with pytest.raises(ValueError, match="Pass `attention_layer='model/wrap"):
+        load_tf_addons_weights(
+            make_decoder(config, emit="concatenated"),
+            weights,
+            attention="model/wrapper/_attention_mechanisms/0",
+            cell="model/wrapper/_cell",
+        )
+
+
 def test_the_cell_of_the_wrapper_must_be_that_of_the_decoder():
     config, _, weights = read("wrapper_gru")
     config["cells"] = ["LSTMCell"]

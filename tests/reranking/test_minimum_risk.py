@@ -16,6 +16,7 @@ from keras_attn import BeamSearch
 from keras_attn import MinimumRisk
 from keras_attn import Sampling
 from keras_attn import Translations
+from keras_attn.decoding import Real
 from keras_attn.reranking import Utility
 from keras_attn.reranking.sampling_of import sampling_of
 
@@ -93,6 +94,37 @@ def test_the_candidate_most_like_the_samples_wins(told, name, metric):
         np.testing.assert_allclose(
             scores_of(row), [by_text[x] for x in texts_of(row)], atol=1e-9
         )
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-12, 1.0, 1e15])
+def test_metrics_of_any_size_choose_alike(told, scale):
+    def scaled(hypothesis, reference):
+        return scale * len(set(hypothesis) & set(reference))
+
+    lines = list(told.lists)
+    found = MinimumRisk(told, 9, scaled)(lines)
+    expected = MinimumRisk(told, 9, lambda x, y: scaled(x, y) / scale)(lines)
+    assert found.text == expected.text
+
+
+@pytest.mark.parametrize("worst", [-1e30, -np.inf])
+def test_a_very_bad_hypothesis_makes_others_no_ties(told, worst):
+    lines = list(told.lists)
+
+    def same(hypothesis, reference):
+        return len(set(hypothesis) & set(reference))
+
+    def metric(hypothesis, reference):
+        return worst if hypothesis in bad else same(hypothesis, reference)
+
+    plain = MinimumRisk(told, 9, same, num_hypotheses=None)(lines)
+    bad = {x[-1] for x in map(texts_of, plain) if len(x) > 2}
+    found = MinimumRisk(told, 9, metric, num_hypotheses=None)(lines)
+    for one, other in zip(found, plain, strict=True):
+        expected = dict(zip(texts_of(other), scores_of(other), strict=True))
+        for text, score in zip(texts_of(one), scores_of(one), strict=True):
+            assert score == (worst if text in bad else expected[text])
+    assert bad
 
 
 def test_a_sample_counts_as_often_as_it_was_drawn(told):
@@ -212,6 +244,17 @@ def test_a_drawing_search_without_a_number_of_draws_is_refused():
     assert sampling_of(One(max_length=4), 1) == One(max_length=4)
     with pytest.raises(ValueError, match="an option `num_hypotheses`"):
         sampling_of(One(max_length=4), 3)
+
+
+def test_an_option_of_a_search_of_ones_own_is_none_of_sampling():
+    class Cold(keras_attn.Search):
+        temperature: float = Real(default=0.1, low=0)
+
+        def choose(self, step, state):
+            return step.argmax()
+
+    found = sampling_of(Cold(max_length=4), 3)
+    assert found == Sampling(max_length=4, num_hypotheses=3)
 
 
 @pytest.mark.full

@@ -1,5 +1,6 @@
 """`rerank`: the order of weighted sums."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -62,6 +63,17 @@ def test_the_order_is_that_of_python_s_sorted(lists, own, weight):
         order = sorted(range(len(x)), key=lambda i: -values[i])
         assert texts_of(row) == [texts_of(before)[i] for i in order]
         assert scores_of(row) == [values[i] for i in order]
+
+
+def test_hypotheses_with_the_terms_stay_first():
+    (row,) = results([("a b", -2.0), ("a", -1.0), ("a b c", -3.0)])
+    likelier, longer = row.alternatives
+    likelier = dataclasses.replace(likelier, missing=["b"])
+    row = dataclasses.replace(row, alternatives=[likelier, longer])
+    (found,) = rerank(keras_attn.Translations([row]), by=[(length, 0.0)])
+    assert texts_of(found) == ["a b", "a b c", "a"]
+    (found,) = rerank(keras_attn.Translations([row]), by=[(length, 9.0)])
+    assert texts_of(found) == ["a b c", "a b", "a"]
 
 
 def test_weights_of_zero_keep_the_order_and_ask_nobody():

@@ -1,11 +1,13 @@
 """`tune`: held against all weights, one after another."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 from support.ranked import results
 
+from keras_attn import Translations
 from keras_attn import rerank
 from keras_attn import tune
 from keras_attn.reranking import own_score
@@ -181,6 +183,18 @@ def test_without_anything_better_the_order_stays():
     assert [x for _, x in same] == [1.0, 0.0]
 
 
+def test_a_hypothesis_that_lacks_a_term_is_not_tuned_for():
+    (row,) = results([("a b", -2.0), ("c d", -1.0)])
+    lacking = dataclasses.replace(row.alternatives[0], missing=["a"])
+    made = Translations([dataclasses.replace(row, alternatives=[lacking])])
+
+    def other(sources, hypotheses):
+        return [float(x.text == "c d") for x in hypotheses]
+
+    # The reference is out of reach, so that no weight is better.
+    assert tune(made, ["c d"], "chrf", [other])[1] == (other, 0.0)
+
+
 def test_of_several_references_all_count():
     made = results([("a b c d", -1.0), ("x y z w", -2.0)])
 
@@ -216,6 +230,16 @@ def test_a_bar_shows_the_best_value(capsys):
     printed = capsys.readouterr().out
     value = planted.value([x for _, x in weights], "bleu")
     assert "2/2" in printed and f"bleu: {value:.4f}" in printed
+
+
+def test_a_metric_may_have_any_name(capsys):
+    made = results([("a", -1.0), ("b", -2.0)])
+
+    def count(hypothesis, reference):
+        return float(hypothesis == reference)
+
+    tune(made, ["b"], count, [lambda *_: [0.0, 1.0]], verbose=1)
+    assert "mean count: 1.0000" in capsys.readouterr().out
 
 
 def test_what_cannot_be_is_refused():

@@ -413,11 +413,20 @@ def _named(found, model) -> dict:
     if not is_functional(model):
         return dict(enumerate(flat))
     if isinstance(model.output, Mapping):
-        name_of = {id(x): name for name, x in model.output.items()}
-        names = [name_of[id(x)] for x in model.outputs]
+        places = keras.tree.pack_sequence_as(model.output, [*range(len(flat))])
+        name_of = {i: name for name, i in places.items()}
+        names = [name_of[i] for i in range(len(flat))]
     else:
-        names = model.output_names
+        names = _distinct(model.output_names)
     return dict(zip(names, flat, strict=True))
+
+
+def _distinct(names):
+    """Numbers names that repeat, as Keras gives a layer's outputs one name."""
+    return [
+        f"{x}:{names[:i].count(x)}" if names.count(x) > 1 else x
+        for i, x in enumerate(names)
+    ]
 
 
 def _id_of(token, text: Text) -> int:

@@ -9,6 +9,7 @@ from keras_attn.decoding import BeamSearch
 from keras_attn.decoding import ForbiddenSequences
 from keras_attn.decoding import ForcedToken
 from keras_attn.decoding import GreedySearch
+from keras_attn.decoding import Renormalized
 from keras_attn.decoding import Sampling
 from keras_attn.decoding import Search
 from keras_attn.models.hugging_face.architecture.fields import GENERATION
@@ -35,6 +36,7 @@ _WITHOUT_EFFECT = {
     "output_scores",
     "pad_token_id",
     "prefill_chunk_size",
+    "prev_sot_token_id",
     "prompt_lookup_num_tokens",
     "return_dict_in_generate",
     "return_legacy_cache",
@@ -52,7 +54,6 @@ _OF_SPEECH = (
     "lang_to_id",
     "max_initial_timestamp_index",
     "no_timestamps_token_id",
-    "prev_sot_token_id",
     "return_timestamps",
     "task_to_id",
 )
@@ -71,6 +72,17 @@ def _is_number(x):
 
 def _are_ids(x):
     return isinstance(x, list) and all(map(_is_id, x))
+
+
+def _are_placed(x):
+    """Returns whether ids, or `None`, have the places 1, 2 and so on."""
+    return isinstance(x, list) and all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and pair[0] == place
+        and (pair[1] is None or _is_id(pair[1]))
+        for place, pair in enumerate(x, 1)
+    )
 
 
 _COUNT = lambda x: _is_id(x) and x > 0, "an integer of at least 1"
@@ -96,6 +108,10 @@ _KINDS: dict[str, Any] = {
     "eos_token_id": _SOME,
     "force_bos_token_to_be_generated": _TRUTH,
     "forced_bos_token_id": _ID,
+    "forced_decoder_ids": (
+        _are_placed,
+        "a list of pairs [place, id], with the places 1, 2 and so on",
+    ),
     "forced_eos_token_id": _SOME,
     "length_penalty": _NUMBER,
     "max_initial_timestamp_index": _SIZE,
@@ -107,6 +123,7 @@ _KINDS: dict[str, Any] = {
     "no_timestamps_token_id": _ID,
     "num_beams": _COUNT,
     "num_return_sequences": _COUNT,
+    "renormalize_logits": _TRUTH,
     "repetition_penalty": _ABOVE,
     "return_timestamps": _TRUTH,
     "suppress_tokens": _IDS,
@@ -194,7 +211,7 @@ class Generation:
         begun: tuple[int, ...],
         end: int,
         longest: int | None,
-        of_speech: bool = False,
+        prompt_length: int | None = None,
         timestamps: Timestamps | None = None,
     ) -> Search:
         """Returns the search, and warns of the fields that it does not use.
@@ -204,16 +221,19 @@ class Generation:
             end: Id of the end.
             longest: Largest number of tokens that the model can write, or
                 `None`.
-            of_speech: Whether lengths count no start tokens, as for models of
-                speech.
+            prompt_length: For models of speech the number of tokens in a
+                prompt, the start token too, whether they are `begun` or found
+                by the model. The longest output counts none of them.
             timestamps: The `Timestamps` that outputs have, or `None`.
 
         Raises:
             ValueError: If a field that was given has no effect.
         """
-        start = len(begun)
-        counted = 0 if of_speech else start
-        options, ends = self._lengths(start, counted, longest)
+        # A forced first token of text is new, the prompt of speech is not.
+        start, given, counted = len(begun), 1, len(begun)
+        if prompt_length is not None:
+            start, given, counted = prompt_length, prompt_length, 0
+        options, ends = self._lengths(start, given, counted, longest)
         options["no_repeat_ngram"] = self._pop("no_repeat_ngram_size") or 0
         options["repetition_penalty"] = self._pop("repetition_penalty") or 1.0
         options["rules"] = self._rules(
@@ -236,10 +256,10 @@ class Generation:
                 **options,
             )
         elif self._samples:
-            given = {x: self._pop(x) for x in sorted(_OF_SAMPLING)}
-            given = {x: y for x, y in given.items() if y is not None}
-            given = {"top_k": 50} | given  # their default
-            made = Sampling(**given, num_hypotheses=count, **options)
+            drawn = {x: self._pop(x) for x in sorted(_OF_SAMPLING)}
+            drawn = {x: y for x, y in drawn.items() if y is not None}
+            drawn = {"top_k": 50} | drawn  # their default
+            made = Sampling(**drawn, num_hypotheses=count, **options)
         else:
             made = GreedySearch(**options)
         self._require_effect(beams, count)
@@ -252,11 +272,11 @@ class Generation:
     def _count(self):
         return self._pop("num_return_sequences") or 1
 
-    def _lengths(self, start, counted, longest):
+    def _lengths(self, start, given, counted, longest):
         """Returns the limits of an output, and whether it may end.
 
-        The limits of Hugging Face count the start tokens, or (`max_new_tokens`)
-        all but the first. The longest output of speech counts none.
+        The limits of Hugging Face count all `start` tokens, or (of new tokens)
+        all but those `given`. The longest output of speech counts none.
         """
         most, new = self._pop("max_length"), self._pop("max_new_tokens")
         if new is not None:
@@ -267,7 +287,7 @@ class Generation:
         most = max(1, most)
         fewest, new = self._pop("min_length") or 0, self._pop("min_new_tokens")
         if new:  # it replaces the other
-            fewest = new + 1
+            fewest = new + given
         fewest = max(1, fewest - start + 1)
         return {
             "max_length": most,
@@ -301,6 +321,8 @@ class Generation:
             rules.append(ForbiddenSequences(sequences, first, begun))
         if timestamps is not None:
             rules.append(timestamps.rule(end))
+        if self._pop("renormalize_logits"):
+            rules.append(Renormalized())
         return rules
 
     def _forced_end(self):

@@ -45,6 +45,16 @@ class Prompts:
             known["<|notimestamps|>"] = quiet
         self._ids = known
         self.quiet = known.get("<|notimestamps|>")
+        # Of the files, by place: a language or `None`, and a task
+        forced = [i for _, i in generation.get("forced_decoder_ids") or ()]
+        wrong = [i for i in forced if i is not None and i >= size]
+        if wrong:
+            raise ValueError(
+                "The ids of `forced_decoder_ids` must be below `vocab_size`. "
+                f"Received: {wrong[0]}, and {size} ids."
+            )
+        self._finds = not forced or forced[0] is None
+        self._forced = tuple(x for x in forced if x not in (None, self.quiet))
         self.timestamps = None
         if generation.get("return_timestamps"):
             if self.quiet is None or self.quiet + 1 >= size:
@@ -60,7 +70,8 @@ class Prompts:
         """Returns the ids that follow the start token of every output.
 
         Args:
-            source: Language of the sound, or `None` if requests give it.
+            source: Language of the sound, or `None` for that of
+                `forced_decoder_ids`, without which requests give it.
             target: Language of the text, or `None` for that of the sound.
 
         Raises:
@@ -73,14 +84,14 @@ class Prompts:
                     f"several. Received: source={source!r}, target={target!r} "
                     "and a model of English alone. Leave them out."
                 )
-            return self._last()
+            return self._forced + self._last()
         if source is None:
             if target is not None:
                 raise ValueError(
                     "`target` needs the language of the sound too. Received: "
                     f"target={target!r} and source=None. Pass `source=`."
                 )
-            return ()
+            return () if self._finds else self._forced + self._last()
         if target not in (None, source, "en"):
             raise ValueError(
                 "A model of speech writes the language of the sound, or "
@@ -99,16 +110,17 @@ class Prompts:
             source: As for `after_start()`.
 
         Returns:
-            `None` if `source` gives the language, if the model has only one, or
-            if its languages are not known.
+            `None` if `source` or `forced_decoder_ids` gives the language, if
+            the model has only one, or if its languages are not known.
         """
         transcribe = self._ids.get(f"<|{_TASKS[0]}|>")
         ids = [i for x, i in self._ids.items() if _CODE.fullmatch(x)]
-        if not self._several or source is not None:
+        if not self._several or source is not None or not self._finds:
             return None
         if not ids or transcribe is None:
             return None
-        return LanguagePrompt(sorted(ids), (transcribe,), self._last())
+        after = self._forced or (transcribe,)
+        return LanguagePrompt(sorted(ids), after, self._last())
 
     def _last(self):
         """Returns the ids that end each prompt."""

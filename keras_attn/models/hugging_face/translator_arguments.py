@@ -76,7 +76,7 @@ def arguments_of(
             begun,
             configuration.end,
             can_write,
-            of_speech=reads_sound,
+            prompt_length=read_first if reads_sound else None,
             timestamps=timestamps,
         )
     return {

@@ -312,6 +312,8 @@ def _decoder(decoder, arrays, attention, cell, attention_layer):
     values_of_cell = _cell(
         decoder.cell, _Folder(arrays, "_cell" if cell is None else cell)
     )
+    if attention_layer is None and cell is not None:
+        _require_no_layer_beside(cell, layer_paths[0], arrays)
     # (width of the cell + of all contexts, width of the wrapper's attention)
     mixing = _mixing(
         [_Folder(arrays, path) for path in layer_paths],
@@ -348,6 +350,19 @@ def _decoder(decoder, arrays, attention, cell, attention_layer):
             memory_shapes if several else memory_shapes[0],
         )
     return values + values_of_cell
+
+
+def _require_no_layer_beside(cell, default, arrays):
+    """Refuses to pass over the attention layer of the cell's wrapper."""
+    wrapper = cell.strip("/").rpartition("/")[0]
+    path = f"{wrapper}/{default}"
+    if wrapper and f"{path}/kernel" in arrays:
+        raise ValueError(
+            "The arrays of a wrapper's attention layer must be named too. "
+            f"Received: cell={cell!r}, attention_layer=None, and an array "
+            f"{path + '/kernel'!r} beside the cell's. Pass "
+            f"`attention_layer={path!r}`."
+        )
 
 
 def _require_order_of_the_wrapper(decoder):

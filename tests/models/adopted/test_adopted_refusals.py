@@ -418,6 +418,32 @@ def test_an_output_of_a_call_is_named_by_its_key():
     np.testing.assert_allclose(score, logp[TEXT.special.end], atol=1e-4)
 
 
+class Two(layers.Layer):
+    """Returns two parts of its input."""
+
+    def call(self, x, first):
+        return x[..., :first], x[..., :SIZE]
+
+
+@pytest.mark.full
+def test_two_outputs_of_one_layer_are_told_apart():
+    model = plain(outputs=lambda x: Two(name="two")(x, first=3))
+    assert len(translator(model)(["ab"]).text) == 1
+    with pytest.raises(ValueError, match=r"outputs \{'two:0'.*'two:1'"):
+        translator(plain(outputs=lambda x: Two(name="two")(x, first=SIZE)))
+    for output in (0, "two:0"):
+        with pytest.raises(ValueError, match="Received: .*3"):
+            translator(model, output=output)
+    assert len(translator(model, output="two:1")(["ab"]).text) == 1
+
+
+@pytest.mark.full
+def test_one_output_may_have_two_names():
+    model = plain(outputs=lambda x: {"b": x, "a": x})
+    for name in "ab":
+        assert len(translator(model, output=name)(["ab"]).text) == 1
+
+
 class WithDefault(TutorialTransformer):
     def call(self, source, target=None, training=None):
         assert training is False
