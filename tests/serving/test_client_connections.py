@@ -2,7 +2,6 @@
 
 import asyncio
 import pathlib
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from keras_attn_serving import Client
 from keras_attn_serving import ServingError
 from keras_attn_serving.client.hints import hint
 from support.serving import tiny_server
+from support.serving.certificates import self_signed
 
 TINY = pathlib.Path(tiny_server.__file__)
 
@@ -54,21 +54,8 @@ def plain():
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A self-signed certificate of "localhost" and its key, in PEM."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificates.")
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-nodes", "-days", "2"),
-            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-            *("-keyout", folder / "key.pem", "-out", folder / "cert.pem"),
-            *("-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return [(folder / x).read_bytes() for x in ("key.pem", "cert.pem")]
+    files = self_signed(tmp_path_factory.mktemp("tls"))
+    return [x.read_bytes() for x in files]
 
 
 @pytest.fixture(scope="module")

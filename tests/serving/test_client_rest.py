@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import http.server
 import json
-import shutil
 import socket
 import ssl
 import subprocess
@@ -27,6 +26,7 @@ from keras_attn_serving.wire import rest_messages
 from keras_attn_serving.wire.results import TensorSpec
 from keras_attn_serving.wire.transport import ModelSpec
 from support.serving import toy_model
+from support.serving.certificates import self_signed
 from support.serving.tiny_proxy import Proxy
 
 MANY = ["hello world", "cat", "", "a cat"] * 75  # more than a request may have
@@ -573,31 +573,15 @@ def test_a_server_that_went_is_told_from_one_that_is_absent(scripted):
             client.status()
 
 
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="no openssl"
-)
-
-
 def with_tls(server, folder, name):
     """Gives a server a certificate for this name; returns who trusts it."""
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-nodes", "-days", "2"),
-            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
-            *("-keyout", folder / "key.pem", "-out", folder / "cert.pem"),
-            *("-subj", f"/CN={name}"),
-            *("-addext", f"subjectAltName=DNS:{name}"),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    key, certificate = self_signed(folder, name)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    return ssl.create_default_context(cafile=folder / "cert.pem")
+    return ssl.create_default_context(cafile=certificate)
 
 
-@needs_openssl
 def test_a_client_speaks_tls(scripted, tmp_path):
     trusted = with_tls(scripted, tmp_path, "localhost")
     scripted.answers = [(200, STATUS)]
@@ -611,7 +595,6 @@ def test_a_client_speaks_tls(scripted, tmp_path):
     assert "begins with https" in plain or "A server with TLS does so" in plain
 
 
-@needs_openssl
 def test_each_call_by_a_proxy_has_its_own_time(scripted, tmp_path, monkeypatch):
     trusted = with_tls(scripted, tmp_path, "model.test")
     scripted.answers, scripted.says_so = [(200, STATUS)] * 2, True
