@@ -16,11 +16,13 @@ from keras.src.backend import AutocastScope as AutocastScope
 from keras.src.backend import compute_output_spec as compute_output_spec
 from keras.src.backend import get_keras_mask as get_keras_mask
 from keras.src.backend import set_keras_mask as set_keras_mask
+from keras.src.backend.common.global_state import get_global_attribute
 from keras.src.layers.rnn.dropout_rnn_cell import (
     DropoutRNNCell as DropoutRNNCell,
 )
 from keras.src.models.functional import Functional as Functional
 from keras.src.models.functional import operation_fn
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 from keras.src.utils import file_utils as file_utils
 
 # Attributes that `compile` sets on a model and that saving would store.
@@ -63,6 +65,16 @@ def losses_of(layer) -> list:
 def is_seed(variable) -> bool:
     """Whether a variable is the state of a `keras.random.SeedGenerator`."""
     return "seed_generator_state" in variable.path
+
+
+def shared_seeds() -> list:
+    """Returns the state of the seed generator of draws without a seed.
+
+    The list is empty if no such draw was made since Keras's last
+    `clear_session`.
+    """
+    generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
+    return [] if generator is None else [generator.state]
 
 
 def start_at(model, epoch):

@@ -72,7 +72,7 @@ def check(
             `keras_attn.pairs` returns it, with or without sample weights; a
             tuple of arrays of that form; a `keras.utils.PyDataset`; or a
             list of batches. The first four batches are checked, or for arrays
-            the first 1,024 rows. Reading a dataset that reshuffles in each
+            the first 800 rows. Reading a dataset that reshuffles in each
             pass counts as one pass.
         padding_id: Id of padding in sources and targets. Defaults to `0`; a
             pretrained vocabulary may have another, `text.special.pad`.
@@ -329,8 +329,11 @@ def _check_padding_in_loss(
 ):
     if not padding.any() or padding.all() or objective.from_logits is None:
         return
-    # Changes the outputs at padding, which must not change the loss.
-    other = np.where(padding[..., None], logits[..., ::-1], logits)
+    # Changes the outputs at padding, which must not change the loss. A token
+    # that is forbidden, by minus infinity, stays so.
+    finite = np.isfinite(logits) & np.isfinite(logits[..., ::-1])
+    at = padding[..., None] & finite
+    other = np.where(at, logits[..., ::-1], logits)
     changed = objective.of(batch.target, other, None, batch.weight)
     if np.isclose(loss, changed, rtol=1e-5, atol=1e-7):
         return

@@ -7,7 +7,9 @@ import keras
 import numpy as np
 
 BATCHES = 4  # number of batches to check
-_ROWS = 256  # number of rows of a batch that is cut from whole arrays
+# Rows of the batches that are cut from whole arrays. The loss is computed for
+# the first, which is as large as a batch of `fit`, as it takes memory.
+_ROWS = 32, 256, 256, 256
 
 
 class Batch(NamedTuple):
@@ -40,11 +42,12 @@ def first_batches(data, inputs, outputs) -> list[Batch]:
         Unusable: If the data is a generator, or does not have a form that
             fits the model.
     """
-    elements = _elements(data, len(inputs), len(outputs))
+    fixed = next((x.shape[0] for x in inputs if x.shape[0]), None)
+    elements = _elements(data, len(inputs), len(outputs), fixed)
     return [_batch(given, inputs, outputs[0]) for given in elements]
 
 
-def _elements(data, inputs, outputs):
+def _elements(data, inputs, outputs, fixed):
     if _is_arrays(data, inputs, outputs):
         lengths = {len(x) for x in keras.tree.flatten(data) if x is not None}
         if len(lengths) > 1:
@@ -53,12 +56,18 @@ def _elements(data, inputs, outputs):
                 f"arrays of shape {_form(data)}. Cut or extend them to the "
                 "same number of rows."
             )
-        starts = range(0, min(*lengths, BATCHES * _ROWS), _ROWS)
+        is_fixed = fixed is not None
+        rows = (fixed,) * BATCHES if is_fixed else _ROWS
+        ends = np.cumsum(rows)
+        parts = [slice(end - n, end) for n, end in zip(rows, ends, strict=True)]
         return [
             keras.tree.map_structure(
-                lambda x, i=i: None if x is None else x[i : i + _ROWS], data
+                lambda x, part=part: None if x is None else x[part], data
             )
-            for i in starts
+            for part in parts
+            if part.start < min(lengths)
+            # The last rows may be too few for a batch of a fixed size.
+            and (part.stop <= min(lengths) or not is_fixed or not part.start)
         ]
     if isinstance(data, keras.utils.PyDataset):
         number = data.num_batches
@@ -154,7 +163,10 @@ def _batch(given, inputs, output):
     if target is None:
         raise Unusable(f"{wanted}. Received: no target_out in {_form(given)}.")
     return Batch(
-        [_array(one, name) for one, name in zip(found, names, strict=True)],
+        [
+            _with_rank(_array(one, x.name, x.dtype), len(x.shape), x.shape[-1:])
+            for one, x in zip(found, inputs, strict=True)
+        ],
         _array(target, "target_out"),
         None if weight is None else _array(weight, "sample_weight"),
     )
@@ -168,15 +180,31 @@ def first_of(structure, name):
     return flat[0] if flat else None
 
 
-def _array(value, name):
+def _with_rank(array, rank, last):
+    """Adds or removes a last axis of size 1, as functional models do."""
+    if array.ndim == rank + 1 and array.shape[-1] == 1:
+        return array[..., 0]
+    if array.ndim == rank - 1 and last == (1,):
+        return array[..., None]
+    return array
+
+
+def _array(value, name, dtype="float32"):
+    """Returns an array of numbers, or of strings if that is the dtype."""
     if hasattr(value, "detach"):  # a PyTorch tensor, perhaps with a gradient
         value = value.detach().cpu()
+        if value.is_floating_point():
+            value = value.float()  # NumPy knows no bfloat16
     try:
         if hasattr(value, "row_splits"):
             raise ValueError("ragged")
         array = np.asarray(value)
     except ValueError:
         array = np.asarray(None)
+    if array.dtype.name == "bfloat16":
+        array = array.astype("float32")
+    if dtype == "string" and _are_strings(array):
+        return array
     if array.dtype == object:
         raise Unusable(
             f"'{name}' must be an array of numbers. Received: {value!r:.200}. "
@@ -184,6 +212,13 @@ def _array(value, name):
             "`.to_tensor()`."
         )
     return array
+
+
+def _are_strings(array):
+    return array.dtype.kind in "SU" or (
+        array.dtype == object
+        and all(isinstance(x, (str, bytes)) for x in array.flat)
+    )
 
 
 def _form(given):

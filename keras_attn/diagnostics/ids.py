@@ -112,7 +112,7 @@ class Batches:
         weight = batch.weight
         if weight is not None and not (
             weight.shape in (target.shape[:1], target.shape[:2])
-            or weight.shape == (*target.shape[:2], 1)
+            or weight.shape in ((len(target), 1), (*target.shape[:2], 1))
         ):
             self._findings.wrong(
                 "weights",

@@ -18,6 +18,8 @@ _SIZES = (
     (16, 2, 1, 2),
 )
 
+_WORDS = tuple("abcdefgh")  # of which lines of text are made
+
 
 class MadeUpInputs:
     """Random inputs of given sizes.
@@ -62,8 +64,15 @@ class MadeUpInputs:
         return [
             x.shape[1:2] == (None,)
             and None not in x.shape[2:]
-            and (len(x.shape) > 2 or "int" in x.dtype or x.dtype == "bool")
-            for x in self.inputs[:-1]
+            and (
+                len(x.shape) > 2
+                or "int" in x.dtype
+                or x.dtype == "bool"
+                or table is not None
+            )
+            for x, table in zip(
+                self.inputs[:-1], self._tables[:-1], strict=True
+            )
         ]
 
     def draw(self):
@@ -85,11 +94,12 @@ class MadeUpInputs:
     def _padded(self, x, table, more):
         widths = [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)
         value = 0
-        if x.dtype.kind in "iu":
+        if table is not None:
+            value = self.padding_id
+        elif x.dtype.kind in "iu":
             # Integers that no embedding reads, beside ids that one reads, may
             # be a mask, which ends with 0.
-            ids_are_known = any(x is not None for x in self._tables[:-1])
-            is_mask = table is None and ids_are_known
+            is_mask = any(x is not None for x in self._tables[:-1])
             value = 0 if is_mask else self.padding_id
         return np.pad(x, widths, constant_values=value)
 
@@ -102,6 +112,9 @@ class MadeUpInputs:
         """
         drawn = self._array(number)
         yield drawn
+        if drawn.dtype.kind == "U":
+            yield np.full_like(drawn, "")
+            yield np.full(drawn.shape, " ".join(_WORDS))
         if self._tables[number] is not None or drawn.dtype.kind not in "iub":
             return
         some = self._random.random(drawn.shape) < 0.5
@@ -118,14 +131,18 @@ class MadeUpInputs:
         if symbol.dtype == "bool":
             return np.ones(shape, "bool")
         if symbol.dtype == "string":
-            return np.full(shape, "a")
-        if "int" not in symbol.dtype:
+            # Equally long lines, as a longer one pads its neighbours.
+            words = self._random.choice(_WORDS, (*shape, 3))
+            return np.apply_along_axis(" ".join, -1, words)
+        ids_expected = is_target or self._tables[number] is not None
+        if "int" not in symbol.dtype and not ids_expected:
             return self._random.normal(size=shape).astype("float32")
         # If the number of ids is unknown, only the smallest ids.
         high = self._tables[number] or 3
         ids = [x for x in range(high) if x != self.padding_id] or [0]
         drawn = self._random.integers(0, len(ids), shape)
-        return np.array(ids, symbol.dtype)[drawn]
+        dtype = symbol.dtype if "int" in symbol.dtype else "float32"
+        return np.array(ids, dtype)[drawn]
 
 
 def examples_for(model, tables, taken, works, random, padding_id=PAD):

@@ -14,6 +14,7 @@ from keras_attn.graph.differences import differ_where_both_are
 from keras_attn.graph.differences import first_row_changes
 from keras_attn.graph.differences import leaks
 from keras_attn.graph.differences import not_finite
+from keras_attn.graph.differences import not_scores
 from keras_attn.graph.probabilities import are_probabilities
 
 
@@ -77,10 +78,10 @@ class Probes:
 
     def _is_not_finite(self):
         own, other = self._weights
-        if not np.isfinite(self._given(other)).all():
+        if not_scores(self._given(other)) == WRONG:
             # Some weights must be positive, so perturbed ones prove nothing.
             self._weights = own, own
-        if np.isfinite(self._given(own)).all():
+        if not_scores(self._given(own)) == CLEAN:
             return False
         values = self._runs.trace(self._arrays, own)
         call = self._blame({k: not_finite(x) for k, x in values.items()})
@@ -148,7 +149,7 @@ class Probes:
 
     def _leaks(self):
         length = self._examples.target
-        felt = 0
+        felt = False
         for weights in self._weights:
             old = self._given(weights)
             if old.shape[1] != length:
@@ -157,7 +158,7 @@ class Probes:
             for targets, changed in self._changes():
                 arrays = [*self._arrays[:-1], targets]
                 new = self._runs.logits(arrays, weights)
-                felt = max(felt, np.max(np.abs(new - old)))
+                felt = felt or not np.array_equal(old, new)
                 tell = (changed, length, self._alike)
                 if leaks(old, new, *tell) == WRONG:
                     self._report_leak(arrays, changed, weights)

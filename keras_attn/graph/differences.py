@@ -121,6 +121,16 @@ def not_finite(value):
     return WRONG if bad else CLEAN
 
 
+def not_scores(value):
+    """Returns a verdict: an array cannot be logits.
+
+    Logits of minus infinity forbid tokens, so they are good unless they forbid
+    all.
+    """
+    some = np.isfinite(value).any(-1)
+    return CLEAN if (some & (np.max(value, -1) < np.inf)).all() else WRONG
+
+
 def _difference(old, new, apart):
     """Returns where arrays differ by more than rounding.
 

@@ -4,6 +4,7 @@ import keras
 from keras import layers
 
 from keras_attn.graph.nodes import given_to
+from keras_attn.graph.nodes import in_order
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import graph_of
 from keras_attn.keras_internals import is_functional
@@ -217,8 +218,9 @@ def _given(model, node):
     args, kwargs = node.arguments.args, node.arguments.kwargs
     given = given_to(model, args, kwargs)
     masks = kwargs.get("mask")
-    masks = [None] * len(given) if masks is None else keras.tree.flatten(masks)
-    return given, masks
+    if masks is None:
+        return given, [None] * len(given)
+    return given, in_order(model, masks)
 
 
 def tables_of(graph, key):

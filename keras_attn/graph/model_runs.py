@@ -14,6 +14,7 @@ from keras_attn.graph.rounding import Rounding
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import is_seed
 from keras_attn.keras_internals import layers_within
+from keras_attn.keras_internals import shared_seeds
 
 
 class ModelRuns:
@@ -27,7 +28,8 @@ class ModelRuns:
         model: A functional model.
         graph: The model's `Graph`.
         variables: Variables whose values a run may replace. Defaults to the
-            trainable ones and the states of seeds.
+            trainable ones and the states of seeds, also of the seed that
+            draws without one share.
 
     Attributes:
         rounding: `Rounding` of the model's layers.
@@ -42,6 +44,7 @@ class ModelRuns:
         self._weights = variables or [
             *model.trainable_variables,
             *(x for x in model.variables if is_seed(x)),
+            *shared_seeds(),
         ]
         self._compiled = {}  # functions by name, compiled when first run
         self._keys = {}  # name of a traced function -> keys of its tensors

@@ -89,9 +89,21 @@ def given_to(model, args, kwargs) -> list:
         args: Positional arguments of the call.
         kwargs: Named arguments of the call.
     """
-    given = args[0] if args else kwargs["inputs"]
+    return in_order(model, args[0] if args else kwargs["inputs"])
+
+
+def in_order(model, given) -> list:
+    """Returns one thing for each input of a model, in the model's order.
+
+    Args:
+        model: A functional model.
+        given: The things in a form in which the model takes its inputs: alone,
+            in a list or by name. Names that the model lacks are left out.
+    """
     if isinstance(given, dict) and not isinstance(model.input, dict):
         return [given[x.name] for x in model.inputs]
+    if isinstance(given, dict):
+        given = {name: given[name] for name in model.input}
     return keras.tree.flatten(given)
 
 

@@ -65,7 +65,9 @@ GOOD_DATA = {
     ),
     "a list of batches": [arrays(), arrays()],
     "weights of tokens": [(*arrays(), np.ones((3, 5)))] * 2,
+    "weights in one column": (*arrays(), np.ones((3, 1))),
     "targets of one column": arrays(target_out=IDS[:, 1:, None]),
+    "ids of one column": arrays(SOURCE_IDS[..., None]),
 }
 
 
@@ -349,6 +351,96 @@ def test_a_table_that_folds_large_ids_has_no_finding():
     memory = Folding(3, 6, mask_zero=True)(source)
     logits = layers.Dense(TARGETS)(attend(x, memory))
     assert_good(keras.Model([source, target], logits), arrays())
+
+
+def test_numbers_of_one_column_may_lack_their_last_axis():
+    source, target = inputs()
+    number = keras.Input((1,), name="number")
+    memory, x = embedded(source, target)
+    logits = layers.Dense(TARGETS)(attend(x * number[..., None], memory))
+    model = keras.Model([source, number, target], logits)
+    (source, target_in), target_out = arrays()
+    for numbers in np.ones(3), np.ones((3, 1)):
+        assert_good(model, ((source, numbers, target_in), target_out))
+
+
+class Mixed:
+    """An array of bfloat16, as of a dataset of TensorFlow."""
+
+    def __init__(self, x):
+        self._x = ops.cast(x, "bfloat16")
+        self.shape = tuple(x.shape)
+
+    def __array__(self, dtype=None, copy=None):
+        ml_dtypes = pytest.importorskip("ml_dtypes")
+        return np.asarray(
+            ops.convert_to_numpy(ops.cast(self._x, "float32"))
+        ).astype(ml_dtypes.bfloat16)
+
+
+def test_features_in_bfloat16_are_looked_at():
+    model = with_encoder(lambda x: layers.Masking()(x), ids=False)
+    features = np.ones((3, 4, 6), "float32")
+    assert_good(model, [arrays(Mixed(features))])
+    features[1, 2, 3] = np.nan
+    data = [arrays(Mixed(features))]
+    assert_wrong(model, "finite", "'source' holds NaN", data=data)
+    if keras.backend.backend() == "torch":
+        features = ops.cast(np.ones((3, 4, 6)), "bfloat16")
+        assert_good(model, [arrays(features)])
+
+
+def test_lines_of_text_may_be_an_input():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("strings are TensorFlow's")
+    target = inputs()[1]
+    source = keras.Input((), dtype="string", name="line")
+    ids = layers.TextVectorization(vocabulary=["one", "two"])(source)
+    memory, x = embedded(ids, target)
+    model = keras.Model(
+        [source, target], layers.Dense(TARGETS)(attend(x, memory))
+    )
+    loss = keras_attn.SequenceCrossentropy()
+    model.compile("adam", loss=loss, jit_compile=False)
+    lines = ["one two three", "two", ""]
+    for form in np.array(lines), np.array(lines, object), np.bytes_(lines):
+        assert_good(model, arrays(form))
+    assert_good(model, arrays(np.array(lines)[:, None]))
+    numbers = np.array([1, None, 2], object)
+    said = "'line' must be an array of"
+    assert_wrong(model, "inputs", said, data=arrays(numbers))
+
+
+def test_the_loss_is_of_as_many_rows_as_in_fit():
+    rows = []
+
+    def loss(y, logits):
+        rows.append(len(y))
+        return keras_attn.SequenceCrossentropy()(y, logits)
+
+    model = good()
+    model.compile("adam", loss=loss, jit_compile=False)
+    many = keras.tree.map_structure(lambda x: np.tile(x, (100, 1)), arrays())
+    assert_good(model, many)
+    assert max(rows) == 32
+    late = changed(SOURCE_IDS, (0, 0), 99)
+    late = np.concatenate([np.tile(SOURCE_IDS, (99, 1)), late])
+    (_, target_in), target_out = many
+    data = (late, target_in), target_out
+    assert_wrong(model, "ids", "has the id 99", data=data)
+
+
+def test_whole_arrays_for_batches_of_a_fixed_size_are_looked_at():
+    source = keras.Input(batch_shape=(3, None), dtype="int32", name="source")
+    target = keras.Input(batch_shape=(3, None), dtype="int32", name="target")
+    memory, x = embedded(source, target)
+    logits = layers.Dense(TARGETS)(attend(x, memory))
+    model = keras.Model([source, target], logits)
+    for rows in 27, 8:  # what is left over is no batch
+        many = keras.tree.map_structure(
+            lambda x, n=rows: np.tile(x, (9, 1))[:n], arrays()
+        )
+        assert_good(model, many)
 
 
 def test_only_four_batches_are_looked_at():

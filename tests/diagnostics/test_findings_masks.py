@@ -226,6 +226,16 @@ def test_the_advice_on_a_mask_has_the_id_of_padding():
     assert (kind, layer) == ("mask", "culprit")
 
 
+def test_ids_as_floats_are_padded():
+    source = keras.Input((None,), name="source")
+    target = keras.Input((None,), name="target")
+    memory = layers.Embedding(SOURCES, 6, **NAMED)(source)
+    x = layers.Embedding(TARGETS, 6, mask_zero=True)(target)
+    hidden = keras_attn.ScaledDotAttention()(x, memory)
+    model = keras.Model([source, target], layers.Dense(TARGETS)(hidden))
+    assert_doubtful(model, "mask", "culprit", "makes no mask")
+
+
 @pytest.mark.full
 def test_leaks_are_found_in_a_model_that_fails_on_padding():
     def build(change):

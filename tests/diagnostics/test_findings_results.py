@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 from keras import layers
 from keras import ops
+from support.cuts import TARGETS
 from support.cuts import decoder
 from support.cuts import with_path
 from support.findings import DROPPED_MASKS
 from support.findings import NAMED
 from support.findings import Ahead
+from support.findings import arrays
 from support.findings import assert_doubtful
 from support.findings import assert_good
 from support.findings import assert_wrong
 from support.findings import in_a_nested_model
 from support.findings import on_target
 from support.findings import with_encoder
+
+import keras_attn
 
 pytestmark = DROPPED_MASKS
 
@@ -68,10 +72,16 @@ def by_tensorflow(shape, seed):
     return tf.random.normal(shape)
 
 
-@pytest.mark.parametrize("draw", [by_keras, by_tensorflow])
+def without_a_seed(shape, seed):
+    return keras.random.normal(shape)
+
+
+@pytest.mark.parametrize("draw", [by_keras, without_a_seed, by_tensorflow])
 def test_what_draws_though_it_does_not_train_is_named(draw):
     if draw is by_tensorflow and keras.backend.backend() != "tensorflow":
         pytest.skip("TensorFlow's own draws")
+    if draw is without_a_seed and keras.backend.backend() == "jax":
+        pytest.skip("JAX refuses draws without a seed")
     model = on_target(Noisy(draw, **NAMED))
     seed = model.get_layer("culprit").seed_generator.state
     before = ops.convert_to_numpy(ops.convert_to_tensor(seed))
@@ -90,6 +100,36 @@ def test_an_input_that_nothing_depends_on_is_found():
 def test_what_is_not_finite_is_named():
     divide = layers.Lambda(lambda x: x / 0.0, **NAMED)
     assert_wrong(on_target(divide), "finite", "from 'culprit' (Lambda)")
+
+
+class Forbids(layers.Layer):
+    """Adds minus infinity to the logits of some tokens."""
+
+    def __init__(self, *tokens, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.tokens = tokens
+
+    def call(self, x):
+        ids = np.arange(x.shape[-1])
+        return ops.where(np.isin(ids, self.tokens), -np.inf, x)
+
+
+def forbidding(*tokens, change=lambda x: x):
+    model = on_target(change)
+    logits = Forbids(*tokens, name="forbids")(model.output)
+    model = keras.Model(model.inputs, logits)
+    loss = keras_attn.SequenceCrossentropy()
+    model.compile("adam", loss=loss, jit_compile=False)
+    return model
+
+
+def test_a_model_may_forbid_tokens_by_minus_infinity():
+    assert_good(forbidding(0, 1), arrays())
+    leaking = forbidding(0, change=Ahead(3, **NAMED))
+    assert_wrong(leaking, "leak", "'culprit'")
+    everything = forbidding(*range(TARGETS))
+    assert_wrong(everything, "finite", "from 'forbids' (Forbids)")
 
 
 class Positive(layers.Layer):

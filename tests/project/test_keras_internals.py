@@ -94,6 +94,15 @@ def test_the_state_of_a_seed_is_known_by_its_path():
     assert not any(keras_internals.is_seed(x) for x in dense.variables)
 
 
+def test_draws_without_a_seed_share_a_generator():
+    keras.random.normal((2,))
+    (state,) = keras_internals.shared_seeds()
+    assert keras_internals.is_seed(state)
+    before = ops.convert_to_numpy(state.value)
+    keras.random.normal((2,))
+    assert (ops.convert_to_numpy(state.value) != before).any()
+
+
 class OwnCall(keras.Model):
     def call(self, inputs):
         return inputs
