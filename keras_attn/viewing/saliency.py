@@ -16,7 +16,10 @@ from keras_attn.decoding.translator import Translator
 from keras_attn.decoding.translator.targets import read as targets_of
 from keras_attn.graph.flat_graph import Graph
 
-_ROWS = 64  # target tokens that are differentiated at once, to limit memory
+# Target tokens that are differentiated at once, and logits of all of them, to
+# limit memory: gradients take several times that of the logits.
+_ROWS = 64
+_LOGITS = 2**25
 
 
 def saliency(
@@ -33,8 +36,8 @@ def saliency(
     Absolute values are divided by their sum over the source, so a row sums
     to 1, as attention does. A row without any gradient is 0.
 
-    The model scores the whole target once per target token, 64 at a time. Each
-    token's probability is given the target tokens before it.
+    The model scores the whole target once per target token, up to 64 at a time.
+    Each token's probability is given the target tokens before it.
 
     Args:
         translator: `Translator` of a model that reads text.
@@ -53,8 +56,9 @@ def saliency(
         string the rows are its tokens and the end token.
 
     Raises:
-        ValueError: If the model reads no text or has no layer that embeds it,
-            or if `target` is neither a string nor a `Translation`.
+        ValueError: If the model reads no text or has no layer that embeds it:
+            one whose vectors depend on their own tokens alone. Or if `target`
+            is neither a string nor a `Translation`.
 
     References:
         - [Shrikumar et al., 2017](https://arxiv.org/abs/1605.01713), for
@@ -105,8 +109,12 @@ def saliency(
     length = int(tf.math.count_nonzero(inputs[number] != text.special.pad))
     found = np.zeros((ids.shape[1], length), "float32")
     graphs = [_Embedded(model, number) for model in pipeline.models]
-    for first in range(0, len(found), _ROWS):
-        rows = slice(first, first + _ROWS)
+    for graph in graphs:
+        graph.require_vectors_of_tokens(inputs[number], text)
+    size = max(len(found) * pipeline.models[0].outputs[0].shape[-1], 1)
+    count = min(max(_LOGITS // size, 1), _ROWS)
+    for first in range(0, len(found), count):
+        rows = slice(first, first + count)
         signed = _signed(pipeline, graphs, inputs, (ids, begun), rows)
         found[rows] = signed[:, :length]
     found = np.abs(found)
@@ -175,7 +183,8 @@ class _Embedded:
     def __init__(self, model, number):
         self.inputs = model.inputs
         self._graph = Graph(model)
-        self._tables = _tables(self._graph, self._graph.inputs[number])
+        self._source = self._graph.inputs[number]
+        self._tables = _tables(self._graph, self._source)
 
     def run(self, inputs, tape):
         """Returns logits, and a list of embeddings, which the tape watches."""
@@ -189,9 +198,49 @@ class _Embedded:
         values = self._graph.run(inputs, watch=watch)
         return values[self._graph.outputs[0]], watched
 
+    def require_vectors_of_tokens(self, ids, text):
+        """Raises an error if vectors depend on other tokens than their own.
+
+        Args:
+            ids: The source's ids, `(1, source)`.
+            text: The source's `Text`.
+        """
+        ids = ids.numpy()
+        usual = text.special.of_text(text.size)
+        known = set(usual)
+        places = [i for i, x in enumerate(ids[0]) if x in known]
+        if not places or len(usual) < 2:
+            return
+        place = places[0]
+        others = ids.copy()
+        others[0, place] = next(x for x in usual if x != ids[0, place])
+        for key, call in self._tables.items():
+            one, other = (
+                np.delete(self._vectors(x, key), place, axis=1)
+                for x in (ids, others)
+            )
+            if not np.array_equal(one, other):
+                raise ValueError(
+                    "`saliency` needs a layer that makes a vector of each "
+                    f"token alone. Received: {call}, whose vectors also depend "
+                    "on the other tokens. If it has an `Embedding` inside, "
+                    "call that layer in the functional model, before the rest."
+                )
+
+    def _vectors(self, ids, key):
+        dtype = self._graph.symbols[self._source].dtype
+        values = {self._source: tf.cast(ids, dtype)}
+        for call in self._graph.calls:
+            if key in values:
+                break
+            if values.keys() >= set(call.reads) and call.reads:
+                outputs = call.run([values[x] for x in call.reads])
+                values.update(zip(call.writes, outputs, strict=True))
+        return values[key].numpy()
+
 
 def _tables(graph, source):
-    """Returns the keys of the tensors that embed ids.
+    """Returns the tensors that embed ids: their keys, and the calls.
 
     These are the vectors, `(batch, source, dim)`, that layers compute from
     these ids alone. Results of plain operations on ids are taken for masks, and
@@ -199,7 +248,7 @@ def _tables(graph, source):
     their last axis is of no fixed size, as in `(batch, source, source)`.
     """
     length = graph.symbols[source].shape[1]
-    of_ids, found = {source}, set()
+    of_ids, found = {source}, {}
     for call in graph.calls:
         if not call.reads or not of_ids.issuperset(call.reads):
             continue
@@ -209,7 +258,7 @@ def _tables(graph, source):
             vectors = vectors and (symbol.shape[1] != 1 or length == 1)
             vectors = vectors and symbol.shape[2] is not None
             if vectors and isinstance(call.operation, keras.Layer):
-                found.add(key)
+                found[key] = call
             else:
                 of_ids.add(key)
     if not found:

@@ -257,6 +257,14 @@ def test_a_model_answers_as_its_translator(translator, folder):
         assert not finished[len(wanted) :].any()
     ids = model.predict(lines[:2], "ids")
     assert sorted(ids) == ["empty", "ids", "lengths", "scores"]
+    alone = model.predict(lines[:2], "ids", ["lengths", "ids"])
+    assert [*alone] == ["lengths", "ids"]
+    assert [*model.predict(lines[:2], outputs="text")] == ["text"]
+    raw = ["naïve \u00fc".encode(), b"a\xffb", "abc"]
+    assert (
+        model.predict(raw)["text"]
+        == model.predict(["naïve \u00fc", "a\ufffdb", "abc"])["text"]
+    )
     assert model.predict([])["text"] == []
     assert model.inputs == ("text",) and str(folder) in repr(model)
 
@@ -351,6 +359,8 @@ def test_what_is_wrong_is_refused(folder, tmp_path):
     for wrong in "a", np.array("a"), 3, iter(["a"]), [["a"]]:
         with pytest.raises(ValueError, match="`text` must be a list of texts"):
             model.predict(wrong)
+    with pytest.raises(ValueError, match=r"outputs \['ids'.*'text'"):
+        model.predict(["a"], "ids", "text")
     with pytest.raises(ValueError, match="must be strings.*3"):
         model.predict(["a", 3])
     with pytest.raises(ValueError, match=r"has the inputs \['text'\].*'txt'"):

@@ -112,6 +112,8 @@ def test_ids_need_no_tokenizer(said, tmp_path, sound):
         folder, ids=True, source="fr", search={"num_beams": 1}
     )
     require_same(translator, sound, said["languages"].greedy)
+    text = translator.target_text
+    assert text.special.unknown == text.size - 1  # 3 is a letter's
 
 
 @pytest.mark.full

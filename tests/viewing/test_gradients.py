@@ -81,6 +81,9 @@ def test_more_target_tokens_than_go_at_once_are_the_same(toys, monkeypatch):
     monkeypatch.setattr("keras_attn.viewing.saliency._ROWS", 4)
     found = keras_attn.saliency(translator, LINE, target)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    monkeypatch.setattr("keras_attn.viewing.saliency._LOGITS", 1)
+    found = keras_attn.saliency(translator, LINE, target)  # one at a time
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.full
@@ -198,6 +201,48 @@ def test_without_a_layer_of_embeddings_it_says_what_is_missing():
 
     with pytest.raises(ValueError, match="behind its input 'source'"):
         keras_attn.saliency(bag(one_hot), LINE, "B")
+
+
+class Encoder(layers.Layer):
+    """An embedding and a recurrent layer in one."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embed = layers.Embedding(small.SOURCE.size, 4, mask_zero=True)
+        self.read = layers.GRU(4, return_sequences=True)
+
+    def call(self, ids):
+        return self.read(self.embed(ids))
+
+    def compute_mask(self, ids, mask=None):
+        return self.embed.compute_mask(ids)
+
+
+class Segments(layers.Layer):
+    """An embedding of tokens and of the number of ends before each."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.tokens = layers.Embedding(small.SOURCE.size, 4)
+        self.segments = layers.Embedding(9, 4)
+
+    def call(self, ids):
+        begin = keras.ops.cast(ids == small.SOURCE.special.end, "int32")
+        numbers = keras.ops.cumsum(begin, axis=1)
+        return self.tokens(ids) + self.segments(numbers)
+
+
+@pytest.mark.filterwarnings("ignore:Padding changes the output:UserWarning")
+def test_an_embedding_may_count_separators():
+    translator = bag(Segments())
+    assert keras_attn.saliency(translator, "ab", "B").shape == (2, 3)
+
+
+def test_an_encoder_in_one_layer_is_no_embedding():
+    translator = bag(Encoder(name="encoder"))
+    with pytest.raises(ValueError, match=r"Received: 'encoder' \(Encoder\)"):
+        keras_attn.saliency(translator, LINE, "B")
+    assert keras_attn.saliency(translator, "", "B").shape == (2, 1)
 
 
 def test_features_and_other_targets_are_refused(toys):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attn.viewing.plots import plot_attention
+from keras_attn.viewing.plots.heat_map import wrapped
 from keras_attn.viewing.shown import legible
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -112,6 +113,25 @@ def test_tokens_that_would_not_show_are_made_legible():
 )
 def test_only_characters_that_would_not_show_are_escaped(token, shown):
     assert legible(token) == shown
+
+
+@pytest.mark.parametrize(
+    "token, rotation",
+    [("cat", 0), ("ねこは", 45), ("né\u0301e", 0), ("\u200bcat\u200b", 0)],
+)
+def test_labels_turn_if_their_letters_are_wide(token, rotation):
+    with warnings.catch_warnings():  # there may be no font of Japanese
+        warnings.simplefilter("ignore")
+        ax = plot_attention(
+            alignment=np.eye(3), source_tokens=[token, "a", "b"], tokens="xyz"
+        ).axes[0]
+    assert ax.get_xticklabels()[0].get_rotation() == rotation
+
+
+def test_a_title_of_wide_letters_is_wrapped_earlier():
+    assert "\n" not in wrapped("ab " * 10, 30)
+    first, second = wrapped("猫犬" * 10, 24).split("\n")
+    assert 13 < len(first) <= 24 / 1.6 and len(first + second) == 20
 
 
 def test_a_mark_without_a_letter_stands_on_a_circle():

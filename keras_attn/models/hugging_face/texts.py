@@ -12,7 +12,8 @@ from keras_attn.text.special_tokens import SpecialTokens
 from keras_attn.text.splitter import Splitter
 from keras_attn.text.text import Text
 
-_UNKNOWN_IDS = {"marian": 1, "mt5": 2, "pegasus": 105, "t5": 2}
+# Ids of unknown tokens, by family. Whisper has none: its last token is a time.
+_UNKNOWN_IDS = {"marian": 1, "mt5": 2, "pegasus": 105, "t5": 2, "whisper": -1}
 _UNKNOWN_ID = 3  # of other families
 _LONGEST = 1000  # of a `Text`, if nothing else limits it
 
@@ -75,6 +76,8 @@ class Texts:
         """
         used = frame.special().non_text_ids
         unknown = _UNKNOWN_IDS.get(family, _UNKNOWN_ID)
+        if unknown < 0:
+            unknown += min(sizes)
         if unknown in used or unknown >= min(sizes):
             unknown = next(i for i in range(min(sizes)) if i not in used)
         special = frame.special(unknown)

@@ -1,9 +1,22 @@
 """Fonts that have a figure's characters, and the size and colours of text."""
 
+import unicodedata
 from functools import lru_cache
 
 LETTER = 0.62 / 72  # approximate width of a letter, in inches per font point
+_WIDE = 1.6  # width of a Chinese, Japanese or Korean letter, in other letters
 INK, FAINT, GRID = "#222222", "#767676", "#e3e6ea"
+
+
+def letters_in(text: str) -> float:
+    """Returns the width of a text, in letters of the usual width."""
+    return sum(map(_width, text))
+
+
+def _width(character):
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0.0  # an accent or a mark, drawn over or between letters
+    return _WIDE if unicodedata.east_asian_width(character) in "WF" else 1.0
 
 
 def font_of(text) -> dict:

@@ -9,6 +9,7 @@ from keras_attn.viewing.plots.fonts import FAINT
 from keras_attn.viewing.plots.fonts import GRID
 from keras_attn.viewing.plots.fonts import INK
 from keras_attn.viewing.plots.fonts import LETTER
+from keras_attn.viewing.plots.fonts import letters_in
 from keras_attn.viewing.plots.marks import draw_mark
 from keras_attn.viewing.shown import Shown
 from keras_attn.viewing.shown import is_right_to_left
@@ -46,7 +47,7 @@ class HeatMap:
         self.cell = cell
         self.size = max(5.0, min(11.0, 30.0 * cell))  # points
         # Column labels are horizontal if they fit above their cell.
-        widest = max(map(len, self.columns)) * LETTER * self.size
+        widest = max(map(letters_in, self.columns)) * LETTER * self.size
         self.turned = widest > 0.95 * cell
 
     def fit_axes(self, ax):
@@ -60,9 +61,9 @@ class HeatMap:
         """Width and height in inches, with labels."""
         target, source = self.shown.alignment.shape
         letter = LETTER * self.size
-        above = max(map(len, self.columns)) * letter * 0.75
+        above = max(map(letters_in, self.columns)) * letter * 0.75
         above = above if self.turned else letter
-        beside = max(map(len, self.rows)) * letter
+        beside = max(map(letters_in, self.rows)) * letter
         return (
             max(source * self.cell + beside + 1.8, 3.2),
             max(target * self.cell + above + 1.3, 1.8),
@@ -125,16 +126,19 @@ class HeatMap:
 
 
 def wrapped(title, width):
-    """Returns at most three lines of about `width` letters.
+    """Returns at most three lines of about `width` letters of usual width.
 
     A title that is too long keeps the score at its end.
     """
+    share = len(title) / max(
+        letters_in(title), 1
+    )  # below 1 if letters are wide
     score = re.search(r"\(score \S+\)$", title)
     end = f" …   {score[0]}" if score else " …"
     # No-break spaces keep the score on one line.
     lines = textwrap.wrap(
         title.replace("(score ", "(score\u00a0"),
-        max(24, int(width), len(end)),
+        max(int(share * max(24, width)), len(end)),
         max_lines=3,
         placeholder=end.replace(" ", "\u00a0"),
     )

@@ -62,20 +62,28 @@ class OverSound:
 
     def draw(self, figure, font):
         """Draws into a figure, or a part of one."""
-        powers, end, top = self._powers()
+        powers, step = self._powers()
+        top = float(powers.max())
         axes = figure.subplots(self.lines, 1, squeeze=False).ravel()
         for number, ax in enumerate(axes):
             first = number * _SECONDS
+            last = first + min(self.seconds, _SECONDS)
+            part = slice(int(first / step), math.ceil(last / step))
+            shown = powers[part]
             ax.imshow(
-                powers.T,
+                shown.T,
                 cmap="gray_r",
                 vmin=top - _RANGE,
                 vmax=top,
                 origin="lower",
                 aspect="auto",
-                extent=(0, end, 0, self._rate / 2000),
+                extent=(
+                    part.start * step,
+                    (part.start + len(shown)) * step,
+                    0,
+                    self._rate / 2000,
+                ),
             )
-            last = first + min(self.seconds, _SECONDS)
             ax.set_xlim(first, last)
             ax.tick_params(length=2, labelsize=8, labelcolor=FAINT)
             ax.set_ylabel("kHz", color=FAINT, size=8)
@@ -114,8 +122,8 @@ class OverSound:
         """Returns a spectrogram.
 
         Returns:
-            Powers in decibels, `(frames, frequencies)`; the time in seconds at
-            which the last frame ends; and the largest power.
+            Powers in decibels, `(frames, frequencies)`, and the seconds from
+            one frame to the next.
         """
         size, step = (round(x * self._rate) for x in (_WINDOW, _STEP))
         sound = np.pad(self._sound, (size // 2, size))
@@ -123,8 +131,7 @@ class OverSound:
         found = np.abs(np.fft.rfft(frames * np.hanning(size)))
         decibels = 20 * np.log10(np.maximum(found, 1e-10)).astype("float32")
         # A step is a whole number of samples: 220 for 220.5 at 22,050 Hz.
-        end = len(decibels) * step / self._rate
-        return decibels, end, float(decibels.max())
+        return decibels, step / self._rate
 
 
 def _checked(words, sound, rate):

@@ -45,7 +45,8 @@ class Signature:
         """Answers several requests by one call of the signature.
 
         An export limits the rows of a call, and `step` the hypotheses. If the
-        requests exceed such a limit together, each is answered alone.
+        requests exceed such a limit together, each is answered alone. If one
+        does so alone, all fail: Triton's binding has no errors by request.
         """
         try:
             return self._answer_together(requests)
@@ -115,7 +116,12 @@ def main():
     add("--http_port", type=int, default=8000)
     add("--grpc_port", type=int, default=8001)
     add("--metrics_port", type=int, default=8002)
-    add("--max_batch_size", type=int, default=128, help="of rows")
+    add(
+        "--max_batch_size",
+        type=int,
+        default=128,
+        help="rows of a batch, at most the export's `max_rows`",
+    )
     add("--max_queue_delay_microseconds", type=int, default=2000)
     args = parser.parse_args()
 

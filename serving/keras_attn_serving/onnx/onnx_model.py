@@ -15,7 +15,11 @@ from keras_attn_serving.onnx.text_file import TextFile
 from keras_attn_serving.wire.results import Result
 from keras_attn_serving.wire.results import RowError
 
-SIGNATURES = "serving_default", "nbest", "ids"
+SIGNATURES = {  # the outputs of each
+    "serving_default": ("text", "score", "empty"),
+    "nbest": ("texts", "scores", "finished", "empty"),
+    "ids": ("ids", "lengths", "scores", "empty"),
+}
 
 
 class OnnxModel:
@@ -100,6 +104,7 @@ class OnnxModel:
         self,
         inputs: Any,
         signature: str = "serving_default",
+        outputs: Sequence[str] | str | None = None,
         *,
         seed: int | Sequence[int] | None = None,
         batch_size: int = 64,
@@ -107,14 +112,17 @@ class OnnxModel:
         """Translates sources.
 
         Args:
-            inputs: A list of texts; or a dictionary from names of inputs to
-                lists of texts, or to arrays of features, `(sources, ...)`.
+            inputs: A list of texts, each a string or bytes in UTF-8; or a
+                dictionary from names of inputs to lists of texts, or to arrays
+                of features, `(sources, ...)`.
             signature: `"serving_default"`, which returns `text` and `score`;
                 `"nbest"`, which returns `texts`, `scores` and `finished` of all
                 hypotheses, best first; or `"ids"`, which returns the target
                 `ids`, an array `(sources, hypotheses, length)`, with their
                 `lengths` and `scores`. All also return `empty`: whether a
                 source has no text.
+            outputs: Names of the outputs to return, or one name. Defaults to
+                all.
             seed: For a search that samples: an integer, or a list with one for
                 each source. Defaults to new seeds in each call.
             batch_size: The most sources that are decoded together. Sources of
@@ -126,7 +134,8 @@ class OnnxModel:
         Raises:
             RowError: If rows could not be decoded, or have a text that is
                 too long. Its `result` has the answers to the other rows.
-            ValueError: If an input is missing, or an argument is invalid.
+            ValueError: If an input is missing, if the signature has no such
+                output, or if an argument is invalid.
         """
         if signature not in SIGNATURES:
             raise ValueError(
@@ -139,16 +148,23 @@ class OnnxModel:
                 "`batch_size` must be an integer, at least 1. Received: "
                 f"batch_size={batch_size!r}"
             )
+        named = [outputs] if isinstance(outputs, str) else outputs
+        unknown = [x for x in named or () if x not in SIGNATURES[signature]]
+        if unknown:
+            raise ValueError(
+                f"The signature '{signature}' has the outputs "
+                f"{list(SIGNATURES[signature])}. Received: outputs={outputs!r}."
+            )
         rows = self._inputs.read(inputs)
         seeds = self._inputs.seeds(seed, rows.count)
         batches = rows.batches(int(batch_size))
         found = [self._run(rows, seeds, x) for x in batches or [[]]]
         places = np.argsort([i for batch in batches for i in batch])
-        outputs = [
+        computed = [
             np.concatenate(parts)[places.astype(int)]
             for parts in zip(*found, strict=True)
         ]
-        return self._result(signature, rows, *outputs)
+        return self._result(signature, named, rows, *computed)
 
     def _run(self, rows, seeds, batch):
         """Returns the model's outputs for some of the rows."""
@@ -157,7 +173,7 @@ class OnnxModel:
             feed["seed"] = seeds[batch]
         return self.session.run(_OUTPUTS, feed)
 
-    def _result(self, signature, rows, ids, lengths, scores, errors):
+    def _result(self, signature, wanted, rows, ids, lengths, scores, errors):
         bad = {i: str(x) for i, x in enumerate(errors) if x} | rows.errors
         wrong = [*rows.errors]
         ids[wrong], lengths[wrong], scores[wrong] = 0, 0, -np.inf
@@ -179,6 +195,8 @@ class OnnxModel:
             best = [row[0] for row in texts]
             named = {"text": best, "score": scores[:, 0]}
         named["empty"] = rows.empty()
+        if wanted:
+            named = {name: named[name] for name in wanted}
         version = self.directory.name
         result = Result(
             named,

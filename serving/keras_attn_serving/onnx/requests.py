@@ -234,16 +234,18 @@ def _lines(name, given) -> Sequence[str]:
     if (
         isinstance(given, (str, bytes))
         or not hasattr(given, "__len__")
-        or np.ndim(given) != 1
+        or np.asarray(given, object).ndim != 1
     ):
         raise ValueError(
             f"`{name}` must be a list of texts. Received: {given!r:.80}. For "
             "one text pass a list of one."
         )
     for x in given:
-        if not isinstance(x, str):
+        if not isinstance(x, (str, bytes)):
             raise ValueError(
-                f"`{name}` must be strings. Received: {x!r:.80} (of type "
-                f"{type(x).__name__})."
+                f"`{name}` must be strings, or bytes in UTF-8. Received: "
+                f"{x!r:.80} (of type {type(x).__name__})."
             )
-    return given
+    return [
+        x if isinstance(x, str) else x.decode("utf-8", "replace") for x in given
+    ]
