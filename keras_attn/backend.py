@@ -85,10 +85,17 @@ def times_transposed(x, matrix):
         matrix: Tensor `(m, n)`.
     """
 
-    kinds = {keras.backend.standardize_dtype(t.dtype) for t in (x, matrix)}
-    if keras.backend.backend() != "tensorflow" or kinds != {"float32"}:
+    if keras.backend.backend() != "tensorflow":
         return ops.einsum("...n,mn->...m", x, matrix)
     import tensorflow as tf
+
+    kinds = {keras.backend.standardize_dtype(t.dtype) for t in (x, matrix)}
+    shape = [*ops.shape(x)[:-1], matrix.shape[0]]
+    if kinds != {"float32"}:
+        # With "..." TensorFlow 2.21 returns wrong numbers in float16 on CPUs
+        # that multiply such numbers.
+        x = reshape(x, [-1, x.shape[-1]])
+        return reshape(ops.einsum("rn,mn->rm", x, matrix), shape)
 
     def of_few_rows():
         # tf2onnx loses the shape of a tensor that a branch captures, and then
@@ -104,7 +111,7 @@ def times_transposed(x, matrix):
         of_few_rows,
         lambda: tf.einsum("rn,mn->rm", flat, matrix),
     )
-    return reshape(product, [*ops.shape(x)[:-1], matrix.shape[0]])
+    return reshape(product, shape)
 
 
 def zero_where_masked(x, mask):

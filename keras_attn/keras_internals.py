@@ -184,6 +184,21 @@ def nodes_in_order(model) -> list:
     ]
 
 
+def as_inputs(model, given, masks=None) -> list:
+    """Returns tensors as a functional model reads them.
+
+    Args:
+        model: A functional model.
+        given: The values of its inputs.
+        masks: Their masks, or `None` without any.
+    """
+    found = list(model._standardize_inputs(given))
+    for x, mask in zip(found, keras.tree.flatten(masks), strict=False):
+        if mask is not None:
+            set_keras_mask(x, mask)
+    return found
+
+
 def without_training(operation):
     """Returns a function that calls an operation with `training=False`.
 
@@ -223,6 +238,20 @@ def sliding_window(attention):
     if isinstance(attention, layers.MultiHeadAttention):
         return attention._sliding_window
     return getattr(attention, "sliding_window", None)
+
+
+def masks_weights(attention, returns_scores=False) -> bool:
+    """Whether an attention's weights are 0 for a query that may see no key.
+
+    Keras sets masked weights to 0 after the softmax if the layer has dropout or
+    returns its scores. Else a row in which all scores are masked has equal
+    weights.
+    """
+    if isinstance(attention, layers.MultiHeadAttention):
+        return attention._dropout > 0 or returns_scores
+    if isinstance(attention, layers.GroupQueryAttention):
+        return attention.dropout > 0 or returns_scores
+    return False
 
 
 class HubDecoderParts(NamedTuple):

@@ -46,6 +46,11 @@ class Joined(keras.layers.Layer):
     def reads(self) -> list:
         return self._graph.reads
 
+    @property
+    def nodes(self) -> list:
+        """Keras's nodes of the part, in the order in which they run."""
+        return self._graph.nodes
+
     def call(self, inputs):
         """Runs the part.
 

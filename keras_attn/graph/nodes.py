@@ -42,43 +42,58 @@ def calls_between(entries, outputs) -> list[Call]:
 
 
 def nodes_after(tensors, outputs) -> list:
-    """Returns the nodes that depend on some tensors, each after its inputs."""
-    # id of a node -> whether it or a node before it returned one of the tensors
-    after: dict = {}
+    """Returns the nodes of `all_nodes()` that depend on some tensors."""
+    return those_after(tensors, all_nodes(outputs))
+
+
+def those_after(tensors, nodes) -> list:
+    """Returns those of some nodes, in order, that depend on some tensors."""
+    inside = {id(x) for x in tensors}
     found = []
-    for node in _ordered(outputs):
-        behind = any(after[id(parent)] for parent in node.parent_nodes)
-        if behind:
+    for node in nodes:
+        if any(id(x) in inside for x in node.input_tensors):
             found.append(node)
-        after[id(node)] = behind or any(
-            x is y for x in node.outputs for y in tensors
-        )
+            inside.update(id(x) for x in node.outputs)
     return found
 
 
-def nodes_before(tensors) -> list:
-    """Returns the nodes that lead to tensors, each after its inputs.
+def all_nodes(outputs) -> list:
+    """Returns all nodes that lead to some tensors, as Keras would run them.
 
-    Inputs of a model are left out.
+    The order counts: Keras's `MultiHeadAttention` removes the masks of the
+    tensors that it reads, so layers that read them later see no mask. Inputs of
+    a model are left out.
     """
-    return [x for x in _ordered(tensors) if not x.is_input]
+    # As in Keras's `map_graph`, which also refuses a name that occurs twice:
+    # nodes far from the outputs run first, and a layer that is called several
+    # times counts as far as its farthest call so far.
+    depths: dict = {}
+    of_operations: dict = {}
+    for node in reversed(_after_parents(outputs)):
+        depth = max(
+            depths.setdefault(node, 0), of_operations.get(node.operation, 0)
+        )
+        depths[node] = of_operations[node.operation] = depth
+        for parent in node.parent_nodes:
+            depths[parent] = max(depth + 1, depths.get(parent, 0))
+    ordered = sorted(depths, key=depths.__getitem__, reverse=True)
+    return [x for x in ordered if not x.is_input]
 
 
-def _ordered(outputs):
-    """Returns all nodes that lead to some tensors, each after its inputs."""
-    ordered, seen = [], set()
-    waiting = [producer(x) for x in outputs]
-    while waiting:
-        node = waiting[-1]
-        unseen = [x for x in node.parent_nodes if id(x) not in seen]
-        if unseen:
-            waiting += unseen
-            continue
-        waiting.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            ordered.append(node)
-    return ordered
+def _after_parents(outputs):
+    """Returns all nodes that lead to some tensors, each after its parents."""
+    found: dict = {}
+    for output in outputs:
+        waiting = [producer(output)]
+        while waiting:
+            node = waiting[-1]
+            unseen = [producer(x) for x in node.input_tensors]
+            unseen = [x for x in unseen if id(x) not in found]
+            if unseen:
+                waiting.append(unseen[0])
+            else:
+                found.setdefault(id(node), waiting.pop())
+    return list(found.values())
 
 
 def given_to(model, args, kwargs) -> list:

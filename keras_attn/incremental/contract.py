@@ -117,9 +117,10 @@ def _naming(stepper, method):
 def _require_output(stepper, x, value):
     """Refuses an output of another rank or width than the layer's."""
     found = tuple(value.shape)
+    last = -1 if stepper.restricts else None
     fits = len(found) == len(x.shape) and all(
         size == other or None in (size, other)
-        for size, other in zip(found[2:], x.shape[2:], strict=True)
+        for size, other in zip(found[2:last], x.shape[2:last], strict=True)
     )
     if not fits:
         wanted = ", ".join(map(str, ("batch", "beams", *x.shape[2:])))

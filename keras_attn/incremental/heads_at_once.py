@@ -7,6 +7,8 @@ from keras import ops
 from keras_attn.incremental import contract
 from keras_attn.incremental.path import Path
 from keras_attn.incremental.steppers.heads import ProjectedHeads
+from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import set_keras_mask
 
 
 class HeadsAtOnce:
@@ -69,6 +71,7 @@ class HeadsAtOnce:
         """
         pairs = zip(self._path.border, border, strict=True)
         known = {id(x): value for x, value in pairs}
+        memories = self._memories(known)
         found: dict = {}
 
         def watch(call, arguments, outputs):
@@ -77,14 +80,15 @@ class HeadsAtOnce:
                 return
             attention = stepper.attention
             given = stepper.named(call.by_name(*arguments))
-            memory, _ = contract.prepare(
-                stepper, stepper.constants_among(known)
+            prepared = memories[id(call)]
+            weights = attention.weights(
+                attention.queries(given["query"]),
+                prepared[0],
+                stepper.allowed(given, prepared),
             )
-            queries = attention.queries(given["query"])
-            scores = attention.scores(queries, memory)
-            rows, _, _, length, columns = ops.shape(scores)
+            rows, _, _, length, columns = ops.shape(weights)
             weights = ops.reshape(
-                ops.softmax(scores), (rows, attention.heads, length, columns)
+                weights, (rows, attention.heads, length, columns)
             )
             name = stepper.layer.name
             found[name] = ops.take(weights, self._numbers[name], axis=1)
@@ -95,3 +99,14 @@ class HeadsAtOnce:
             return logits, None
         weights = ops.concatenate([found[x] for x in self._numbers], axis=1)
         return logits, weights
+
+    def _memories(self, known):
+        """Prepares the layers' memories, and leaves masks as they are."""
+        masks = [get_keras_mask(x) for x in known.values()]
+        found = {
+            key: contract.prepare(x, x.constants_among(known))
+            for key, x in self._steppers.items()
+        }
+        for value, mask in zip(known.values(), masks, strict=True):
+            set_keras_mask(value, mask)
+        return found

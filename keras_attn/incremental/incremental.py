@@ -76,10 +76,10 @@ class Incremental:
             shape `(batch, target, vocabulary)`. Its last input holds the
             target's token ids, shifted right by one. The other inputs are
             the source.
-        recompute: The layers that read their whole past again at each step, if
-            no stepper runs them; `True` for all layers that depend on the
-            target, as one layer. This is slower, but runs any layer that does
-            not look at later positions.
+        recompute: A layer or a list of layers of `model.layers`, which read
+            their whole past again at each step; `True` for all layers that
+            depend on the target, as one layer. This is slower, but runs any
+            layer that does not look at later positions.
 
     Raises:
         ValueError: If the model cannot be cut. The message names the layer
@@ -104,7 +104,7 @@ class Incremental:
     def __init__(
         self,
         model: keras.Model,
-        recompute: bool | Sequence[keras.Layer] = False,
+        recompute: bool | keras.Layer | Sequence[keras.Layer] = False,
     ):
         _require_functional(model)
         refuse_quantized(layers_within(model))
@@ -112,7 +112,9 @@ class Incremental:
         self._comparison = self._compared = None
         follows = [False] * (len(model.inputs) - 1) + [True]
         self._recomputes = recompute is True
-        self._path = Path(model.inputs, model.outputs, follows, recompute or ())
+        self._path = Path(
+            model.inputs, model.outputs, follows, _listed(recompute, model)
+        )
         if self._path.position_wise:
             self._refuse_without_memory(self.between)
         if not self._path.border:
@@ -159,6 +161,12 @@ class Incremental:
                 "argument(s). Pass each as an argument of its own."
             )
         for x, given in zip(inputs, sources, strict=True):
+            if isinstance(given, (list, tuple)) and not _is_text(given):
+                raise ValueError(
+                    f"`encode` takes arrays, here '{x.name}'. Received: a "
+                    f"{type(given).__name__}. Pass `np.array(...)`, one batch "
+                    "for each input."
+                )
             if _is_text(given):
                 raise ValueError(
                     f"`encode` takes arrays, here '{x.name}' of {x.dtype}. "
@@ -221,9 +229,7 @@ class Incremental:
                 "`beams` is the number of hypotheses per source, at least 1. "
                 f"Received: beams={beams!r}. Pass 1 to decode greedily."
             )
-        batch = ops.shape(
-            next(x for x in keras.tree.flatten(encoded) if ops.is_tensor(x))
-        )[0]
+        batch = self._path.batch(encoded.prepared)
         position = ()
         if self._path.uses_position:
             position = ops.zeros((batch, beams), dtype="int32")
@@ -390,6 +396,7 @@ class Incremental:
                 layer whose output differs.
         """
         arrays = [ops.convert_to_numpy(x) for x in inputs]
+        _require_batch(self.model, arrays)
         if all(x.shape[0] is None for x in self.model.inputs):
             arrays = _several_rows(arrays)
         *sources, target = arrays
@@ -479,6 +486,49 @@ class Incremental:
         return max(given, min(wanted, longest))
 
 
+def _listed(recompute, model):
+    """Returns `recompute` as `True` or a list of layers of the model."""
+    if recompute is True:
+        return True
+    found = recompute or ()
+    found = [found] if isinstance(found, keras.Layer) else list(found)
+    others = [x for x in found if not any(x is y for y in model.layers)]
+    if others:
+        names = ", ".join(
+            f"'{x.name}'" if isinstance(x, keras.Layer) else repr(x)
+            for x in others
+        )
+        raise ValueError(
+            "`recompute` takes layers of `model.layers`. Received: "
+            f"{names}. For a layer inside a nested model pass the nested "
+            "model."
+        )
+    return found
+
+
+def _require_batch(model, arrays):
+    """Refuses arrays for `check()` that are no batch of the model's inputs."""
+    names = [x.name for x in model.inputs]
+    shapes = [x.shape for x in arrays]
+    rows = {shape[:1] for shape in shapes}
+    length = arrays[-1].shape[1:2] if arrays else ()
+    longest = model.inputs[-1].shape[1]
+    if (
+        len(arrays) != len(names)
+        or len(rows) != 1
+        or (0,) in rows
+        or length == (0,)
+        or (longest and length > (longest,))
+    ):
+        raise ValueError(
+            f"`check` takes a batch for each input of the model, {names}, with "
+            "the same number of rows, and at least one target position"
+            + (f", at most {longest}" if longest else "")
+            + f". Received: arrays of shape {shapes}. Pass some rows of the "
+            "data."
+        )
+
+
 def _several_rows(arrays):
     """Returns the arrays with at least three rows, with different sources."""
     *sources, target = arrays
@@ -560,6 +610,13 @@ def _require_functional(model):
             "`Translator.from_keras_hub(model)` does so. A language model "
             "without an encoder, such as KerasHub's `CausalLM`s, is not "
             "supported: it has no source. Use its own `generate`."
+        )
+    if isinstance(model.output, dict) and len(model.outputs) == 1:
+        raise ValueError(
+            "The model's output must be a tensor, the logits. Received: a "
+            f"dict with the key {list(model.output)}. Build "
+            "`keras.Model(model.inputs, model.outputs)`, which shares the "
+            "weights."
         )
     if len(model.inputs) < 2 or len(model.outputs) != 1:
         raise ValueError(

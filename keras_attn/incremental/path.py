@@ -6,15 +6,19 @@ A functional model inside the model has its own path.
 import copy
 
 import keras
+from keras import ops
 
 from keras_attn.graph.calls import Call
 from keras_attn.graph.joined import Joined
+from keras_attn.graph.nodes import all_nodes
 from keras_attn.graph.nodes import calls_between
+from keras_attn.graph.nodes import those_after
 from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental import contract
 from keras_attn.incremental.recomputed_stepper import RecomputedStepper
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.registry import make_stepper
+from keras_attn.incremental.source_side import SourceSide
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import set_keras_mask
@@ -56,7 +60,11 @@ class Path:
         self.border = list(border.values())
         self._encoder = None
         if self.border:
-            self._encoder = keras.Model(self.constants, self.border)
+            nodes = all_nodes(outputs)
+            others = those_after(self.entries, nodes)
+            self._encoder = SourceSide(
+                self.constants, self.border, nodes, others
+            )
         attending = [i for i, x in enumerate(self.steppers) if x.attends]
         self._last = attending[-1] if attending else None
 
@@ -99,6 +107,23 @@ class Path:
         """
         others = any(len(x.shape) and x.shape[0] for x in self.border)
         return not others and all(x.rows_leave for x in self.steppers)
+
+    def batch(self, prepared):
+        """Returns the number of sources, given `prepare()`'s result."""
+        border = {id(x): x for x in self.border}
+        found = []
+        for stepper, one in zip(self.steppers, prepared, strict=True):
+            tensors = [x for x in keras.tree.flatten(one) if ops.is_tensor(x)]
+            read = [
+                border[id(x)]
+                for x in stepper.call.input_tensors
+                if id(x) in border
+            ]
+            # A tensor that is the same for all rows may have another axis.
+            has_rows = read and all(x.shape[:1] == (None,) for x in read)
+            found += [(not has_rows, x) for x in tensors[:1]]
+        _, first = min(found, key=lambda pair: pair[0])
+        return ops.shape(first)[0]
 
     @property
     def slow_alone(self):

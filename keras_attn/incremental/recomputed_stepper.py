@@ -6,8 +6,11 @@ import copy
 import keras
 from keras import ops
 
+from keras_attn.graph.calls import takes
+from keras_attn.graph.joined import Joined
 from keras_attn.incremental.buffers import Prefix
 from keras_attn.incremental.stepper import Stepper
+from keras_attn.incremental.stepper import positions_of
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import set_keras_mask
@@ -44,7 +47,7 @@ class RecomputedStepper(Stepper):
                     "depends on the target needs the shape (batch, target, "
                     "...), with known sizes after the target"
                 )
-        self.longest = longest_target(self.layer)
+        self.longest = _known_positions(self.layer)
         # If shapes may change, only the places filled so far are run.
         self._runs_all_places = keras.backend.backend() != "tensorflow"
         self._variables = []
@@ -95,7 +98,7 @@ class RecomputedStepper(Stepper):
             written(buffer, ops.cast(x, buffer.dtype), step)
             for buffer, x in zip(buffers, inputs, strict=True)
         )
-        values = self._rows_of_past(buffers, step)
+        values = self._rows_of_past(buffers, inputs, step)
         for x, (value, mask) in zip(self._constants, prepared, strict=True):
             value = ops.repeat(value, beams, axis=0)
             if mask is not None:
@@ -115,15 +118,40 @@ class RecomputedStepper(Stepper):
     def time_axes(self, state):
         return Prefix(tuple(2 for _ in state.inputs), None)
 
-    def _rows_of_past(self, buffers, step):
-        """Returns the past inputs by `id`, with a row for each hypothesis."""
+    def _rows_of_past(self, buffers, inputs, step):
+        """Returns the past inputs by `id`, with a row for each hypothesis.
+
+        Places that are not yet written get the last input: zeros, divided by
+        their norm for example, might give NaN, which spreads.
+        """
         values = {}
-        for x, buffer in zip(self._read, buffers, strict=True):
-            if not _grows(step) and not self._runs_all_places:
-                buffer = buffer[:, :, : ops.max(step, initial=0) + 1]
+        for x, buffer, last in zip(self._read, buffers, inputs, strict=True):
+            if not _grows(step):
+                if not self._runs_all_places:
+                    buffer = buffer[:, :, : ops.max(step, initial=0) + 1]
+                places = ops.arange(ops.shape(buffer)[2], dtype="int32")
+                is_written = places <= ops.expand_dims(step, -1)
+                size = buffer.shape[-1]
+                last = ops.reshape(last, (*ops.shape(last)[:2], 1, size))
+                buffer = ops.where(
+                    ops.expand_dims(is_written, -1),
+                    buffer,
+                    ops.cast(last, buffer.dtype),
+                )
             time = ops.shape(buffer)[2]
             values[id(x)] = ops.reshape(buffer, (-1, time, *x.shape[2:]))
         return values
+
+
+def _known_positions(layer):
+    """Returns the longest target of a layer, `None` if unknown."""
+    known = [longest_target(layer)]
+    if isinstance(layer, Joined):
+        for node in layer.nodes:
+            if takes(node.operation, "start_index"):
+                first = node.arguments.kwargs.get("start_index")
+                known.append(positions_of(node.operation, first))
+    return min((x for x in known if x), default=None)
 
 
 def _grows(step):

@@ -6,6 +6,23 @@ from keras_attn.backend import take_beams
 from keras_attn.incremental.refuse import refuse
 from keras_attn.keras_internals import get_keras_mask
 
+# Attributes of layers that take `start_index`: how many positions they know.
+POSITIONS = "max_length", "sequence_length"
+
+
+def positions_of(layer, first=0) -> int | None:
+    """Returns how many positions a layer knows from the first on, if limited.
+
+    Args:
+        layer: A layer that takes `start_index`.
+        first: The `start_index` of a call. Only integers count.
+    """
+    known = [getattr(layer, x, None) for x in POSITIONS]
+    count = next((x for x in known if x), None)
+    if count is None or not isinstance(first, int):
+        return count
+    return count - first
+
 
 class Stepper:
     """Runs one call of a layer a target position at a time.
@@ -62,6 +79,7 @@ class Stepper:
     # build, save and describe a layer.
     relies_on: tuple[str, ...] | None = None
     path = None  # the `Path` of an inner model
+    restricts = False  # whether it returns only some of the layer's columns
 
     @classmethod
     def accepts(cls, call) -> bool:

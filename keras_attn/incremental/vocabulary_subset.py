@@ -87,6 +87,8 @@ def _cast(layer, variable):
 class _DenseSubset(PositionWiseStepper):
     """Multiplies by some columns of a `Dense` layer's kernel."""
 
+    restricts = True
+
     def __init__(self, call, ids):
         super().__init__(call)
         layer, self._bias = self.layer, None
@@ -103,6 +105,8 @@ class _DenseSubset(PositionWiseStepper):
 class _BiasSubset(PositionWiseStepper):
     """Adds some numbers of a `LogitBias`."""
 
+    restricts = True
+
     def __init__(self, call, ids):
         super().__init__(call)
         self._bias = ops.take(_cast(self.layer, self.layer.bias), ids, axis=0)
@@ -114,6 +118,8 @@ class _BiasSubset(PositionWiseStepper):
 
 class _EmbeddingSubset(PositionWiseStepper):
     """Multiplies by some rows of the embeddings, which are the kernel."""
+
+    restricts = True
 
     def __init__(self, call, ids):
         super().__init__(call)

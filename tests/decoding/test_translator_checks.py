@@ -8,6 +8,7 @@ from keras import ops
 from support.toys import LINES
 from support.toys import SOURCE
 from support.toys import TARGET
+from support.toys import speak_up
 
 import keras_attn
 
@@ -216,3 +217,39 @@ def test_weights_that_were_set_are_looked_at_again(growing):
     culprit.set_weights([np.float32(0.5)])  # no step of an optimizer
     with pytest.raises(ValueError, match=REFUSED):
         translator(LINES)
+
+
+class Averaging(layers.Layer):
+    """Adds the mean of the memory's real positions."""
+
+    def call(self, inputs, memory, memory_mask=None):
+        real = ops.cast(memory_mask, memory.dtype)[..., None]
+        mean = ops.sum(memory * real, axis=1) / ops.sum(real, axis=1)
+        return inputs + mean[:, None]
+
+
+@keras_attn.stepper_for(Averaging)
+class Careless(keras_attn.Stepper):
+    """Takes the mean of padding too."""
+
+    def prepare(self, constants):
+        return ops.mean(constants["memory"], axis=1)
+
+    def step(self, inputs, prepared, state, position):
+        return inputs["inputs"] + prepared[:, None], None, state
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
+)
+def test_steps_that_see_another_mask_than_the_whole_model_are_refused():
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = layers.Embedding(SOURCE.size, 6, mask_zero=True)(source)
+    x = layers.Embedding(TARGET.size, 6, mask_zero=True)(target)
+    x = Averaging()(layers.GRU(6, return_sequences=True)(x), memory)
+    model = keras.Model([source, target], layers.Dense(TARGET.size)(x))
+    speak_up(model, seed=1)
+    search = keras_attn.GreedySearch(max_length=5)
+    with pytest.raises(ValueError, match="padding in a source, .*`Stepper`"):
+        keras_attn.Translator(model, SOURCE, TARGET, search)

@@ -16,6 +16,7 @@ from support.cuts import decoder
 from support.cuts import embedded
 from support.cuts import inputs
 from support.cuts import run_by_steps
+from support.cuts import with_path
 from support.cuttable import MODELS
 from support.mechanisms import nth
 
@@ -130,3 +131,64 @@ def test_keys_are_projected_in_the_precision_of_training():
     Incremental(keras.Model([source, target], logits)).encode(SOURCE)
     keys, *_ = attention.prepare(np.ones((1, 4, 6), "float32"))
     assert keras.backend.standardize_dtype(keys.dtype) == "float16"
+
+
+class Learned(layers.Layer):
+    """Vectors that are the same for all rows, `(rows, 1, dim)`."""
+
+    def __init__(self, rows, **kwargs):
+        super().__init__(**kwargs)
+        self.rows = rows
+
+    def build(self, shape):
+        self.vectors = self.add_weight(shape=(self.rows, 1, shape[-1]))
+
+    def call(self, inputs):
+        return self.vectors * 1.0
+
+    def compute_output_shape(self, shape):
+        return (self.rows, 1, shape[-1])
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_tensor_without_an_axis_of_the_batch_may_be_read_first(rows):
+    def path(x, memory):
+        vectors = Learned(rows)(memory)
+        bias = ops.mean(vectors, axis=0, keepdims=True) if rows > 1 else vectors
+        x = layers.Add()([x, bias])
+        x = layers.GRU(6, return_sequences=True)(x)
+        return layers.Add()([x, layers.Attention()([x, memory])])
+
+    model = with_path(path)
+    assert_cut_equals_whole(model)
+    cut = Incremental(model)
+    state = cut.start(cut.encode(SOURCE), beams=2)
+    assert {tuple(x.shape[:2]) for x in keras.tree.flatten(state)} == {(3, 2)}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_restricted_vocabulary_may_have_a_known_size(tied):
+    def path(source, target):
+        memory, _ = embedded(source, target)
+        embed = keras_attn.TiedEmbedding(TARGETS, 6, mask_zero=True)
+        hidden = decoder()(embed(target), memory)
+        last = layers.Dense(TARGETS)
+        return embed(hidden, reverse=True) if tied else last(hidden)
+
+    source, target = inputs()
+    cut = Incremental(keras.Model([source, target], path(source, target)))
+    whole, _, _ = first_step(cut, cut.encode(SOURCE))
+    ids = np.array([7, 2, 5], "int32")
+    some, encoded = cut.restrict_vocabulary(
+        cut.encode(SOURCE), ids, np.zeros((3, 3), "float32")
+    )
+    found, _, _ = first_step(some, encoded)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(found),
+        ops.convert_to_numpy(whole)[..., ids],
+        atol=1e-5,
+    )
+
+
+def first_step(cut, encoded):
+    return cut.step(TARGET[:, :1], cut.start(encoded), encoded)

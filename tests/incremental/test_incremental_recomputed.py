@@ -1,5 +1,6 @@
 """Layers that read their whole past again at each step."""
 
+import keras
 import numpy as np
 import pytest
 from keras import layers
@@ -9,6 +10,7 @@ from support.cuts import SOURCE
 from support.cuts import TARGET
 
 from keras_attn import Incremental
+from keras_attn import PositionEmbedding
 
 
 class Summing(layers.Layer):
@@ -85,6 +87,63 @@ def test_beams_take_the_past_of_their_parents():
     found, _, _ = cut.step(BOTH[:, ::-1, 1], state, encoded)
     expected, _ = cuts.run_by_steps(cut, [SOURCE, BOTH])
     np.testing.assert_allclose(found[:, ::-1], expected[:, :, 1], atol=1e-5)
+
+
+class Normalized(layers.Layer):
+    """Divides by a norm, which zeros do not have; position by position."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs):
+        sums = ops.cumsum(inputs, axis=1)
+        inverse = 1.0 / ops.sqrt(ops.sum(inputs**2, axis=-1, keepdims=True))
+        # What is later counts 0, but 0 times NaN is NaN.
+        length = ops.shape(inputs)[1]
+        earlier = ops.tril(ops.ones((length, length)))
+        return sums * ops.matmul(earlier, inverse)
+
+
+@pytest.mark.full
+def test_places_that_are_not_written_do_no_harm():
+    layer = Normalized()
+    cut = Incremental(build(layer), recompute=[layer])
+    expected, _ = cuts.run_by_steps(cut, [SOURCE, TARGET])
+    encoded = cut.encode(SOURCE)
+    compiled, encoded = cut.hoist(encoded, compiled=True)
+    state = compiled.start(encoded, max_length=TARGET.shape[1])
+    for t in range(TARGET.shape[1]):
+        found, _, state = compiled.step(TARGET[:, t : t + 1], state, encoded)
+        np.testing.assert_allclose(found[:, 0], expected[:, t], atol=1e-4)
+
+
+def test_it_knows_the_positions_of_layers_inside():
+    model = cuts.with_path(
+        lambda x, memory: cuts.decoder()(PositionEmbedding(4)(x), memory)
+    )
+    assert Incremental(model, recompute=True).longest == 4
+    model = cuts.with_path(
+        lambda x, memory: cuts.decoder()(
+            PositionEmbedding(6)(x, start_index=2), PositionEmbedding(3)(memory)
+        )
+    )
+    assert Incremental(model, recompute=True).longest == 4
+
+
+def test_layers_of_another_model_cannot_be_recomputed():
+    layer = Summing(name="inside")
+    given = keras.Input((None, 6))
+    inner = keras.Model(given, layer(given), name="inner")
+    source, target = cuts.inputs()
+    memory = layers.Embedding(cuts.SOURCES, 6, mask_zero=True)(source)
+    x = inner(layers.Embedding(cuts.TARGETS, 6)(target))
+    model = keras.Model([source, target], cuts.decoder()(x, memory))
+    with pytest.raises(ValueError, match=r"Received: 'inside'\. .* nested"):
+        Incremental(model, recompute=[layer])
+    with pytest.raises(ValueError, match="Received: 3"):
+        Incremental(model, recompute=[3])
+    assert Incremental(model, recompute=inner).attends  # one needs no list
 
 
 @pytest.mark.full

@@ -342,6 +342,50 @@ def test_more_steps_than_there_are_positions_are_refused(positions):
         cut.start(encoded, max_length=5)
 
 
+def test_positions_count_from_the_first_that_is_given():
+    positions = keras_attn.PositionEmbedding(6, name="culprit")
+    cut = Incremental(
+        with_path(
+            lambda x, memory: decoder()(positions(x, start_index=2), memory)
+        )
+    )
+    assert cut.longest == 4
+    encoded = cut.encode(ops.convert_to_tensor(SOURCE))
+    with pytest.raises(
+        ValueError, match="knows 4 .*max_length=5, max_length=6"
+    ):
+        cut.start(encoded, max_length=5)
+
+
+def test_an_output_in_a_dictionary_is_refused():
+    model = with_path(lambda x, memory: decoder()(x, memory))
+    model = keras.Model(model.inputs, {"logits": model.output})
+    with pytest.raises(ValueError, match=r"the key \['logits'\]"):
+        Incremental(model)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (TARGET,),
+        (SOURCE, SOURCE, TARGET),
+        (SOURCE[:1], TARGET),
+        (SOURCE[:0], TARGET[:0]),
+        (SOURCE, TARGET[:, :0]),
+    ],
+)
+def test_the_check_says_what_it_takes(arrays):
+    cut = Incremental(with_path(lambda x, memory: decoder()(x, memory)))
+    with pytest.raises(ValueError, match=r"`check` takes .*\['source', 'tar"):
+        cut.check(*arrays)
+
+
+def test_encode_takes_no_lists():
+    cut = Incremental(with_path(lambda x, memory: decoder()(x, memory)))
+    with pytest.raises(ValueError, match="takes arrays, here 'source'.*list"):
+        cut.encode(SOURCE.tolist())
+
+
 def test_a_past_needs_to_know_its_size():
     own = layers.MultiHeadAttention(2, 3, name="culprit")
     cut = Incremental(

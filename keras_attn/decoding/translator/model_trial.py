@@ -90,7 +90,10 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
     room = [text.longest_source // 2 or 1 for _, text in sources.texts]
     for number, _ in sources.texts:
         many[number] = many[number][:, : min(room)]
-    for model in models if sources.texts else ():
+    members = getattr(cut, "members", [cut])
+    for model, member in zip(models, members, strict=True):
+        if not sources.texts:
+            break
         alone = _scores(model, [*many, targets])
         for number, text in sources.texts:
             padded, beside = _with_padding(model, many, number, text, targets)
@@ -99,6 +102,8 @@ def check(models, cut, sources, target_text, examples, replace_unknown=False):
             ):
                 _warn_of_padding(cut, padded, targets)
                 padding_matters = True
+            elif padded:
+                _require_same_steps(model, member, padded, targets, beside)
     width = _width(cut, inputs, target)
     sources = sources.with_columns(inputs, width)
     if width is not None and sources.attended is not None:
@@ -413,6 +418,40 @@ def _with_padding(model, inputs, number, text, target):
         except Exception:  # any layer may raise anything
             continue
     return None, None
+
+
+def _require_same_steps(model, cut, padded, targets, expected):
+    """Raises `ValueError` if steps differ from the whole model with padding.
+
+    Args:
+        model: A model.
+        cut: The `Incremental` of the model.
+        padded: The model's sources, padded.
+        targets: Ids `(rows, time)`.
+        expected: The model's scores for these.
+    """
+    rows = _AT_ONCE if model.count_params() > _LARGE else len(targets)
+    sources, targets = [x[:rows] for x in padded], targets[:rows]
+    encoded = cut.encode(*sources)
+    state = cut.start(encoded, max_length=targets.shape[1])
+    found = []
+    for tokens in np.split(targets, targets.shape[1], axis=1):
+        logits, _, state = cut.step(tokens, state, encoded)
+        logits = keras.ops.cast(logits, "float32")
+        found.append(_numbers(folded(keras.ops.log_softmax(logits))))
+    found, expected = np.concatenate(found, axis=1), expected[:rows]
+    if not np.allclose(found, expected, rtol=1e-2, atol=1e-2) and (
+        _padding_changes(model, sources, targets, found, expected)
+    ):
+        raise ValueError(
+            "With padding in a source, decoding step by step must give the "
+            "numbers of the whole model. Received: the model "
+            f"'{model.name}', where it does not: a layer sees another mask "
+            "in a step. Does a `Stepper` of yours leave the source's mask out? "
+            "Or does a layer read a tensor after Keras's `MultiHeadAttention`, "
+            "which removes its mask? Then give it the mask as an argument, "
+            "`value_mask=ids != 0`."
+        )
 
 
 def _padding_changes(model, padded, target, alone, beside):

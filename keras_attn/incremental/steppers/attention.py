@@ -74,19 +74,35 @@ class CrossAttentionStepper(Stepper):
         return self.attention.initial_history(memory, beams)
 
     def step(self, inputs, prepared, state, position):
-        memory, allowed = prepared
+        memory, _ = prepared
         given = self.named(inputs)
-        allowed = given.get("attention_mask", allowed)
-        if allowed is not None:
-            allowed = ops.cast(allowed, "bool")
-            if memory.mask is not None:
-                allowed = allowed & ops.expand_dims(memory.mask, 1)
+        allowed = self.allowed(given, prepared)
         attended, state = self.attention.attend_step(
             given["query"], memory, state, allowed=allowed
         )
         scores = ops.cast(attended.alignments, self.layer.compute_dtype)
         outputs = [attended.context, scores][: len(self.outputs)]
         return outputs, attended.alignments, state
+
+    @staticmethod
+    def allowed(given, prepared):
+        """Returns which keys each query may look at, by an `attention_mask`.
+
+        Args:
+            given: Arguments of the call that depend on the target, by name.
+            prepared: Result of `prepare()`.
+
+        Returns:
+            Booleans `(batch, target, source)`, or `None` without such a mask.
+        """
+        memory, allowed = prepared
+        allowed = given.get("attention_mask", allowed)
+        if allowed is None:
+            return None
+        allowed = ops.cast(allowed, "bool")
+        if memory.mask is None:
+            return allowed
+        return allowed & ops.expand_dims(memory.mask, 1)
 
     def source_mask(self, prepared):
         memory, _ = prepared

@@ -11,17 +11,23 @@ from keras import ops
 from keras_attn.backend import reshape
 from keras_attn.incremental.steppers.projection import project
 from keras_attn.keras_internals import get_keras_mask
+from keras_attn.keras_internals import masks_weights
 from keras_attn.keras_internals import projections
 from keras_attn.keras_internals import set_keras_mask
 from keras_attn.layers.attention import Attended
 from keras_attn.layers.attention import Memory
 
 
-def stepwise(layer):
-    """Wraps an attention layer of Keras, adding the methods for steps."""
+def stepwise(layer, returns_scores=False):
+    """Wraps an attention layer of Keras, adding the methods for steps.
+
+    Args:
+        layer: The layer.
+        returns_scores: Whether its call returns its weights too.
+    """
     if isinstance(layer, layers.Attention):  # and `AdditiveAttention`
         return _OneHead(layer)
-    return ManyHeads(layer)
+    return ManyHeads(layer, returns_scores)
 
 
 class _OneHead:
@@ -59,9 +65,12 @@ class ProjectedHeads:
 
     Attributes:
         heads: Number of query heads.
+        masks_weights: Whether the weights of a query that may look at no key
+            are 0. Otherwise they are all equal.
     """
 
     heads: int
+    masks_weights = False
 
     def queries(self, x):
         """Returns queries `(batch, time, query heads, dim)`."""
@@ -105,10 +114,21 @@ class ProjectedHeads:
     def attend_step(
         self, query, memory, history=(), draws=(), allowed=None, training=False
     ):
-        scores = self.scores(self.queries(query), memory, allowed)
-        weights = ops.softmax(scores)
+        weights = self.weights(self.queries(query), memory, allowed)
         context = self.output(self.context(weights, memory), query)
         return Attended(context, ops.mean(weights, axis=(1, 2))), history
+
+    def weights(self, queries, memory, allowed=None):
+        """Returns weights `(batch, heads, group, time, source)` in float32.
+
+        Args:
+            queries, memory, allowed: As for `scores()`.
+        """
+        weights = ops.softmax(self.scores(queries, memory, allowed))
+        allowed = _of_heads(allowed, memory)
+        if allowed is None or not self.masks_weights:
+            return weights
+        return ops.where(allowed, weights, 0.0)
 
     def scores(self, queries, memory, allowed=None):
         """Returns scores `(batch, heads, group, time, source)` in float32.
@@ -119,8 +139,7 @@ class ProjectedHeads:
             allowed: Which keys each query may look at, `(batch, any time,
                 source)`, or `None` for those of the memory's mask.
         """
-        if allowed is None and memory.mask is not None:
-            allowed = ops.expand_dims(memory.mask, 1)
+        allowed = _of_heads(allowed, memory)
         batch, target, count, width = ops.shape(queries)
         heads, group = memory.keys.shape[1], count // memory.keys.shape[1]
         # A step has one position, or one query head for each of the keys. Then
@@ -139,8 +158,7 @@ class ProjectedHeads:
             scores = ops.expand_dims(scores, axis)
         scores = self.adjusted(ops.cast(scores, "float32"))
         if allowed is not None:
-            allowed = ops.expand_dims(ops.expand_dims(allowed, 1), 1)
-            scores = ops.where(ops.cast(allowed, "bool"), scores, -1e9)
+            scores = ops.where(allowed, scores, -1e9)
         return scores
 
     def context(self, weights, memory):
@@ -159,6 +177,16 @@ class ProjectedHeads:
         return reshape(context, shape)
 
 
+def _of_heads(allowed, memory):
+    """Returns which keys may be looked at, with axes of heads and groups."""
+    if allowed is None and memory.mask is not None:
+        allowed = ops.expand_dims(memory.mask, 1)
+    if allowed is None:
+        return None
+    allowed = ops.expand_dims(ops.expand_dims(allowed, 1), 1)
+    return ops.cast(allowed, "bool")
+
+
 def _axis_of_one(target, group):
     """Returns the axis of `(batch, heads, group, target, source)` of size 1.
 
@@ -173,12 +201,13 @@ def _axis_of_one(target, group):
 class ManyHeads(ProjectedHeads):
     """Adapter of Keras's `MultiHeadAttention` and `GroupQueryAttention`."""
 
-    def __init__(self, layer):
+    def __init__(self, layer, returns_scores=False):
         self._layer = layer
         if isinstance(layer, layers.GroupQueryAttention):
             self._width, self.heads = layer.head_dim, layer.num_query_heads
         else:
             self._width, self.heads = layer.key_dim, layer.num_heads
+        self.masks_weights = masks_weights(layer, returns_scores)
 
     def placed(self, x):
         """Adds positions to keys or queries `(batch, time, heads, dim)`."""

@@ -23,7 +23,8 @@ class HeadsToSourceStepper(CrossAttentionStepper):
 
     def __init__(self, call):
         super().__init__(call)
-        self.attention = stepwise(self.layer)
+        scores = call.arguments.get("return_attention_scores") is True
+        self.attention = stepwise(self.layer, scores)
         if sliding_window(self.layer) is not None:
             self.refuse(
                 "attends to the source with a `sliding_window`; leave it out"

@@ -5,6 +5,8 @@ from keras import ops
 
 from keras_attn.graph.calls import takes
 from keras_attn.incremental.registry import stepper_for
+from keras_attn.incremental.stepper import POSITIONS
+from keras_attn.incremental.stepper import positions_of
 from keras_attn.incremental.steppers.position_wise import PositionWiseStepper
 from keras_attn.incremental.steppers.position_wise import as_beams
 from keras_attn.incremental.steppers.position_wise import as_rows
@@ -26,20 +28,19 @@ class PositionedStepper(PositionWiseStepper):
 
     def __init__(self, call):
         super().__init__(call)
-        for name in ("max_length", "sequence_length"):
-            longest = getattr(self.layer, name, None)
-            if longest:
-                self.longest, self._longest_name = longest, name
+        first = call.arguments.get("start_index")
+        self.longest = positions_of(self.layer, first)
 
     def start(self, prepared, batch, beams, max_length):
         layer, longest = self.layer, self.longest
         if max_length and longest and max_length > longest:
-            name = self._longest_name
+            name = next(x for x in POSITIONS if getattr(layer, x, None))
             raise ValueError(
                 f"'{layer.name}' ({type(layer).__name__}) knows {longest} "
                 "positions, so a target must not be longer. Received: "
-                f"max_length={max_length}, {name}={longest}. Search with a "
-                f"lower `max_length`, or train with a higher `{name}`."
+                f"max_length={max_length}, {name}={getattr(layer, name)}. "
+                "Search with a lower `max_length`, or train with a higher "
+                f"`{name}`."
             )
         return ()
 

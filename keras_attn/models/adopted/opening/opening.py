@@ -7,8 +7,8 @@ import numpy as np
 from keras import layers
 from keras import ops
 
+from keras_attn.graph.nodes import all_nodes
 from keras_attn.graph.nodes import nodes_after
-from keras_attn.graph.nodes import nodes_before
 from keras_attn.graph.rerun import run_nodes
 from keras_attn.keras_internals import is_operation_of_keras
 from keras_attn.keras_internals import layers_within
@@ -123,7 +123,7 @@ class _Rebuilt:
         self._model, self._trace = model, trace
         self._length, self._longest = length, longest
         self._target = trace.inputs[-1]
-        self._nodes = nodes_before(trace.outputs)
+        self._nodes = all_nodes(trace.outputs)
         after = nodes_after([self._target], trace.outputs)
         self._follows = {id(x) for node in after for x in node.outputs}
         self._follows.add(id(self._target))
@@ -281,7 +281,7 @@ class _Rebuilt:
         if not isinstance(mask, keras.KerasTensor):
             return as_array(mask)
         inputs = {id(x) for x in self._trace.inputs[:-1]}
-        nodes = nodes_before([mask])
+        nodes = all_nodes([mask])
         read = {id(x) for node in nodes for x in node.input_tensors}
         if not self._follow(mask) or read & inputs:
             return None
