@@ -42,6 +42,7 @@ class LogMelSpectrogram(keras.layers.Layer):
 
     Attributes:
         cut_at: Number of samples at which a sound is cut.
+        reads_sound: True, so a translator checks its samples.
 
     Raises:
         ValueError: If a size is not a positive integer.
@@ -56,6 +57,8 @@ class LogMelSpectrogram(keras.layers.Layer):
         >>> layer(np.zeros((2, 16_000), "float32")).shape
         TensorShape([2, 100, 80])
     """
+
+    reads_sound = True
 
     def __init__(
         self,

@@ -117,10 +117,11 @@ class ByOwnIds:
         If there is no unknown token, they become padding, which has no text.
         """
         special = self._vocabulary.special
-        ids = tf.cast(ids, tf.int32)
+        # Not int32 yet, where a larger id would become that of a token.
+        ids = tf.cast(ids, tf.int64)
         outside = (ids < 0) | (ids >= len(self._vocabulary.tokens))
         instead = special.pad if special.unknown < 0 else special.unknown
-        return tf.where(outside, instead, ids)
+        return tf.where(outside, instead, tf.cast(ids, tf.int32))
 
 
 def is_one_of(ids, these) -> tf.Tensor:

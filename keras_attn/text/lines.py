@@ -36,8 +36,8 @@ def batch_of(strings) -> tf.Tensor:
         dtype = tf.string if strings.dtype.kind in "OSU" else strings.dtype
     elif isinstance(strings, (str, bytes)):
         shape = ()
-    elif any(not isinstance(x, (str, bytes)) for x in strings):
-        encode_lines(strings, "strings")  # its error names the bad element
+    else:
+        strings = encode_lines(strings, "strings")
     rank = None if shape is None else tf.TensorShape(shape).rank
     if dtype != tf.string or rank not in (None, 1):
         raise ValueError(
@@ -45,4 +45,4 @@ def batch_of(strings) -> tf.Tensor:
             f"{strings!r:.80}. For one line pass a list of one, and to turn "
             "ids into text call `text.strings(ids)`."
         )
-    return tf.ensure_shape(strings, [None])
+    return tf.ensure_shape(tf.convert_to_tensor(strings, tf.string), [None])

@@ -23,6 +23,7 @@ _PIECES = tf.RaggedTensorSpec([None, None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
 _AS_IT_IS = "identity"  # SentencePiece's name for no normalization
 _UNKNOWN_WORD = "[UNK]"
+_INVISIBLE = r"[\p{Cc}\p{Cf}]"
 _FIRST = len(SPECIAL_TOKENS)  # the first id after the special tokens
 
 
@@ -218,6 +219,9 @@ class WordPiece(Splitter):
     a word matches no piece, the whole word is unknown. The list's own special
     tokens, such as `[CLS]` and `[UNK]`, are left out: the `Text` adds its own.
 
+    Control and format characters (the Unicode categories Cc and Cf), such as a
+    soft hyphen or a byte order mark, separate words and are left out.
+
     For a pretrained network pass its special tokens. Then the ids are the
     indices of the list.
 
@@ -275,6 +279,7 @@ class WordPiece(Splitter):
             )
 
     def split(self, strings):
+        strings = _visible(strings)
         ids, begin, end = self._tokenizer.tokenize_with_offsets(strings)
         written = tf.gather(tf.constant(self._written), ids.flat_values)
         whole = tf.gather(strings, ids.value_rowids())
@@ -289,7 +294,7 @@ class WordPiece(Splitter):
         return tf.strings.regex_replace(strings, "(^| )##", "")
 
     def ids(self, strings):
-        return self._tokenizer.tokenize(strings)
+        return self._tokenizer.tokenize(_visible(strings))
 
     def strings(self, ids):
         pieces = tf.gather(tf.constant(self._written), ids.flat_values)
@@ -343,6 +348,11 @@ def _unknown_of(special, vocabulary) -> int:
             "unknown=...)`."
         )
     return special.unknown
+
+
+def _visible(strings):
+    """Returns strings with spaces instead of invisible characters."""
+    return tf.strings.regex_replace(strings, _INVISIBLE, " ")
 
 
 def _is_named(piece):

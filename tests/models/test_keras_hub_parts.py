@@ -92,6 +92,47 @@ def test_what_a_user_types_is_text():
     assert made.source_text.strings([ids]).numpy()[0].decode() == typed[0]
 
 
+def test_t5gemma2_with_a_vision_encoder_reads_text_alone():
+    plain = hub_families.MAKE["T5Gemma 2"]()
+    tokenizer = plain.model.preprocessor.tokenizer
+    vision = hub_models.MODELS["t5gemma2, pictures"]().vision_encoder
+    backbone = hub_models.t5gemma2(
+        vocabulary_size=tokenizer.vocabulary_size(), vision_encoder=vision
+    )
+    preprocessor = hub.T5Gemma2Seq2SeqLMPreprocessor(
+        tokenizer,
+        encoder_sequence_length=20,
+        decoder_sequence_length=LENGTH + 1,
+        image_size=8,
+        num_vision_tokens_per_image=1,
+    )
+    task = hub.T5Gemma2Seq2SeqLM(hub_models.louder(backbone), preprocessor)
+    family = hub_families.Family(task, hub_families.LINES)
+    made = family.translator(GREEDY)
+    assert [x.name for x in made.model.inputs] == ["source", "target"]
+    found = made(family.sources).text
+    assert found == family.generated("greedy", family.sources)
+    assert len({*found}) > 1
+
+
+@pytest.mark.parametrize("languages", [True, False])
+def test_ids_without_a_token_are_neither_written_nor_text(languages):
+    # As in Whisper's vocabulary, whose tokenizer names only some of its tokens.
+    vocabulary, merges = splitters.byte_pairs(splitters.LINES * 5, 280)
+    size = len(vocabulary)
+    places = {x: size + 2 * i for i, x in enumerate(hub_families.NAMED)}
+    names = {"<|en|>": size + 3} if languages else None
+    tokenizer = hub.WhisperTokenizer(dict(vocabulary), merges, places, names)
+    backbone = hub_models.whisper(vocabulary_size=size + 12)
+    texts = Texts.of(tokenizer, task_of(backbone), ["<|notimestamps|>"])
+    holes = {*range(size, size + 9)} - {*places.values()}
+    if languages:
+        holes -= {size + 3}
+    assert holes <= {*texts.special.never_written}
+    written = texts.target.strings([[40, i, 41] for i in sorted(holes)])
+    assert {*written.numpy()} == {*texts.target.strings([[40, 41]]).numpy()}
+
+
 PROMPT = keras_attn.SpecialTokens(
     pad=1, start=(2,), end=2, unknown=3, prompt_tokens=(5, 6, 7)
 )
@@ -264,6 +305,14 @@ def test_the_default_search_fits_the_model():
     assert made.search == keras_attn.BeamSearch(max_length=23)
     assert made.target_text.max_length == 22
     assert len(made(["7"])[0].tokens) <= 23
+
+
+def test_a_prompt_that_leaves_no_room_is_named():
+    for search in (None, GREEDY):
+        with pytest.raises(ValueError, match="41 of them, .* decoder for 16"):
+            keras_attn.Translator.from_keras_hub(
+                hub_models.bart(), search, SPECIAL, prompt=["1"] * 40
+            )
 
 
 def test_the_task_stays_as_it_was():

@@ -224,7 +224,28 @@ def test_options_of_a_word_piece_tokenizer_are_followed_or_refused(options):
         assert made.source_text.uncut_ids(lines).to_list() == expected
 
 
+@pytest.mark.parametrize("option", ["add_bos", "add_eos"])
+def test_a_tokenizer_that_adds_tokens_to_each_text_is_refused(option):
+    content = hub_families.sentence_piece(
+        pad_id=0, bos_id=3, eos_id=1, unk_id=2
+    )
+    tokenizer = hub.T5Tokenizer(content, **{option: True})
+    with pytest.raises(ValueError, match=f"with .'{option}': True"):
+        translator_of(hub_models.t5(), preprocessor=tokenizer)
+
+
 # Sound
+
+
+@pytest.mark.parametrize("name", ["Whisper", "Moonshine"])
+def test_samples_that_are_no_sound_are_refused(name):
+    made = hub_families.MAKE[name]().translator(GREEDY)
+    sound = np.ones((2, 1_700), "float32")
+    with pytest.raises(ValueError, match="Divide samples of 16 bits"):
+        made(sound.astype("int16"))
+    sound[1, 5] = np.nan
+    with pytest.raises(ValueError, match="infinite ones in row 1"):
+        made(sound)
 
 
 def test_a_sound_that_is_cut_is_reported():

@@ -58,7 +58,11 @@ def test_ids_and_text_are_those_of_keras_hub(make):
         tokenizer.detokenize,
         input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)],
     )
-    lines = tf.constant([*LINES, "to be", "hello, hello world"])
+    lines = [*LINES, "to be", "hello, hello world"]
+    if make is word_piece:
+        lines += ["\ufeffhello wor\u00adld\u200b", "to\u2060be\x01not\x7f"]
+        lines += ["the\u061c \u180eworld", "a\U000e0067b", "a\u200db"]
+    lines = tf.constant(lines)
     expected = encode(lines)
     text = Text(split=part)
     found = text.ids(lines)

@@ -130,6 +130,14 @@ def test_wordpiece_shows_unknown_words_as_written(made):
     assert written == ["no", "##t", "##s", "zebra", ",", "é", "!", "</s>"]
 
 
+def test_wordpiece_leaves_invisible_characters_out(made):
+    text = made["wordpiece"]
+    found = text.tokens_of(["\ufeffto be\u200b", "to\u00adbe\x01to"]).to_list()
+    assert found == [[b"to", b"be", b"</s>"], [b"to", b"be", b"to", b"</s>"]]
+    ids = text.ids(["\ufeffto be\u200b", "to\u00adbe\x01to"]).numpy().tolist()
+    assert ids == text.ids(["to be", "to be to"]).numpy().tolist()
+
+
 def test_wordpiece_leaves_the_list_s_own_special_tokens_out(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", *PIECES, ""]))

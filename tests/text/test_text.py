@@ -15,6 +15,7 @@ from support.texts import C
 from support.texts import ids
 from support.texts import strings
 
+from keras_attn import Bytes
 from keras_attn import Text
 from keras_attn.text.special_tokens import END
 from keras_attn.text.special_tokens import PAD
@@ -58,9 +59,10 @@ def test_an_empty_string_is_an_end_token():
 
 def test_an_empty_batch_has_no_rows_and_one_column():
     for text in (CHARACTERS, WORDS):
-        found = text.ids(tf.constant([], tf.string))
-        assert found.shape == (0, 1)
-        assert found.dtype == tf.int32
+        for none in ([], np.array([], object), tf.constant([], tf.string)):
+            found = text.ids(none)
+            assert found.shape == (0, 1)
+            assert found.dtype == tf.int32
 
 
 def test_an_unknown_character_or_word_is_unknown():
@@ -156,6 +158,14 @@ def test_what_is_known_comes_back_as_it_was():
 def test_unknown_reads_unk_and_ids_out_of_range_too():
     assert strings(CHARACTERS, [[A, UNKNOWN, B, END, PAD]]) == ["a<unk>b"]
     assert strings(WORDS, [[4, 99, -1, END]]) == ["to <unk> <unk>"]
+
+
+def test_an_id_beyond_32_bits_is_out_of_range_too():
+    text = Text(split=Bytes())
+    for big in (2**31, 2**32 + 70, -(2**32) + 70):
+        found = text.strings(np.array([[70, big]]))
+        assert found.numpy().tolist() == [b"B<unk>"]
+    assert text.strings(np.array([[70]], "uint8")).numpy().tolist() == [b"B"]
 
 
 def test_strings_take_ids_of_any_rank():

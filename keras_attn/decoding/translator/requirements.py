@@ -76,7 +76,10 @@ def sources_of(models, source_text) -> LineSource | FeatureSource | Several:
             )
         _require_order(number, inputs, theirs, source_text)
     if source_text is None:
-        return FeatureSource(inputs, [_cut_at(first, x) for x in inputs])
+        sizes = [_cut_at(first, x) for x in inputs]
+        return FeatureSource(
+            inputs, sizes, [_reads_sound(first, x) for x in inputs]
+        )
     if isinstance(source_text, Mapping):
         return Several(inputs, _texts_of(inputs, source_text))
     if len(inputs) != 1 or len(inputs[0].shape) != 2:
@@ -98,12 +101,26 @@ def _cut_at(model, source):
 
     A layer that reads an input and cuts it has an attribute `cut_at`.
     """
-    sizes = [
-        getattr(layer, "cut_at", None)
-        for layer in model.layers
-        if hasattr(layer, "cut_at") and layer.input is source
-    ]
+    sizes = _of_readers(model, source, "cut_at")
     return next((x for x in sizes if x is not None), None)
+
+
+def _reads_sound(model, source) -> bool:
+    """Returns whether an input is samples of sound.
+
+    A layer that reads them has a true attribute `reads_sound`, or cuts them.
+    """
+    cut = _cut_at(model, source) is not None
+    return cut or any(_of_readers(model, source, "reads_sound"))
+
+
+def _of_readers(model, source, name):
+    """Returns an attribute of the layers that have it and read an input."""
+    return [
+        getattr(layer, name)
+        for layer in model.layers
+        if hasattr(layer, name) and layer.input is source
+    ]
 
 
 def _require_order(number, inputs, theirs, source_text):

@@ -143,6 +143,7 @@ class FeatureSource:
         inputs: The model's inputs but the last.
         cut_at: Number of samples at which the model cuts each input, or
             `None` if it reads all of it.
+        reads_sound: Whether each input is samples of sound, which are checked.
     """
 
     reads_text = False
@@ -151,8 +152,14 @@ class FeatureSource:
     leading = None
     first = last = 0
 
-    def __init__(self, inputs: Sequence, cut_at: Sequence = ()):
+    def __init__(
+        self,
+        inputs: Sequence,
+        cut_at: Sequence = (),
+        reads_sound: Sequence[bool] = (),
+    ):
         self._cut_at = list(cut_at)
+        self._reads_sound = list(reads_sound)
         self.specs = self.input_specs = tuple(
             tf.TensorSpec([None, *x.shape[1:]], x.dtype, name=x.name)
             for x in inputs
@@ -182,8 +189,9 @@ class FeatureSource:
         arrays = tuple(
             _array(x, spec) for x, spec in zip(arrays, self.specs, strict=True)
         )
-        for x, given, size in zip(arrays, taken, self._cut_at, strict=False):
-            if size is not None:
+        each = zip(arrays, taken, self._reads_sound, strict=False)
+        for x, given, is_sound in each:
+            if is_sound:
                 _require_sound(x, given)
         if len({len(x) for x in arrays}) > 1:
             raise ValueError(

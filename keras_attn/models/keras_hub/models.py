@@ -16,6 +16,8 @@ _TARGET_MASK = "decoder_padding_mask"
 _SOURCE_MASK = "encoder_padding_mask"
 _SAMPLES = "encoder_input_values"
 _FEATURES = "encoder_features"
+_PICTURES = "images"
+_PLACES = "vision_indices"  # of the pictures among the ids
 _NO_ENCODER = (
     "A language model without an encoder is not supported, neither here nor "
     "by `Translator`: use its own `generate`."
@@ -127,7 +129,8 @@ def task_of(model):
 def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
     """Returns a model of the source inputs and, last, the target's ids.
 
-    Masks of padding are derived from the sources.
+    Masks of padding are derived from the sources. A model that looks for
+    pictures among the ids of its source reads none.
 
     Args:
         task: Result of `task_of()`.
@@ -153,6 +156,8 @@ def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
             given[_SOURCE_MASK] = ops.cast(
                 ops.not_equal(source, pad), known[_SOURCE_MASK].dtype
             )
+        if _PLACES in known:
+            given |= _no_pictures(source, known)
     _require_like(audio_converter, task)
     reads_sound = _SAMPLES in known or (audio_converter and _FEATURES in known)
     if reads_sound:
@@ -180,6 +185,15 @@ def list_model(task, pad: int, size: int, audio_converter) -> keras.Model:
     if size < logits.shape[-1]:
         logits = logits[..., :size]
     return keras.Model([*sources, target], logits)
+
+
+def _no_pictures(source, known):
+    """Returns no pictures for each row of a source, and no places of them."""
+    none = source[:, :0]
+    pictures = known[_PICTURES]
+    one = ops.ones((1, 1, *pictures.shape[2:]), pictures.dtype)
+    each = ops.cast(none, pictures.dtype)[:, :, None, None, None]
+    return {_PICTURES: each * one, _PLACES: none}
 
 
 def _logits(task, given, audio_converter):

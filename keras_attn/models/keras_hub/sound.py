@@ -25,7 +25,10 @@ class SoundFeatures(keras.layers.Layer):
 
     Attributes:
         cut_at: Number of samples at which a sound is cut, or `None`.
+        reads_sound: True, so a translator checks its samples.
     """
+
+    reads_sound = True
 
     def __init__(self, converter, dtype="float32", **kwargs):
         super().__init__(dtype=dtype, **kwargs)
@@ -77,7 +80,12 @@ class Waveform(keras.layers.Layer):
     Output shape:
         Samples `(batch, samples, 1)`, and which of them are real, boolean
         `(batch, samples)`.
+
+    Attributes:
+        reads_sound: True, so a translator checks its samples.
     """
+
+    reads_sound = True
 
     def __init__(self, normalize=False, dtype="float32", **kwargs):
         # In 16 bits sums over samples overflow, and quiet ones become zero.

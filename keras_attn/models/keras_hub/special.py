@@ -31,12 +31,15 @@ def special_tokens(tokenizer, kind, around) -> SpecialTokens:
     named |= {*(getattr(tokenizer, "language_tokens", None) or {}).values()}
     named &= {*kind.ids.values()}
     named -= {*framing, around["pad"], end, unknown}
+    # Nor are ids without a token, such as some of Whisper's.
+    holes = {*range(max(kind.ids.values()) + 1)} - {*kind.ids.values()}
+    holes -= {*framing, around["pad"], end, unknown}
     # Some tokenizers pad with the end token or the unknown one, but padding
     # needs an id of its own. The start token of a target serves as well, or one
-    # of `named`, because no text contains them.
+    # of `named` or `holes`, because no text contains them.
     not_padding = {end, unknown, *around.get("source_start", ())}
     not_padding |= {*around.get("source_end", ())}
-    ids = (around["pad"], *around["start"], *sorted(named))
+    ids = around["pad"], *around["start"], *sorted(named), *sorted(holes)
     pad = next((x for x in ids if x not in not_padding), None)
     if pad is None:
         raise ValueError(
@@ -47,7 +50,7 @@ def special_tokens(tokenizer, kind, around) -> SpecialTokens:
         )
     if unknown in {pad, end, *framing}:
         unknown = -1
-    prompt_tokens = tuple(sorted(named - {pad}))
+    prompt_tokens = tuple(sorted({*named, *holes} - {pad}))
     return SpecialTokens(
         **around | {"pad": pad}, unknown=unknown, prompt_tokens=prompt_tokens
     )

@@ -71,12 +71,23 @@ class Texts:
         Args:
             source: Most ids of a source, or `None` for any number.
             target: Most ids that the decoder reads, or `None`.
+
+        Raises:
+            ValueError: If the decoder cannot read all start tokens.
         """
-        return dataclasses.replace(
+        found = dataclasses.replace(
             self,
             source_length=min(source or _LONGEST, self.source_length),
             target_length=min(target or _LONGEST, self.target_length),
         )
+        count = len(self.special.start)
+        if count > found.target_length:
+            raise ValueError(
+                "A decoder reads the start tokens and those of `prompt` before "
+                f"it writes. Received: {count} of them, and a decoder for "
+                f"{found.target_length}. Pass a shorter `prompt`."
+            )
+        return found
 
     def steps(self, wanted: int) -> int:
         """Returns the number of steps of a search that a decoder can make."""

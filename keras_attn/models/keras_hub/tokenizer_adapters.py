@@ -29,6 +29,7 @@ class TokenizerAdapter:
         if isinstance(tokenizer, hub.BytePairTokenizer):
             return cls._of_bytes(tokenizer)
         if isinstance(tokenizer, hub.SentencePieceTokenizer):
+            _require_nothing_around(tokenizer)
             proto = tokenizer.proto
             names = tokenizer.get_vocabulary()
             return cls(
@@ -75,6 +76,18 @@ class TokenizerAdapter:
             lambda special: BytePair(ids, tokenizer.merges, special),
             ids,
             ids.get("<unk>", -1),
+        )
+
+
+def _require_nothing_around(tokenizer):
+    """Raises `ValueError` for a tokenizer that adds tokens to each text."""
+    given = {x: True for x in ("add_bos", "add_eos") if getattr(tokenizer, x)}
+    if given:
+        raise ValueError(
+            "`from_keras_hub` reads the tokens around a text from the "
+            "preprocessor, so a tokenizer must add none. Received: "
+            f"{type(tokenizer).__name__} with {given}. Make it without, or "
+            "pass `SpecialTokens` to read and write ids."
         )
 
 

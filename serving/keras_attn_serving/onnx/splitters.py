@@ -16,6 +16,14 @@ from typing import Protocol
 _FIRST, _UNKNOWN = 4, 3  # ids of a text that numbers its tokens itself
 _SPECIAL = "<pad>", "<s>", "</s>", "<unk>"
 _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# The categories Cc and Cf, as TensorFlow knows them. Python's versions differ.
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2"
+    "\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
+    "\U000e0020-\U000e007f]"
+)
 
 
 class Splitter(Protocol):
@@ -231,6 +239,7 @@ class WordPiece:
         )
 
     def ids(self, line):
+        line = _INVISIBLE.sub(" ", line)
         line = self._tokenizer.normalizer.normalize_str(line)
         words = self._tokenizer.pre_tokenizer.pre_tokenize_str(line)
         return [i for word, _ in words for i in self._of_word(word)]
