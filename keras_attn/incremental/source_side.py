@@ -29,12 +29,12 @@ class SourceSide(Functional):
         super().__init__(inputs, outputs)
         self.supports_masking = True
         own = {id(x) for x in nodes_in_order(self)}
-        others = {id(x) for x in others}
+        either = own | {id(x) for x in others}
         read = {id(x) for x in outputs}
         order = [
             ([node], ()) if id(node) in own else ((), read & _reads(node))
             for node in nodes
-            if id(node) in own | others
+            if id(node) in either
         ]
         self._order = lambda: order  # a function, since Keras tracks lists
 

@@ -150,12 +150,17 @@ class Learned(layers.Layer):
         return (self.rows, 1, shape[-1])
 
 
+class Biased(layers.Layer):
+    """Adds the mean of some vectors, which have no axis of the batch."""
+
+    def call(self, inputs, vectors):
+        return inputs + ops.mean(vectors, axis=0, keepdims=True)
+
+
 @pytest.mark.parametrize("rows", [1, 7])
 def test_a_tensor_without_an_axis_of_the_batch_may_be_read_first(rows):
     def path(x, memory):
-        vectors = Learned(rows)(memory)
-        bias = ops.mean(vectors, axis=0, keepdims=True) if rows > 1 else vectors
-        x = layers.Add()([x, bias])
+        x = Biased()(x, Learned(rows)(memory))
         x = layers.GRU(6, return_sequences=True)(x)
         return layers.Add()([x, layers.Attention()([x, memory])])
 
