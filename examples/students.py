@@ -9,7 +9,7 @@ than each, and as many times slower. A small student of that ensemble learns
 what it writes, in place of what people wrote (Kim and Rush, 2016). This program
 trains them all, with the models of `pronounce.py` or `translate.py`:
 
-    python examples/students.py --task words        # two hours
+    python examples/students.py --task words        # three hours
     python examples/students.py --task sentences    # three hours
 
 All models and results are saved. After an interruption, start the program again
@@ -41,7 +41,8 @@ import keras_attn
 
 Each has lines to train on, texts, models of two sizes, and a score on what is
 held out. For words these are the presets `large` and `demo` of `pronounce.py`,
-for sentences the model of `translate.py` and one of half its width.
+for sentences the model of `translate.py` and one of half its width. Both are
+trained for as many epochs.
 """
 
 
@@ -60,9 +61,10 @@ class Words:
         self.sources = list(split.train)
         self._test = split.test
         self.texts = pronounce.make_texts(*self.train)
-        self.teacher, self.student = (
-            pronounce.changed(name, sizes_of(options))
-            for name in ("large", "demo")
+        sizes = sizes_of(options)
+        self.teacher = pronounce.changed("large", sizes)
+        self.student = pronounce.changed(
+            "demo", {"epochs": self.teacher.epochs} | sizes
         )
 
     def model(self, size, batches: int):

@@ -248,6 +248,15 @@ def as_graph(function, inputs):
     )
 
 
+def has_value(x) -> bool:
+    """Whether the numbers of a tensor are known: it is in no graph or trace."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return not isinstance(x, jax.core.Tracer)
+    return hasattr(x, "numpy")
+
+
 def require(condition, message):
     """Raises an error with `message` unless a condition on tensors holds.
 

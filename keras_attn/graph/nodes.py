@@ -1,6 +1,7 @@
 """Functions that walk through the graph of a functional model."""
 
 import keras
+import numpy as np
 
 from keras_attn.graph.calls import Call
 from keras_attn.keras_internals import get_keras_mask
@@ -39,6 +40,27 @@ def calls_between(entries, outputs) -> list[Call]:
             kept.append(call)
             used.update(id(x) for x in call.input_tensors)
     return kept[::-1]
+
+
+def numbers_beside(entries, outputs) -> set[int]:
+    """Returns the whole numbers in calls that depend on some tensors.
+
+    A call may compare ids with them. Models inside are searched, too.
+
+    Args:
+        entries: Symbolic tensors.
+        outputs: Symbolic tensors that may depend on the entries.
+    """
+    found: set[int] = set()
+    for node in nodes_after(entries, outputs):
+        inner = graph_of(node.operation)
+        if inner is not None:
+            found |= numbers_beside(inner.inputs, inner.outputs)
+        given = keras.tree.flatten((node.arguments.args, node.arguments.kwargs))
+        for x in given:
+            if isinstance(x, (int, float, np.number)) and float(x).is_integer():
+                found.add(int(x))
+    return found
 
 
 def nodes_after(tensors, outputs) -> list:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from keras_attn.backend import has_value
 from keras_attn.layers.decoder.state import Past
 from keras_attn.structures import replace
 
@@ -32,6 +33,28 @@ def in_state(state):
 
     replace(state, _KINDS, note)
     return found
+
+
+def require_room(state) -> None:
+    """Raises `ValueError` if a buffer has no place for the next position.
+
+    In a graph nothing is checked.
+    """
+
+    def check(past):
+        (buffer, *_), step = keras.tree.flatten(past[:-1]), past[-1]
+        if isinstance(step, tuple) or not has_value(step):
+            return past
+        places = ops.shape(buffer)[-2]
+        if ops.max(step, initial=0) >= places:
+            raise ValueError(
+                "A state has room for `max_length` steps, as given to "
+                f"`start()`. Received: a further step after {places}. Pass a "
+                "larger `max_length`."
+            )
+        return past
+
+    replace(state, _KINDS, check)
 
 
 def with_room(state, room):

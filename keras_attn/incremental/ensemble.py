@@ -132,7 +132,8 @@ class Ensemble:
                 f"lengths {[x.shape[2] for x in attended]}. Use models whose "
                 "encoders shorten the source by the same factor."
             )
-        mean = _mean(attended) if attended else None
+        # Sums would broadcast memories of one position.
+        mean = ops.mean(ops.stack(attended), axis=0) if attended else None
         return _mean(logp), mean, states
 
     def reorder(self, state: tuple, parents) -> tuple:

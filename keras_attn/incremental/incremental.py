@@ -17,6 +17,7 @@ from keras import ops
 from keras_attn import arguments
 from keras_attn.backend import take_beams
 from keras_attn.graph.causes import Causes
+from keras_attn.incremental import buffers
 from keras_attn.incremental.heads_at_once import HeadsAtOnce
 from keras_attn.incremental.hoisting import hoist
 from keras_attn.incremental.path import Path
@@ -263,7 +264,8 @@ class Incremental:
 
         Raises:
             ValueError: If the arguments are in another order, or one has its
-                name from before version 0.4.
+                name from before version 0.4. Outside a graph, if the state
+                has no room for another step.
             TypeError: If there is no such argument.
         """
         if former:
@@ -282,6 +284,7 @@ class Incremental:
             )
         _check_tokens(tokens, state)
         position, states = state
+        buffers.require_room(states)
         number = None
         if self._path.uses_position:
             number = position

@@ -19,6 +19,7 @@ from keras_attn.incremental.recomputed_stepper import RecomputedStepper
 from keras_attn.incremental.refuse import Refused
 from keras_attn.incremental.registry import make_stepper
 from keras_attn.incremental.source_side import SourceSide
+from keras_attn.incremental.stepper import Stepper
 from keras_attn.keras_internals import get_keras_mask
 from keras_attn.keras_internals import layers_within
 from keras_attn.keras_internals import set_keras_mask
@@ -159,6 +160,16 @@ class Path:
     def uses_position(self):
         """Whether any stepper needs the number of a position."""
         return any(x.uses_position for x in self.steppers)
+
+    @property
+    def reorders_itself(self):
+        """Whether a stepper has its own `reorder()`, which may be wrong."""
+        return any(
+            x.path.reorders_itself
+            if x.path is not None
+            else type(x).reorder is not Stepper.reorder
+            for x in self.steppers
+        )
 
     @property
     def tensors(self):

@@ -253,3 +253,50 @@ def test_steps_that_see_another_mask_than_the_whole_model_are_refused():
     search = keras_attn.GreedySearch(max_length=5)
     with pytest.raises(ValueError, match="padding in a source, .*`Stepper`"):
         keras_attn.Translator(model, SOURCE, TARGET, search)
+
+
+MANY = keras_attn.Text([f"w{i}" for i in range(500)], split="whitespace")
+APART = MANY.tokens.index("w321")  # higher than any number of random ids
+
+
+def skips(x, ids):
+    return layers.GRU(6, return_sequences=True)(x, mask=ids != APART)
+
+
+def hides(x, ids):
+    return layers.MultiHeadAttention(2, 3)(
+        x, x, value_mask=ops.less(ids, APART), use_causal_mask=True
+    )
+
+
+def inside(x, ids):
+    given = keras.Input((None, 6)), keras.Input((None,), dtype="int32")
+    return keras.Model(list(given), skips(*given))([x, ids])
+
+
+def padding(x, ids):
+    mask = ops.not_equal(ids, MANY.special.pad)
+    return layers.GRU(6, return_sequences=True)(x, mask=mask)
+
+
+@pytest.mark.parametrize("build", [skips, hides, inside])
+def test_steps_that_ignore_a_mask_of_some_tokens_are_refused(build):
+    asked = "one target position at a time|with the mask of the target"
+    with pytest.raises(ValueError, match=asked):
+        with_mask(build)
+
+
+def test_steps_may_ignore_a_mask_of_padding():
+    assert with_mask(padding)(["abc"]).text
+
+
+def with_mask(build):
+    source = keras.Input((None,), dtype="int32", name="source")
+    target = keras.Input((None,), dtype="int32", name="target")
+    memory = layers.Embedding(SOURCE.size, 6, mask_zero=True)(source)
+    x = build(layers.Embedding(MANY.size, 6)(target), target)
+    x = keras_attn.BahdanauAttention(5)(x, memory)
+    model = keras.Model([source, target], layers.Dense(MANY.size)(x))
+    speak_up(model, seed=1)
+    search = keras_attn.GreedySearch(max_length=5)
+    return keras_attn.Translator(model, SOURCE, MANY, search, recompute=False)

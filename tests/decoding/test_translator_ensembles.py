@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
+from keras import ops
+from support import cuts
 from support import toys as toy_models
 from support.comparisons import assert_same
 
@@ -120,3 +123,31 @@ def test_vocabularies_of_different_size_are_refused():
 
     with pytest.raises(ValueError, match=r"same vocabulary.*\[8, 9\] logits"):
         keras_attn.incremental.Ensemble([Cut(8), Cut(9)])
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Layer '.*' .* was passed an input with a mask:UserWarning"
+)
+def test_alignments_of_memories_of_other_lengths_are_not_averaged():
+    mean = layers.Lambda(
+        lambda x: ops.mean(x, axis=1, keepdims=True), output_shape=(None, 6)
+    )
+    models = [
+        cuts.with_path(lambda x, memory: cuts.decoder()(x, memory)),
+        cuts.with_path(lambda x, memory: cuts.decoder()(x, mean(memory))),
+    ]
+    ensemble = keras_attn.incremental.Ensemble(
+        [keras_attn.Incremental(x) for x in models]
+    )
+
+    def alignments(source):
+        encoded = ensemble.encode(source)
+        tokens = tf.ones((len(cuts.SOURCE), 1), "int32")
+        return ensemble.step(tokens, ensemble.start(encoded), encoded)[1]
+
+    with pytest.raises(ValueError, match=r"same length.* \[5, 1\]"):
+        alignments(tf.constant(cuts.SOURCE))
+    of_any_size = tf.TensorSpec([None, None], tf.int32)
+    in_graph = tf.function(alignments, input_signature=[of_any_size])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="hapes of all"):
+        in_graph(tf.constant(cuts.SOURCE))

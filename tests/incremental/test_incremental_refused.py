@@ -398,6 +398,32 @@ def test_a_past_needs_to_know_its_size():
         cut.start(encoded)
 
 
+def own_past(x, memory):
+    own = layers.MultiHeadAttention(2, 3)
+    return decoder()(own(x, x, use_causal_mask=True), memory)
+
+
+def own_past_inside(x, memory):
+    given = keras.Input((None, 6))
+    own = layers.MultiHeadAttention(2, 3)(given, given, use_causal_mask=True)
+    return decoder()(keras.Model(given, own)(x), memory)
+
+
+@pytest.mark.parametrize(
+    ("path", "recompute"),
+    [(own_past, False), (own_past_inside, False), (own_past, True)],
+)
+def test_no_more_steps_are_taken_than_there_is_room_for(path, recompute):
+    cut = Incremental(with_path(path), recompute=recompute)
+    encoded = cut.encode(ops.convert_to_tensor(SOURCE))
+    state = cut.start(encoded, beams=2, max_length=3)
+    tokens = ops.ones((len(SOURCE), 2), "int32")
+    for _ in range(3):
+        _, _, state = cut.step(tokens, state, encoded)
+    with pytest.raises(ValueError, match="room .* further step after 3"):
+        cut.step(tokens, state, encoded)
+
+
 def test_logits_that_no_source_matters_to_are_refused():
     with pytest.raises(ValueError, match="depends on the target alone"):
         Incremental(

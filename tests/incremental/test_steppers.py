@@ -486,3 +486,34 @@ def test_a_beam_search_has_the_stepper_reorder_its_state():
     found = translator(search, Shared)(lines)
     assert SharedStepper.reordered
     assert found.text == translator(search)(lines).text
+
+
+class Confused(CausalMean):
+    """A mean whose stepper leaves each hypothesis its own state."""
+
+    def call(self, inputs):
+        return super().call(inputs)
+
+
+@keras_attn.stepper_for(Confused)
+class ConfusedStepper(CausalMeanStepper):
+    def reorder(self, state, parents):
+        return state
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_stepper_that_does_not_gather_its_state_is_refused(nested):
+    def path(layer):
+        def build(x, memory):
+            if nested:
+                given = keras.Input((None, 6))
+                x = keras.Model(given, layer(given))(x)
+            else:
+                x = layer(x)
+            return keras_attn.BahdanauAttention(5)(x, memory)
+
+        return speak_up(with_path(build))
+
+    Incremental(path(Shared())).check(SOURCE, TARGET)
+    with pytest.raises(ValueError, match="`ConfusedStepper`"):
+        Incremental(path(Confused())).check(SOURCE, TARGET)

@@ -10,6 +10,7 @@ from keras_attn.backend import as_graph
 from keras_attn.caller import warn
 from keras_attn.decoding.translator.sources import open_axes
 from keras_attn.graph.folding import folded
+from keras_attn.graph.nodes import numbers_beside
 from keras_attn.graph.probabilities import are_probabilities
 from keras_attn.graph.rounding import Rounding
 from keras_attn.incremental.refuse import in_short
@@ -60,6 +61,12 @@ class Examples(NamedTuple):
         usual = ids[:length]
         target[0, : len(usual)] = usual
         target[1, 0] = ids[-1]
+        # The third row begins with ids that the model may treat apart, for
+        # example in a mask `ids != 8`.
+        numbers = numbers_beside(model.inputs[-1:], model.outputs)
+        near = [x + i for x in numbers for i in (-1, 0, 1)]
+        apart = np.intersect1d(ids, near)[:length]
+        target[2, : len(apart)] = apart
         return cls(arrays, target)
 
     def padded(self, texts) -> tuple:

@@ -6,6 +6,7 @@ The traced graph is like that of a search: the number of sources is unknown.
 from typing import NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn import structures
@@ -194,6 +195,10 @@ class PathRuns:
         first = path.start(
             prepared, ops.shape(entries[0])[0], self.beams, self.length
         )
+        swap = _Swap(self.beams, self.length // 2)
+        swaps = path.reorders_itself
+        if swaps:
+            entries = list(map(swap.forth, entries))
 
         def step(entries, carried):
             number, *tensors = carried
@@ -207,18 +212,23 @@ class PathRuns:
                 values,
                 self.seen.append,
             )
+            number = number + 1
+            if swaps:
+                rows = ops.shape(entries[0])[0]
+                states = path.reorder(states, swap.parents(number, rows))
             return self._tensors_of(values), [
-                number + 1,
+                number,
                 *structures.flatten(states),
             ]
 
         dtypes = ["float32"] * len(self.path.tensors)
-        return unroll(
+        found = unroll(
             step,
             entries,
             [ops.zeros((), "int32"), *structures.flatten(first)],
             dtypes,
         )
+        return list(map(swap.back, found)) if swaps else found
 
     def _tensors_of(self, values):
         return [
@@ -245,6 +255,38 @@ class PathRuns:
         if mask is not None:
             set_keras_mask(repeated, ops.repeat(mask, self.beams, axis=0))
         return repeated
+
+
+class _Swap:
+    """Exchanges hypotheses before one position, as a search does.
+
+    Args:
+        beams: Number of hypotheses.
+        position: From this position on, each hypothesis takes the place of
+            another.
+    """
+
+    def __init__(self, beams, position):
+        self._beams = beams
+        self._position = position
+
+    def parents(self, position, rows):
+        """Returns the parent of each hypothesis before a position."""
+        own = np.arange(self._beams, dtype="int32")
+        parents = ops.where(position == self._position, np.roll(own, 1), own)
+        return ops.broadcast_to(parents, (rows, self._beams))
+
+    def forth(self, x):
+        """Exchanges the later positions of `(rows, target, beams, ...)`."""
+        return self._rolled(x, 1)
+
+    def back(self, x):
+        """Undoes `forth()`."""
+        return self._rolled(x, -1)
+
+    def _rolled(self, x, shift):
+        before, after = x[:, : self._position], x[:, self._position :]
+        return ops.concatenate([before, ops.roll(after, shift, axis=2)], axis=1)
 
 
 def _results(border, whole, steps):
