@@ -284,13 +284,22 @@ def test_steps_that_ignore_a_mask_of_some_tokens_are_refused(build):
     asked = "one target position at a time|with the mask of the target"
     with pytest.raises(ValueError, match=asked):
         with_mask(build)
+    with pytest.raises(ValueError, match=asked):
+        with_mask(padding, build)  # an ensemble
 
 
 def test_steps_may_ignore_a_mask_of_padding():
     assert with_mask(padding)(["abc"]).text
 
 
-def with_mask(build):
+def with_mask(*builds):
+    search = keras_attn.GreedySearch(max_length=5)
+    return keras_attn.Translator(
+        [masking(x) for x in builds], SOURCE, MANY, search, recompute=False
+    )
+
+
+def masking(build):
     source = keras.Input((None,), dtype="int32", name="source")
     target = keras.Input((None,), dtype="int32", name="target")
     memory = layers.Embedding(SOURCE.size, 6, mask_zero=True)(source)
@@ -298,5 +307,4 @@ def with_mask(build):
     x = keras_attn.BahdanauAttention(5)(x, memory)
     model = keras.Model([source, target], layers.Dense(MANY.size)(x))
     speak_up(model, seed=1)
-    search = keras_attn.GreedySearch(max_length=5)
-    return keras_attn.Translator(model, SOURCE, MANY, search, recompute=False)
+    return model

@@ -36,17 +36,17 @@ class Examples(NamedTuple):
     target: np.ndarray  # (3, time) ids
 
     @classmethod
-    def make(cls, model, sources, target_text, search, longest=None):
+    def make(cls, models, sources, target_text, search, longest=None):
         """Draws inputs; targets get the search's maximum length, if cheap.
 
         Args:
-            model: One of the models, in standard form.
+            models: The models, in standard form.
             sources: The models' sources, such as a `LineSource`.
             target_text: `Text` of the target.
             search: The `Search`.
             longest: The longest target that the models take, if known.
         """
-        random = np.random.default_rng(0)
+        random, model = np.random.default_rng(0), models[0]
         arrays = sources.examples(random, model)
         size = target_text.size
         affordable = min(
@@ -61,10 +61,14 @@ class Examples(NamedTuple):
         usual = ids[:length]
         target[0, : len(usual)] = usual
         target[1, 0] = ids[-1]
-        # The third row begins with ids that the model may treat apart, for
+        # The third row begins with ids that a model may treat apart, for
         # example in a mask `ids != 8`.
-        numbers = numbers_beside(model.inputs[-1:], model.outputs)
-        near = [x + i for x in numbers for i in (-1, 0, 1)]
+        near = [
+            number + i
+            for x in models
+            for number in numbers_beside(x.inputs[-1:], x.outputs)
+            for i in (-1, 0, 1)
+        ]
         apart = np.intersect1d(ids, near)[:length]
         target[2, : len(apart)] = apart
         return cls(arrays, target)

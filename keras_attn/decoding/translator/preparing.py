@@ -137,7 +137,7 @@ class _Trial:
     def _examples(self, sources, search):
         known = [x.longest for x in self._cuttings if x.longest is not None]
         return model_trial.Examples.make(
-            self._models[0],
+            self._models,
             sources,
             self.target_text,
             search,
@@ -148,7 +148,7 @@ class _Trial:
         """Returns the longest output that all models can run, or `None`."""
         sources = requirements.sources_of(self._models, self.source_text)
         examples = model_trial.Examples.make(
-            self._models[0], sources, self.target_text, search
+            self._models, sources, self.target_text, search
         )
 
         def runs(length):
