@@ -42,7 +42,7 @@ import keras_attn
 Each has lines to train on, texts, models of two sizes, and a score on what is
 held out. For words these are the presets `large` and `demo` of `pronounce.py`,
 for sentences the model of `translate.py` and one of half its width. Both are
-trained for as many epochs.
+trained for the same number of epochs.
 """
 
 
