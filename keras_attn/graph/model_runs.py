@@ -89,16 +89,19 @@ class ModelRuns:
         Args:
             arrays, weights, options: As for `trace()`.
         """
-        disturbed = [
-            self.rounding.disturb(x, seed=i) for i, x in enumerate(weights)
-        ]
         before = self.trace(arrays, weights, **options)
-        after = self.trace(arrays, disturbed, **options)
-        return {
-            key: self.rounding.noise(value, after[key])
-            for key, value in before.items()
-            if value.dtype.kind == "f" and value.shape == after[key].shape
-        }
+        found: dict = {}
+        for seed in range(self.rounding.disturbances):
+            disturbed = [
+                self.rounding.disturb(x, seed=(seed, i) if seed else i)
+                for i, x in enumerate(weights)
+            ]
+            after = self.trace(arrays, disturbed, **options)
+            for key, value in before.items():
+                if value.dtype.kind == "f" and value.shape == after[key].shape:
+                    noise = self.rounding.noise(value, after[key])
+                    found[key] = max(noise, found.get(key, 0.0))
+        return found
 
     def logits(self, arrays, weights):
         """Returns the first output."""

@@ -338,7 +338,7 @@ def computes_alike(model, other, inputs, tolerance=1e-4) -> bool:
             return False
         if one.shape != two.shape or not (
             np.allclose(one, two, rtol=tolerance, atol=tolerance)
-            or _is_rounding(model, [*sources, some], one, two, _logits)
+            or _is_rounding(model, [*sources, some], two, one, _logits)
         ):
             return False
     return True
@@ -508,9 +508,12 @@ def _is_rounding(model, inputs, one, other, ask):
     rounding = Rounding(layers_within(model))
     if rounding.half is None:
         return False
-    with rounding.disturbed(model.variables):
-        disturbed = ask(model, inputs)
-    return rounding.is_close(one, other, rounding.noise(other, disturbed))
+    for seed in range(rounding.disturbances):
+        with rounding.disturbed(model.variables, seed):
+            disturbed = ask(model, inputs)
+        if rounding.is_close(one, other, rounding.noise(other, disturbed)):
+            return True
+    return False
 
 
 def _scores(model, inputs):

@@ -24,6 +24,7 @@ from keras_attn.backend import as_array
 from keras_attn.graph.causes import Causes
 from keras_attn.graph.folding import folded
 from keras_attn.graph.joined import Joined
+from keras_attn.incremental.proof.noises import Noises
 from keras_attn.incremental.proof.path_runs import PathRuns
 from keras_attn.incremental.proof.path_runs import Results
 from keras_attn.incremental.recomputed_stepper import RecomputedStepper
@@ -56,7 +57,7 @@ class Comparison:
         self._path = path
         self._runs = PathRuns(path, constants, entries)
         self._rounding = path.rounding
-        self._values = self._noises = self._noises_alone = None
+        self._values = None
 
     def compare(self, model=None):
         """Runs the comparison.
@@ -69,7 +70,8 @@ class Comparison:
             ValueError: If the steps compute something else. The message
                 names the first layer whose output differs.
         """
-        self._values = self._noises = self._noises_alone = None
+        self._values = None
+        self._noises = Noises(self._runs, self._rounding)
         self._model = model
         found = self._results(model)
         if model is not None:
@@ -84,7 +86,7 @@ class Comparison:
                 outside = outside or self._runs.whole()
                 whole = outside
                 if not self._agree(steps[i], whole[i]) and not (
-                    self._agree(steps[i], whole[i], self._noise_of_whole(i))
+                    self._agree(steps[i], whole[i], self._noises.of_whole(i))
                     and self._agrees_alone(tensor)
                 ):
                     self._refuse_producer(tensor)
@@ -140,7 +142,8 @@ class Comparison:
             if self._is_close(inside, expected):
                 continue
             self._refuse_random(model)  # noise is measured by other runs
-            if not self._is_close(inside, expected, self._noise_of_border(i)):
+            noises = self._noises.of_border(i)
+            if not self._is_rounding(inside, expected, noises):
                 self._refuse_encoder(model)
                 self._refuse_in_graph(producer(self._path.border[i]).operation)
 
@@ -151,7 +154,7 @@ class Comparison:
         differed = False
         for first, last in [*alone, (0, 2)][: rows + (rows > 2)]:
             some = self._runs.in_graph(first, last)
-            for one, together, (symbol, noise) in zip(
+            for one, together, (symbol, noises) in zip(
                 _listed(some, found),
                 _listed(found, some),
                 _listed(self._symbols_and_noises(found), some),
@@ -166,17 +169,17 @@ class Comparison:
                     self._refuse_random(model)
                 differed = True
                 # Rounding depends on the number of rows, too.
-                if not self._is_close(one, together, noise()):
+                if not self._is_rounding(one, together, noises()):
                     self._refuse_neighbours(model, first, symbol)
 
     def _symbols_and_noises(self, found):
-        """Returns for each result its tensor, and a function for its noise."""
+        """Returns for each result its tensor, and a function for noises."""
         border = [
-            (x, functools.partial(self._noise_of_border, i))
+            (x, functools.partial(self._noises.of_border, i))
             for i, x in enumerate(self._path.border)
         ]
         whole = [
-            (x, functools.partial(self._noise_of_whole, i))
+            (x, functools.partial(self._noises.of_whole, i))
             for i, x in enumerate(self._path.tensors)
         ]
         return Results(
@@ -210,8 +213,8 @@ class Comparison:
         if self._is_close(whole, expected):
             return
         self._refuse_random(model)
-        noise = self._noise_of_whole(self._number_of_logits)
-        if self._is_close(whole, expected, noise[:length]):
+        noises = self._noises.of_whole(self._number_of_logits)
+        if self._is_rounding(whole, expected, (x[:length] for x in noises)):
             return
         operation = Causes(model, inputs).mask()
         if operation is not None:
@@ -301,15 +304,10 @@ class Comparison:
                 expected = values[id(x)][:, :, t]
                 found = as_array(ops.cast(output, "float32"))
                 if not self._is_close(found, expected) and not (
-                    self._is_close(found, expected, self._noise_alone(x, t))
+                    self._is_rounding(found, expected, self._noises.alone(x, t))
                 ):
                     return False
         return True
-
-    def _noise_alone(self, x, position):
-        if self._noises_alone is None:
-            self._noises_alone = self._runs.noises_alone(self._rounding)
-        return self._noises_alone[id(x)][position]
 
     def _refuse_producer(self, tensor):
         """Refuses the layer, or the layer inside it, that makes a tensor."""
@@ -387,19 +385,7 @@ class Comparison:
         named = [x.layer for x in steppers if x.layer.name in str(error)]
         return max(named or [steppers[-1].layer], key=lambda x: len(x.name))
 
-    def _noise_of_border(self, i):
-        return self._measured[0][i]
-
-    def _noise_of_whole(self, i):
-        return self._measured[1][i]
-
-    @property
-    def _measured(self):
-        if self._noises is None:
-            self._noises = self._runs.noises(self._rounding)
-        return self._noises
-
-    def _agree(self, steps, whole, noise=0.0):
+    def _agree(self, steps, whole, noises=(0.0,)):
         """Compares `(rows, target, beams, ...)` with a whole target's."""
         if whole.shape[:2] != (
             self._runs.rows * self._runs.beams,
@@ -407,10 +393,14 @@ class Comparison:
         ):
             return False
         whole = np.swapaxes(self._runs.by_row(whole), 1, 2)
-        return self._is_close(steps, whole, noise)
+        return self._is_rounding(steps, whole, noises)
 
     def _is_close(self, found, expected, noise=0.0):
         return self._rounding.is_close(found, expected, noise)
+
+    def _is_rounding(self, found, expected, noises):
+        """Whether arrays differ by no more than one of the noises."""
+        return any(self._is_close(found, expected, x) for x in noises)
 
     def _require_logits(self, logits):
         """Refuses logits from which no token could be chosen."""

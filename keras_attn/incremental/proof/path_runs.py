@@ -3,6 +3,7 @@
 The traced graph is like that of a search: the number of sources is unknown.
 """
 
+import functools
 from typing import NamedTuple
 
 import keras
@@ -104,31 +105,42 @@ class PathRuns:
             if value.shape and value.shape[0] == self.rows * self.beams
         }
 
-    def noises(self, rounding):
+    def outside(self):
+        """Returns what `encoded()` and `whole()` return."""
+        return self.encoded(), self.whole()
+
+    def noises(self, rounding, seed, before):
         """Returns how much rounding may change the results.
+
+        Args:
+            rounding: The `Rounding`.
+            seed: Seed of the disturbance that measures it.
+            before: What `outside()` returned.
 
         Returns:
             Noises of the tensors of the border, and of whole targets.
         """
-        before = self.encoded(), self.whole()
-        with rounding.disturbed(self.path.variables):
-            after = self.encoded(), self.whole()
+        with rounding.disturbed(self.path.variables, seed):
+            after = self.outside()
         border = map(rounding.noise, before[0], after[0])
         return list(border), list(map(rounding.growth, before[1], after[1]))
 
-    def noises_alone(self, rounding):
+    def noises_alone(self, rounding, seed):
         """Returns how much rounding inside a layer may change its outputs.
+
+        Args:
+            rounding, seed: As for `noises()`.
 
         Returns:
             For the `id` of each tensor its noise at each position.
         """
         noises = {}
+        change = functools.partial(rounding.disturb, seed=seed)
 
         def disturb(call, arguments, outputs):
-            with rounding.disturbed(getattr(call.layer, "variables", [])):
-                others = call.run(
-                    *keras.tree.map_structure(rounding.disturb, arguments)
-                )
+            variables = getattr(call.layer, "variables", [])
+            with rounding.disturbed(variables, seed):
+                others = call.run(*keras.tree.map_structure(change, arguments))
             for x, before, after in zip(
                 call.outputs, outputs, others, strict=True
             ):

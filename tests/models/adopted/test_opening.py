@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from keras import layers
 from keras import ops
+from support import half_models
 from support import published
 from support.published import SIZE
 from support.published import TEXT
@@ -470,8 +471,12 @@ class Attribute(Decoder):
 
 
 @pytest.mark.full
-def test_a_changed_attribute_is_noticed():
-    model = model_of(Learned, Attribute)
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_float16", "mixed_bfloat16"]
+)
+def test_a_changed_attribute_is_noticed(policy):
+    with half_models.policy(policy):
+        model = model_of(Learned, Attribute)
     made = translator(model)
     made.check()
     next(x for x in model.layers if isinstance(x, Attribute)).alpha = 3.0
