@@ -72,33 +72,10 @@ def test_the_disturbance_is_about_as_large_as_rounding(dtype):
 # Sound models
 
 
-@pytest.mark.sample_cases(3)
-@pytest.mark.parametrize("times", [3.0, 9.0])
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", half_models.SOUND)
-def test_a_sound_model_is_checked_decodes_and_scores(name, policy, times):
+def require_sound(name, policy, times):
+    """Nothing is found in a model; it is cut without a warning, and scores."""
     with half_models.policy(policy):
         model = half_models.enlarge(half_models.SOUND[name](), times)
-        found, error = look(model)
-        translator = keras_attn.Translator(
-            model,
-            half_models.TEXT,
-            half_models.TEXT,
-            keras_attn.BeamSearch(3, max_length=24),
-        )
-        scores = translator.score(["abc", "de"], ["ab", "cde"]).scores
-    assert not error
-    assert found == []
-    assert np.isfinite(scores).all()
-
-
-# With these seeds two scores of an attention are nearly equal, and on some
-# processors one disturbance does not change their order, but rounding does.
-@pytest.mark.parametrize("seed", [0, 1, 4, 12])
-def test_nearly_equal_scores_of_attention_may_change_places(seed):
-    keras.utils.set_random_seed(seed)
-    with half_models.policy("mixed_float16"):
-        model = half_models.enlarge(half_models.SOUND["grouped"](), 9.0)
         found, error = look(model)
         translator = keras_attn.Translator(
             model,
@@ -108,8 +85,25 @@ def test_nearly_equal_scores_of_attention_may_change_places(seed):
             recompute=False,
         )
         scores = translator.score(["abc", "de"], ["ab", "cde"]).scores
-    assert not error and found == []
+    assert not error
+    assert found == []
     assert np.isfinite(scores).all()
+
+
+@pytest.mark.sample_cases(3)
+@pytest.mark.parametrize("times", [3.0, 9.0])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", half_models.SOUND)
+def test_a_sound_model_is_checked_decodes_and_scores(name, policy, times):
+    require_sound(name, policy, times)
+
+
+# With these seeds two scores of an attention are nearly equal, and on some
+# processors one disturbance does not change their order, but rounding does.
+@pytest.mark.parametrize("seed", [0, 1, 4, 12])
+def test_nearly_equal_scores_of_attention_may_change_places(seed):
+    keras.utils.set_random_seed(seed)
+    require_sound("grouped", "mixed_float16", 9.0)
 
 
 @pytest.mark.parametrize("policy", ["float32", *POLICIES])
