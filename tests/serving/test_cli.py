@@ -197,8 +197,8 @@ def test_the_distribution_declares_the_command():
 
 
 def commands_of_the_readme():
-    text = README.read_text(encoding="utf-8")
-    found = re.findall(r"^keras-attn (.*)$", text, re.MULTILINE)
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
+    found = re.findall(r"^keras-attn (.*)$", "".join(blocks), re.MULTILINE)
     return [shlex.split(x.partition(" <")[0]) for x in found]
 
 
