@@ -16,6 +16,21 @@ _OUTPUTS = {
     "scores": "the score of each target; minus infinity if it was not found",
     "error": 'why a row was not decoded; "" if it was',
 }
+_STEPS = (
+    "Replace tabs and line breaks by spaces. Normalize the text to the Unicode "
+    "form `normalization`, unless that is null, and lower-case it if "
+    "`lowercase`.",
+    'Split it as `split` says: "characters" means code points, "whitespace" '
+    "means words between white space. Any other value is the name of a "
+    "splitter class; `split_options` has its options, and `split_files` its "
+    "files.",
+    "Look the pieces up in `tokens`; an id is an index there. A piece that is "
+    "not there has the id `special.unknown`, and so has the name of a special "
+    "token.",
+    "Keep at most `max_length` ids, or refuse a longer text if `too_long` is "
+    '"error". Put `special.source_start` before them and `special.source_end` '
+    "after them.",
+)
 _DTYPES = dict.fromkeys(("target_ids", "target_lengths"), "int32")
 _DTYPES |= {"scores": "float32", "error": "string"}
 
@@ -88,6 +103,11 @@ def _filled(line, indent=0):
     )
 
 
+def _item(line, number):
+    """Returns one item of a numbered list, wrapped like `_filled`."""
+    return textwrap.fill(f"{number}. {line}", 80, subsequent_indent=" " * 3)
+
+
 def _tensor(name, dtype, sizes):
     return f"{name}: {dtype} [{', '.join(map(str, sizes))}]"
 
@@ -136,28 +156,9 @@ def _texts(ids, vocabularies):
     *sources, target = vocabularies
     lines = []
     if sources:
-        lines += [
-            "To turn a source text into ids, with its JSON file:",
-            "",
-            "1. Replace tabs and line breaks by spaces. Normalize the text to "
-            "the Unicode",
-            "   form `normalization`, unless that is null, and lower-case it "
-            "if `lowercase`.",
-            '2. Split it as `split` says: "characters" means code points, '
-            '"whitespace" means',
-            "   words between white space. Any other value is the name of a "
-            "splitter class;",
-            "   `split_options` has its options, and `split_files` its files.",
-            "3. Look the pieces up in `tokens`; an id is an index there. A "
-            "piece that is not",
-            "   there has the id `special.unknown`, and so has the name of a "
-            "special token.",
-            "4. Keep at most `max_length` ids, or refuse a longer text if "
-            '`too_long` is "error".',
-            "   Put `special.source_start` before them and "
-            "`special.source_end` after them.",
-            "",
-        ]
+        lines += ["To turn a source text into ids, with its JSON file:", ""]
+        lines += [_item(x, number) for number, x in enumerate(_STEPS, 1)]
+        lines += [""]
     lines += [
         "To turn target ids into a text: look them up in `tokens` of "
         f"{target.file}.",
