@@ -95,17 +95,19 @@ def _outputs(ids, translator):
     return "Outputs\n-------\n\n" + "\n".join(lines) + "\n\n" + end
 
 
-def _filled(line, indent=0):
-    """Returns a text wrapped to lines of at most 80 characters."""
+def _filled(line, indent=0, first=None):
+    """Returns a text wrapped to lines of at most 80 characters.
+
+    Args:
+        line: The text.
+        indent: Number of spaces before each line.
+        first: What stands before the first line instead.
+    """
     space = " " * indent
+    first = space if first is None else first
     return textwrap.fill(
-        line, 80, initial_indent=space, subsequent_indent=space
+        line, 80, initial_indent=first, subsequent_indent=space
     )
-
-
-def _item(line, number):
-    """Returns one item of a numbered list, wrapped like `_filled`."""
-    return textwrap.fill(f"{number}. {line}", 80, subsequent_indent=" " * 3)
 
 
 def _tensor(name, dtype, sizes):
@@ -157,7 +159,7 @@ def _texts(ids, vocabularies):
     lines = []
     if sources:
         lines += ["To turn a source text into ids, with its JSON file:", ""]
-        lines += [_item(x, number) for number, x in enumerate(_STEPS, 1)]
+        lines += [_filled(x, 3, f"{i}. ") for i, x in enumerate(_STEPS, 1)]
         lines += [""]
     lines += [
         "To turn target ids into a text: look them up in `tokens` of "
