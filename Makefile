@@ -31,18 +31,19 @@ test: $(VENV)/test
 
 # The parts of all tests. One run after the other, since a process keeps the
 # memory of all that it has traced and compiled: two processes with half of the
-# tests each filled 24 GB.
-PARTS = 1 2 3 4 5 6 7 8 9
+# tests each filled 24 GB. `--deselect` takes the beginning of names.
+PARTS = 1 2 3 4 5 6 7 8 9 10
 PART_1 = tests/layers/test_mechanisms.py --dist load
 PART_2 = tests/layers --deselect tests/layers/test_mechanisms.py tests/serving
 PART_3 = tests/incremental tests/text tests/project
-PART_4 = tests/decoding
+PART_4 = tests/decoding --deselect tests/decoding/test_translator
 PART_5 = tests/export tests/viewing
 PART_6 = tests/graph tests/diagnostics tests/training tests/examples \
 	tests/reranking
 PART_7 = tests/models/test_keras_hub*.py
 PART_8 = tests/models/adopted --dist loadgroup
 PART_9 = tests/models/test_hugging_face*.py tests/models/test_migration*.py
+PART_10 = tests/decoding/test_translator*.py
 
 # A part that fails does not stop the others. `make test-part PART=3 MARKS=full`
 # leaves out of a part what `make test` runs.
